@@ -3,7 +3,6 @@
 
 mod charts;
 mod instructions;
-mod lab;
 mod load;
 mod measure;
 mod peers;
@@ -12,8 +11,9 @@ mod process;
 mod relay;
 mod report;
 mod rule_cases;
-mod rulebook;
+mod rule_set;
 mod tables;
+mod testbed;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::lab::{Lab, Role};
 use crate::load::spec::{Outcome, Spec};
 use crate::peers::Arm;
 use crate::process::Running;
+use crate::testbed::{Role, Testbed};
 
 /// One run of one row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,10 +36,10 @@ pub struct Run {
 ///
 /// # Errors
 /// When the generator cannot run. Failed requests are no error here; they are in the outcome.
-pub fn measure(lab: &Lab, arm: &Arm, origin: Option<&Running>, spec: &Spec) -> Result<Run> {
+pub fn measure(testbed: &Testbed, arm: &Arm, origin: Option<&Running>, spec: &Spec) -> Result<Run> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("load").arg(serde_json::to_string(spec)?);
-    let mut child = lab.placed(command, Role::Around).stdout(Stdio::piped()).spawn()?;
+    let mut child = testbed.placed(command, Role::Around).stdout(Stdio::piped()).spawn()?;
     let out = child.stdout.take().ok_or("the generator has no standard output")?;
     let mut lines = BufReader::new(out).lines();
     let proxy = arm.running.as_ref();

@@ -86,15 +86,18 @@ impl Chart {
 pub fn bars(title: &str, bars: &[(String, f64)]) -> String {
     let height = TOP + bars.len() as f64 * 26.0 + 16.0;
     let most = bars.iter().map(|(_, v)| *v).fold(1e-9, f64::max);
-    let (from, room) = (150.0, WIDTH - 150.0 - 80.0);
+    let (from, width) = (150.0, WIDTH - 150.0 - 80.0);
     let mut out = open(title, height);
     for (i, (name, value)) in bars.iter().enumerate() {
         let y = TOP + i as f64 * 26.0;
         let colour = if name.starts_with("interflow") { COLOURS[0] } else { COLOURS[7] };
         text(&mut out, from - 8.0, y + 14.0, "end", name);
-        let _ =
-            write!(out, "<rect x='{from}' y='{y:.1}' width='{:.1}' height='18' fill='{colour}'/>", value / most * room);
-        text(&mut out, from + value / most * room + 6.0, y + 14.0, "start", &short(*value));
+        let _ = write!(
+            out,
+            "<rect x='{from}' y='{y:.1}' width='{:.1}' height='18' fill='{colour}'/>",
+            value / most * width
+        );
+        text(&mut out, from + value / most * width + 6.0, y + 14.0, "start", &short(*value));
     }
     out + "</svg>\n"
 }

@@ -1,4 +1,4 @@
-//! Instruction counts of rules: what their stages cost a request of 8 KiB, without the corridor around them.
+//! Instruction counts of rules: the cost of their stages for a request of 8 KiB, without the request pipeline.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -11,29 +11,29 @@ use interflow_types::{
     ResponseHead, Scheme, Stage, StatusCode, Timestamp, Url,
 };
 
-use crate::{Result, rulebook};
+use crate::{Result, rule_set};
 
 /// One round of a case.
 type Round = Box<dyn FnMut()>;
 
-/// The flow and its heads alone, which the other cases pay for too.
+/// The flow and its heads alone, whose cost is included in the other cases.
 pub fn none() -> Result<Round> {
     round("rules = []")
 }
 
 /// Twenty rules of which none matches.
 pub fn twenty() -> Result<Round> {
-    round(rulebook::TWENTY)
+    round(rule_set::TWENTY)
 }
 
 /// A thousand rules for other hosts.
 pub fn thousand_hosts() -> Result<Round> {
-    round(&rulebook::thousand_hosts())
+    round(&rule_set::thousand_hosts())
 }
 
 /// One field more in the response.
 pub fn header() -> Result<Round> {
-    round(rulebook::HEADER)
+    round(rule_set::HEADER)
 }
 
 fn round(rules: &str) -> Result<Round> {
@@ -113,7 +113,7 @@ impl Exchange {
         }
     }
 
-    /// Shows the exchange to the stages, as the corridor does: each only the phases that it wants.
+    /// Calls the stages like the request pipeline: each only at the phases it registered for.
     fn pass(&self, stages: &[Arc<dyn Stage>]) -> Option<Flow> {
         let authority = self.request.url.authority.clone();
         let mut flow = Flow::begin(Arc::clone(&self.client), EntryKind::Connect, Scheme::Https, authority);
@@ -167,8 +167,8 @@ mod tests {
                 rules.program().rules.iter().map(interflow_rules::CompiledRule::matches).sum::<u64>(),
             )
         };
-        assert_eq!(added(rulebook::TWENTY), (20, 0));
-        assert_eq!(added(&rulebook::thousand_hosts()), (1000, 0));
-        assert_eq!(added(rulebook::HEADER), (1, 1));
+        assert_eq!(added(rule_set::TWENTY), (20, 0));
+        assert_eq!(added(&rule_set::thousand_hosts()), (1000, 0));
+        assert_eq!(added(rule_set::HEADER), (1, 1));
     }
 }

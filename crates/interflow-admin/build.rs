@@ -1,8 +1,8 @@
-//! Makes the folder of the web UI where it has not been built, so that the crate compiles without Node, and has cargo
-//! look at it again when it is.
+//! Creates the folder of the web UI if it has not been built, so that the crate compiles without Node, and makes cargo
+//! watch the folder.
 fn main() {
     let dist = "../../ui/dist";
-    // Cargo runs this at every build as long as the folder is missing.
+    // While the folder is missing, Cargo would run this script at every build.
     if let Err(e) = std::fs::create_dir_all(dist) {
         println!("cargo::warning=the web UI is left out: {dist}: {e}");
     }

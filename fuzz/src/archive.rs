@@ -1,5 +1,5 @@
-//! HarEntriesSeed for the archive formats: no file makes an import panic, and every flow that comes out of one can be written in
-//! every format and read again.
+//! Entries for the archive formats: no file makes an import panic, and every imported flow can be exported to every format and
+//! imported again.
 
 use interflow_archive::{ArchiveFormat, ExportOptions, FlowWithBodies, exporter_with, import};
 
@@ -39,7 +39,7 @@ fn archive(format: ArchiveFormat, data: &[u8]) {
     for format in ArchiveFormat::ALL {
         let file = written(*format, &flows);
         if format.imports() {
-            // mitmproxy keeps a CONNECT with the flows inside of it, so one that stands alone is left out.
+            // mitmproxy stores a CONNECT with the flows in its tunnel, so a CONNECT without such flows is not exported.
             let left_out = |f: &&FlowWithBodies| {
                 *format == ArchiveFormat::Mitm && f.row.request.as_ref().is_some_and(|r| r.method == "CONNECT")
             };

@@ -1,4 +1,4 @@
-//! Entries for the documents and links of `interflow-media`: no bytes make them panic, and what is no address stays.
+//! Entries for the documents and links of `interflow-media`: no input makes them panic, and bytes that are not URLs are unchanged.
 
 use bytes::Bytes;
 use interflow_media::bmff::{BoxNode, boxes};
@@ -14,16 +14,16 @@ use interflow_media::sample_aes::{SampleAesTs, iv_from_sequence};
 use interflow_media::token::{LinkKeys, read_legacy};
 
 /// One entry over the inputs of one target.
-pub type SeedEntry = fn(&[u8]);
+pub type Entry = fn(&[u8]);
 
 /// Every entry with the name of its target.
-pub const ENTRIES: [(&str, SeedEntry); 5] =
+pub const ENTRIES: [(&str, Entry); 5] =
     [("m3u8", m3u8), ("mpd", mpd), ("media_token", media_token), ("bmff", bmff), ("mpeg_ts", mpeg_ts)];
 
 /// The key of the seeds.
 const KEY: [u8; 16] = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes();
 
-/// An MP4: shown, decrypted whole and in pieces with the same outcome, probed for an index, made into MPEG-TS.
+/// An MP4: displayed as a tree, decrypted whole and in pieces with the same result, probed for an index, remuxed to MPEG-TS.
 pub fn bmff(data: &[u8]) {
     for b in boxes(data, 0).flatten() {
         let node = BoxNode::read(&b);
@@ -56,7 +56,7 @@ pub fn bmff(data: &[u8]) {
     }
 }
 
-/// A transport stream under SAMPLE-AES: as many packets come out as went in, in whatever pieces.
+/// A transport stream with SAMPLE-AES: input and output have the same number of packets, however the input is split.
 pub fn mpeg_ts(data: &[u8]) {
     let decrypt = |step: usize| {
         let mut ts = SampleAesTs::new(&ContentKey(KEY), iv_from_sequence(1));
@@ -73,14 +73,14 @@ fn base() -> BaseUrl {
     BaseUrl::parse("https://origin.test/a/b").expect("a well-formed address")
 }
 
-/// Leaves nothing where an address was.
+/// Removes every URL.
 struct Nothing;
 
 impl UriReplacer for Nothing {
     fn write_uri(&mut self, _: UriRole, _: &str, _: Option<&SegmentEncryption>, _: &mut Vec<u8>) {}
 }
 
-/// A playlist through every pass. What is left once addresses are out is never more than there was.
+/// A playlist through every pass. Without its URLs it is never longer than before.
 pub fn m3u8(data: &[u8]) {
     let left = rewrite(data, &base(), &HlsRewriteOptions::default(), &mut Nothing);
     assert!(left.len() <= data.len());
@@ -89,7 +89,7 @@ pub fn m3u8(data: &[u8]) {
     skip_segments(data, &SkipRanges::read("0-5,9-10"));
 }
 
-/// A manifest read, its segments listed, and written again as a manifest that can be read.
+/// A manifest: parsed, its segments listed, rewritten, and parsed again.
 pub fn mpd(data: &[u8]) {
     let Ok(mut root) = xml::read(data) else { return };
     let Ok(manifest) = model::read(&root, &base()) else { return };
@@ -109,7 +109,7 @@ pub fn mpd(data: &[u8]) {
     assert!(xml::read(out.as_bytes()).is_ok());
 }
 
-/// A link that nobody sealed is never opened.
+/// An unsealed link is never accepted.
 pub fn media_token(data: &[u8]) {
     let keys = LinkKeys::new(&[("a".into(), vec![7; 32])]).expect("a key that will do");
     let token = String::from_utf8_lossy(data);

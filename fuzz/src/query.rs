@@ -1,4 +1,4 @@
-//! The entry for the query language: no text makes it panic, and what it reads it also writes.
+//! The entry for the query language: no text makes it panic, and every parsed query is formatted to an equal one.
 
 use interflow_query::{Query, complete};
 

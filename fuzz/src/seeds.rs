@@ -1,4 +1,4 @@
-//! The committed seeds as tests: each goes through the entry of its target, and so do many inputs made from them.
+//! Runs the committed seeds, and many mutations of them, through the entries of their targets.
 
 use std::panic::catch_unwind;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 /// A target's name and its entry.
 type Entry = (&'static str, fn(&[u8]));
 
-/// Inputs made for each target when no time is given, and how long that may take: a busy machine makes fewer.
+/// Default number of inputs per target, and their time limit: a busy machine runs fewer.
 const INPUTS: u64 = 400;
 const TIME: Duration = Duration::from_secs(3);
-/// No input of this size takes longer, by far.
+/// Generous time limit for one input.
 const SLOW: Duration = Duration::from_secs(10);
-/// The longest input that is made.
+/// Maximum size of a generated input.
 const LONGEST: usize = 64 << 10;
 /// Bytes and texts that parsers treat in a special way.
 const SPICE: [&[u8]; 16] = [
@@ -55,7 +55,7 @@ pub fn all_hold(entries: &[Entry]) {
     }
 }
 
-/// What `make fuzz` does in a small way, on every toolchain: the same inputs in the same order each time, or for
+/// A small substitute for `make fuzz` on every toolchain: the same inputs in the same order each time, or for
 /// `FUZZ_SECONDS` on each target.
 ///
 /// # Panics

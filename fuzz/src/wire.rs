@@ -1,5 +1,5 @@
-//! Entries for the codecs of `interflow-codec`. Each takes any bytes, must not panic, and asserts what holds for them:
-//! mostly that the outcome does not depend on how the bytes arrive, and that nothing is lost.
+//! Entries for the codecs of `interflow-codec`. Each accepts any bytes, must not panic, and asserts invariants:
+//! mostly that the result does not depend on how the bytes are split, and that nothing is lost.
 
 use bytes::BytesMut;
 use interflow_codec::h1::{self, BodyDecoder, BodyFraming, DecodeStep, HeadLimits};
@@ -30,7 +30,7 @@ pub const ENTRIES: [(&str, Entry); 10] = [
     ("aws_event_stream", aws_event_stream),
 ];
 
-/// A request head with its framing and body. What is accepted reads the same when it is written again.
+/// A request head with its framing and body. An accepted head is serialized and parsed to an equal one.
 pub fn h1_request(data: &[u8]) {
     let Ok(Some((request, used))) = h1::parse_request(data, &LIMITS) else { return };
     assert!(h1::parse_request(&data[..used - 1], &LIMITS).is_ok_and(|early| early.is_none()));
@@ -46,8 +46,8 @@ pub fn h1_request(data: &[u8]) {
     };
     let mut out = Vec::new();
     h1::write_request_head(&mut out, &request.method, &target, request.version, &request.headers);
-    let roomy = HeadLimits { max_bytes: 1 << 20, max_line: 1 << 20, ..LIMITS };
-    let (again, _) = h1::parse_request(&out, &roomy).expect("it holds").expect("it is whole");
+    let wide = HeadLimits { max_bytes: 1 << 20, max_line: 1 << 20, ..LIMITS };
+    let (again, _) = h1::parse_request(&out, &wide).expect("it holds").expect("it is whole");
     assert_eq!((&again.method, &again.target, &again.headers), (&request.method, &request.target, &request.headers));
     if let Ok(framing) = h1::request_framing(request.version, &request.method, &request.headers) {
         assert!(framing != BodyFraming::UntilClose);
@@ -61,8 +61,8 @@ pub fn h1_response(data: &[u8]) {
     assert!(h1::parse_response(&data[..used - 1], &LIMITS).is_ok_and(|early| early.is_none()));
     let mut out = Vec::new();
     h1::write_response_head(&mut out, &response);
-    let roomy = HeadLimits { max_bytes: 1 << 20, max_line: 1 << 20, ..LIMITS };
-    let (again, _) = h1::parse_response(&out, &roomy).expect("it holds").expect("it is whole");
+    let wide = HeadLimits { max_bytes: 1 << 20, max_line: 1 << 20, ..LIMITS };
+    let (again, _) = h1::parse_response(&out, &wide).expect("it holds").expect("it is whole");
     assert_eq!((again.status, &again.reason, &again.headers), (response.status, &response.reason, &response.headers));
     for method in [Method::GET, Method::HEAD, Method::CONNECT] {
         if let Ok(framing) = h1::response_framing(&method, &response) {
@@ -71,7 +71,7 @@ pub fn h1_response(data: &[u8]) {
     }
 }
 
-/// A chunked body; the first byte says in what pieces it arrives.
+/// A chunked body; the first byte determines how it is split.
 pub fn h1_chunked(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     body(BodyFraming::Chunked, rest, usize::from(first) % 40 + 1);
@@ -97,7 +97,7 @@ fn body(framing: BodyFraming, data: &[u8], step: usize) {
     assert_eq!(decode(step), decode(data.len().max(1)));
 }
 
-/// A ClientHello in records, and the same bytes as a handshake put into small records.
+/// A ClientHello in records, and the same bytes as a handshake split into small records.
 pub fn client_hello(data: &[u8]) {
     check_hello(data);
     let records: Vec<u8> =
@@ -143,7 +143,7 @@ pub fn proxy_protocol(data: &[u8]) {
     }
 }
 
-/// An event stream; the first byte says in what pieces it arrives.
+/// An event stream; the first byte determines how it is split.
 pub fn sse(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let read = |step: usize| {
@@ -168,7 +168,7 @@ pub fn sse(data: &[u8]) {
     }
 }
 
-/// Frames of one side; the first byte picks side, compression and in what pieces they arrive.
+/// Frames of one side; the first byte determines side, compression and how they are split.
 pub fn websocket(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let sender = if first & 1 == 0 { FrameSender::Server } else { FrameSender::Client };

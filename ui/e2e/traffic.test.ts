@@ -400,7 +400,7 @@ describe('actions', () => {
     const dialog = page.getByRole('dialog', { name: 'Edit and resend' });
     await dialog.getByLabel('Method').fill('NO METHOD');
     await dialog.getByRole('button', { name: 'Send' }).click();
-    await expect.poll(() => dialog.getByRole('alert').textContent()).toContain('no method');
+    await expect.poll(() => dialog.getByRole('alert').textContent()).toContain('not a method');
     expect(await dialog.getByLabel('Method').inputValue()).toBe('NO METHOD');
     await press('Escape');
     await expect.poll(() => dialog.count()).toBe(0);

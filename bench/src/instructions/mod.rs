@@ -1,9 +1,9 @@
-//! Instruction counts of the hot paths under callgrind: a gate against regressions that no noise can move.
+//! Instruction counts of the hot paths under callgrind: a deterministic regression gate.
 //!
 //! Each case runs in a process of its own, warmed up outside the counted function, and its count per round is compared with the
-//! committed one. Whole requests are counted in the shipped binary ([`road`]).
+//! committed one. Whole requests are counted in the shipped binary ([`request_path`]).
 
-mod road;
+mod request_path;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ use interflow_types::{Host, Method};
 
 use crate::{Result, rule_cases};
 
-/// A case may cost this much more than its committed count.
+/// Allowed excess over a case's committed count.
 const TOLERANCE: f64 = 0.05;
 
 const REQUEST: &[u8] = b"POST http://api.example.com/v1/messages?beta=true HTTP/1.1\r\nHost: api.example.com\r\n\
@@ -93,8 +93,8 @@ pub fn check(committed: &Path, update: bool, only: &str) -> Result<()> {
     for (name, rounds, _) in CASES.into_iter().filter(|(name, ..)| name.contains(only)) {
         counts.insert(name.to_owned(), count(name)? / u64::from(rounds));
     }
-    for road in road::ROADS.iter().filter(|r| r.name.contains(only)) {
-        counts.insert(road.name.to_owned(), road.count()?);
+    for path in request_path::PATHS.iter().filter(|r| r.name.contains(only)) {
+        counts.insert(path.name.to_owned(), path.count()?);
     }
     let old: BTreeMap<String, u64> = match fs::read_to_string(committed) {
         Ok(text) => serde_json::from_str(&text)?,
@@ -109,7 +109,8 @@ pub fn check(committed: &Path, update: bool, only: &str) -> Result<()> {
         }
     }
     if update {
-        let known = |name: &String| CASES.iter().any(|(n, ..)| n == name) || road::ROADS.iter().any(|r| r.name == name);
+        let known =
+            |name: &String| CASES.iter().any(|(n, ..)| n == name) || request_path::PATHS.iter().any(|r| r.name == name);
         let mut all: BTreeMap<_, _> = old.into_iter().filter(|(name, _)| known(name)).collect();
         all.extend(counts);
         return Ok(fs::write(committed, serde_json::to_string_pretty(&all)? + "\n")?);

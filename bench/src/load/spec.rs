@@ -12,7 +12,7 @@ pub struct Spec {
     pub via: Via,
     /// Whether the origin is spoken to over TLS.
     pub tls: bool,
-    /// HTTP version of the client leg.
+    /// HTTP version of the downstream side.
     pub version: Version,
     /// What is asked, in turn.
     pub exchanges: Vec<Exchange>,
@@ -86,7 +86,7 @@ pub enum Check {
     },
 }
 
-/// The way from the client to the origin.
+/// The route from the client to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
@@ -127,7 +127,7 @@ pub enum Pace {
     Hold(usize),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Requests answered as they must be, within the counted time.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::{Lab, cache};
 use crate::peers::{Arm, Peer, port, run_quietly};
+use crate::testbed::{Testbed, cache};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/goproxy");
 
@@ -36,14 +36,14 @@ impl Peer for Goproxy {
         Ok(line.unwrap_or("goproxy").trim().to_owned())
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
         let mut command = Command::new(program()?);
-        command.arg("-listen").arg(addr.to_string()).arg("-trust").arg(lab.path("ca.pem"));
+        command.arg("-listen").arg(addr.to_string()).arg("-trust").arg(testbed.path("ca.pem"));
         if *self == Self::Mitm {
             command.arg("-mitm");
         }
-        Arm::forward(lab, self, addr, command)
+        Arm::forward(testbed, self, addr, command)
     }
 }
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::{Lab, Role, connection_cap};
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, apt, port, version_line};
+use crate::testbed::{Role, Testbed, connection_cap};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Haproxy {
@@ -27,14 +27,14 @@ impl Peer for Haproxy {
         version_line("haproxy", &["-v"])
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let (plain, tls) = (port()?, port()?);
-        let config = lab.path(&format!("{}.cfg", self.name()));
-        let pem = lab.path("leaf-and-key.pem");
+        let config = testbed.path(&format!("{}.cfg", self.name()));
+        let pem = testbed.path("leaf-and-key.pem");
         let most = connection_cap();
         let times = "timeout connect 30s\n  timeout client 600s\n  timeout server 600s";
         let head = format!("global\n  maxconn {most}\ndefaults\n  maxconn {most}\n  {times}\n");
-        let (http, https, pem) = (lab.http(), lab.https(), pem.display());
+        let (http, https, pem) = (testbed.http(), testbed.https(), pem.display());
         let body = match self {
             Self::Http => format!(
                 "  mode http\n  option http-keep-alive\n  http-reuse always\n\
@@ -56,7 +56,7 @@ impl Peer for Haproxy {
             plain: Some(Via::Reverse(plain)),
             tls: Some(Via::Reverse(tls)),
             anywhere: false,
-            running: Some(lab.start(self.name(), command, plain, Role::Proxy)?),
+            running: Some(testbed.start(self.name(), command, plain, Role::Proxy)?),
         })
     }
 }

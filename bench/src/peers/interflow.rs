@@ -5,10 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::lab::{Lab, beside_us};
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, port, version_line};
-use crate::{Result, rulebook};
+use crate::testbed::{Testbed, beside_us};
+use crate::{Result, rule_set};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Interflow {
@@ -26,10 +26,10 @@ pub enum Interflow {
 }
 
 /// How many flows the recording arm's store holds, once the arm has stopped.
-pub fn recorded_flows(lab: &Lab) -> Result<u64> {
+pub fn recorded_flows(testbed: &Testbed) -> Result<u64> {
     let mut list = Command::new(beside_us("interflow")?);
     list.args(["flows", "list", "--format", "jsonl", "--all"]).stdout(Stdio::piped());
-    list.env("INTERFLOW_DATA_DIR", lab.path(Interflow::Recording.name()));
+    list.env("INTERFLOW_DATA_DIR", testbed.path(Interflow::Recording.name()));
     let mut child = list.spawn()?;
     let out = child.stdout.take().ok_or("no standard output")?;
     let lines = BufReader::new(out).split(b'\n').count() as u64;
@@ -45,13 +45,13 @@ const USERS: &str = "bench:$2b$10$yK1edSvG/0cW7PleV5qQduktJQ0oYuL8kp1b.a5J4VZyqq
 
 impl Interflow {
     /// What the proxy port of this variant is configured with, besides the command line.
-    fn proxy_config(self, lab: &Lab) -> Result<Option<String>> {
+    fn proxy_config(self, testbed: &Testbed) -> Result<Option<String>> {
         let beside = |name: &str, text: &str| {
-            let path = lab.path(name);
+            let path = testbed.path(name);
             fs::write(&path, text).map(|()| path)
         };
         Ok(match self {
-            Self::Rules => Some(format!("[rules]\nfiles = [{:?}]\n", beside("20.toml", rulebook::TWENTY)?)),
+            Self::Rules => Some(format!("[rules]\nfiles = [{:?}]\n", beside("20.toml", rule_set::TWENTY)?)),
             Self::Redaction => Some("[redact]\nproxied = \"redact\"\nresponses = \"redact\"\n".into()),
             Self::Users => Some(format!("[auth]\nusers = {:?}\n", beside("users", USERS)?)),
             Self::Http1 => Some("[upstream]\nhttp1_hosts = [\"*\"]\n".into()),
@@ -59,7 +59,7 @@ impl Interflow {
         })
     }
 
-    fn gateway_config(self, lab: &Lab) -> String {
+    fn gateway_config(self, testbed: &Testbed) -> String {
         if self == Self::Media {
             return "[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n".into();
         }
@@ -68,8 +68,8 @@ impl Interflow {
             Self::Scanning => "responses = \"redact\"\n",
             _ => "gateway = \"off\"\n",
         };
-        let (certificate, key) = (lab.path("leaf.pem"), lab.path("leaf.key"));
-        let target = format!("https://localhost:{}", lab.llm().port());
+        let (certificate, key) = (testbed.path("leaf.pem"), testbed.path("leaf.key"));
+        let target = format!("https://localhost:{}", testbed.llm().port());
         format!(
             "[redact]\n{redact}[gateway.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n\
              [llm.provider.openai]\nurl = \"{target}\"\n[llm.provider.anthropic]\nurl = \"{target}\"\n"
@@ -102,7 +102,7 @@ impl Peer for Interflow {
         version_line(beside_us("interflow")?, &["--version"])
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let (addr, gateway) = (port()?, port()?);
         let mut command = Command::new(beside_us("interflow")?);
         command.args(["run", "--danger-insecure-upstream"]);
@@ -114,14 +114,14 @@ impl Peer for Interflow {
             Self::Recording => &mut command,
             Self::Tunnelling => command.args(["--no-record", "--no-intercept"]),
             _ => {
-                let config = lab.path(&format!("{}.toml", self.name()));
-                let text = self.proxy_config(lab)?.unwrap_or_else(|| self.gateway_config(lab));
+                let config = testbed.path(&format!("{}.toml", self.name()));
+                let text = self.proxy_config(testbed)?.unwrap_or_else(|| self.gateway_config(testbed));
                 fs::write(&config, text)?;
                 command.arg("--no-record").arg("--config").arg(config)
             }
         };
-        command.env("INTERFLOW_DATA_DIR", lab.path(self.name()));
-        let mut arm = Arm::forward(lab, self, addr, command)?;
+        command.env("INTERFLOW_DATA_DIR", testbed.path(self.name()));
+        let mut arm = Arm::forward(testbed, self, addr, command)?;
         match self {
             Self::Media => (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false),
             Self::Gateway | Self::Redacting | Self::Scanning => {

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::{Lab, Role};
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, pip, port, presidio, run_quietly};
+use crate::testbed::{Role, Testbed};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Litellm {
@@ -37,10 +37,10 @@ impl Peer for Litellm {
         Ok(run_quietly(version)?.trim().to_owned())
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
-        let config = lab.path(&format!("{}.yaml", self.name()));
-        let port = lab.llm().port();
+        let config = testbed.path(&format!("{}.yaml", self.name()));
+        let port = testbed.llm().port();
         let model = |name: &str, provider: &str, path: &str| {
             format!(
                 "  - model_name: {name}\n    litellm_params:\n      model: {provider}/{name}\n      \
@@ -59,15 +59,15 @@ impl Peer for Litellm {
         command.args(["--num_workers", &cores.to_string()]);
         command
             .arg("--ssl_certfile_path")
-            .arg(lab.path("leaf.pem"))
+            .arg(testbed.path("leaf.pem"))
             .arg("--ssl_keyfile_path")
-            .arg(lab.path("leaf.key"));
+            .arg(testbed.path("leaf.key"));
         command
             .env("LITELLM_MASTER_KEY", "sk-fake")
             .env("LITELLM_LOG", "ERROR")
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-            .current_dir(lab.path("."));
-        let running = lab.start(self.name(), command, addr, Role::Proxy)?;
+            .current_dir(testbed.path("."));
+        let running = testbed.start(self.name(), command, addr, Role::Proxy)?;
         Ok(Arm {
             name: self.name().into(),
             version: String::new(),

@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, pip, port, run_quietly};
+use crate::testbed::Testbed;
 
 pub struct Mediaflow;
 
@@ -28,13 +28,13 @@ impl Peer for Mediaflow {
         Ok(run_quietly(version)?.trim().to_owned())
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
         let mut command = Command::new(pip("mediaflow", &["mediaflow-proxy"], "uvicorn")?);
         command.args(["mediaflow_proxy.main:app", "--host", "127.0.0.1", "--port", &addr.port().to_string()]);
         command.args(["--workers", "2", "--no-access-log", "--log-level", "error"]);
-        command.env("API_PASSWORD", PASSWORD).current_dir(lab.path("."));
-        let mut arm = Arm::forward(lab, self, addr, command)?;
+        command.env("API_PASSWORD", PASSWORD).current_dir(testbed.path("."));
+        let mut arm = Arm::forward(testbed, self, addr, command)?;
         (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(addr)), None, false);
         Ok(arm)
     }

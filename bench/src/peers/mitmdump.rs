@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::peers::{Arm, Peer, pip, port, version_line};
+use crate::testbed::Testbed;
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Mitmdump {
@@ -24,15 +24,15 @@ impl Peer for Mitmdump {
         version_line(pip("mitmproxy", &["mitmproxy"], "mitmdump")?, &["--version"])
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
         let mut command = Command::new(pip("mitmproxy", &["mitmproxy"], "mitmdump")?);
         command.args(["--quiet", "--listen-host", "127.0.0.1", "--listen-port", &addr.port().to_string()]);
-        command.arg("--set").arg(format!("confdir={}", lab.path("mitmproxy").display()));
-        command.arg("--set").arg(format!("ssl_verify_upstream_trusted_ca={}", lab.path("ca.pem").display()));
+        command.arg("--set").arg(format!("confdir={}", testbed.path("mitmproxy").display()));
+        command.arg("--set").arg(format!("ssl_verify_upstream_trusted_ca={}", testbed.path("ca.pem").display()));
         if *self == Self::Writing {
-            command.arg("-w").arg(lab.path("flows.mitm"));
+            command.arg("-w").arg(testbed.path("flows.mitm"));
         }
-        Arm::forward(lab, self, addr, command)
+        Arm::forward(testbed, self, addr, command)
     }
 }

@@ -20,10 +20,10 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::{Lab, free_port};
 use crate::load::spec::{Check, Exchange, Pace, Spec, Version, Via};
 use crate::measure::measure;
 use crate::process::Running;
+use crate::testbed::{Testbed, free_port};
 
 /// A system in one configuration.
 pub trait Peer {
@@ -34,12 +34,12 @@ pub trait Peer {
     /// # Errors
     /// When it cannot be installed; the row is then left out and the reason printed.
     fn install(&self) -> Result<String>;
-    /// Starts it in front of the lab's origins.
+    /// Starts it in front of the testbed's origins.
     ///
     /// # Errors
     /// When it does not come up.
-    fn start(&self, lab: &Lab) -> Result<Arm>;
-    /// Whether a page of the lab's nginx can be had through it, rather than its own paths only.
+    fn start(&self, testbed: &Testbed) -> Result<Arm>;
+    /// Whether a page of the testbed's nginx can be had through it, rather than its own paths only.
     fn gives_pages(&self) -> bool {
         true
     }
@@ -55,7 +55,7 @@ pub struct Arm {
     pub plain: Option<Via>,
     /// The way to the TLS origin; through an intercepting arm TLS is opened, through the others it is not.
     pub tls: Option<Via>,
-    /// Whether the way may lead to any origin, not only to the lab's nginx.
+    /// Whether the way may lead to any origin, not only to the testbed's nginx.
     pub anywhere: bool,
     /// Its process.
     pub running: Option<Running>,
@@ -68,14 +68,14 @@ impl Arm {
         Self { name: "direct".into(), version: String::new(), plain: via, tls: via, anywhere: true, running: None }
     }
 
-    fn forward(lab: &Lab, peer: &dyn Peer, addr: SocketAddr, command: Command) -> Result<Self> {
+    fn forward(testbed: &Testbed, peer: &dyn Peer, addr: SocketAddr, command: Command) -> Result<Self> {
         Ok(Self {
             name: peer.name().into(),
             version: String::new(),
             plain: Some(Via::Absolute(addr)),
             tls: Some(Via::Connect(addr)),
             anywhere: true,
-            running: Some(lab.start(peer.name(), command, addr, crate::lab::Role::Proxy)?),
+            running: Some(testbed.start(peer.name(), command, addr, crate::testbed::Role::Proxy)?),
         })
     }
 }
@@ -114,14 +114,14 @@ pub fn all() -> Vec<Box<dyn Peer>> {
 }
 
 /// Installs and starts the named peers; one that fails is said on standard error and left out.
-pub fn start(names: &[&str], wanted: &[String], lab: &Lab) -> Vec<Arm> {
+pub fn start(names: &[&str], wanted: &[String], testbed: &Testbed) -> Vec<Arm> {
     let mut arms = vec![Arm::direct()];
     for peer in all() {
         let name = peer.name();
         if !names.contains(&name) || !(wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()))) {
             continue;
         }
-        match peer.install().and_then(|version| Ok(Arm { version, ..peer.start(lab)? })) {
+        match peer.install().and_then(|version| Ok(Arm { version, ..peer.start(testbed)? })) {
             Ok(arm) => arms.push(arm),
             Err(e) => eprintln!("  {name} is left out: {e}"),
         }
@@ -131,12 +131,12 @@ pub fn start(names: &[&str], wanted: &[String], lab: &Lab) -> Vec<Arm> {
 
 /// Installs and starts each peer, and asks for one page on every way it offers.
 pub fn try_all(only: Option<&str>) -> Result<()> {
-    let lab = Lab::new(false)?.with_nginx(&[8192])?;
+    let testbed = Testbed::new(false)?.with_nginx(&[8192])?;
     let mut failed = 0;
     for peer in all().into_iter().filter(|p| only.is_none_or(|o| p.name().contains(o))) {
-        let tried = peer.install().and_then(|version| Ok((version, peer.start(&lab)?))).map(|(version, arm)| {
+        let tried = peer.install().and_then(|version| Ok((version, peer.start(&testbed)?))).map(|(version, arm)| {
             let ways = [(arm.plain, false), (arm.tls, true)];
-            let rates = peer.gives_pages().then(|| ways.map(|(via, tls)| via.map(|v| ask(&lab, &arm, v, tls))));
+            let rates = peer.gives_pages().then(|| ways.map(|(via, tls)| via.map(|v| ask(&testbed, &arm, v, tls))));
             (version, rates)
         });
         match tried {
@@ -161,13 +161,13 @@ pub fn try_all(only: Option<&str>) -> Result<()> {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} failed").into()) }
 }
 
-fn ask(lab: &Lab, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
-    let origin = if tls { lab.https() } else { lab.http() };
+fn ask(testbed: &Testbed, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
+    let origin = if tls { testbed.https() } else { testbed.http() };
     let exchange = Exchange {
         authority: format!("localhost:{}", origin.port()),
         path: "/b/8192".into(),
         body: None,
-        check: Check::File(lab.body(8192)),
+        check: Check::File(testbed.body(8192)),
     };
     let spec = Spec {
         via,
@@ -185,7 +185,7 @@ fn ask(lab: &Lab, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
         seconds: 0.7,
         threads: 1,
     };
-    let run = measure(lab, arm, lab.nginx.as_ref(), &spec)?;
+    let run = measure(testbed, arm, testbed.nginx.as_ref(), &spec)?;
     if run.outcome.errors > 0 || run.outcome.ok == 0 {
         return Err(format!("{} ok, {} errors {:?}", run.outcome.ok, run.outcome.errors, run.outcome.messages).into());
     }
@@ -205,7 +205,7 @@ fn apt(program: &str, package: &str) -> Result<()> {
 
 /// Installs Python packages into an environment of their own, with the newest Python at hand.
 fn pip(name: &str, packages: &[&str], program: &str) -> Result<std::path::PathBuf> {
-    let env = crate::lab::cache()?.join(name);
+    let env = crate::testbed::cache()?.join(name);
     let program = env.join("bin").join(program);
     if program.exists() {
         return Ok(program);

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::{Lab, Role};
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, apt, port, version_line};
+use crate::testbed::{Role, Testbed};
 
 pub struct Nginx;
 
@@ -20,12 +20,12 @@ impl Peer for Nginx {
         version_line("nginx", &["-v"])
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let (plain, tls) = (port()?, port()?);
-        let dir = lab.path("nginx-proxy");
+        let dir = testbed.path("nginx-proxy");
         fs::create_dir_all(&dir)?;
-        let config = lab.path("nginx-proxy.conf");
-        fs::write(&config, config_text(lab, &dir.display().to_string(), plain, tls))?;
+        let config = testbed.path("nginx-proxy.conf");
+        fs::write(&config, config_text(testbed, &dir.display().to_string(), plain, tls))?;
         let mut command = Command::new("nginx");
         command.arg("-p").arg(&dir).arg("-c").arg(&config).arg("-e").arg(dir.join("errors.log"));
         Ok(Arm {
@@ -34,13 +34,13 @@ impl Peer for Nginx {
             plain: Some(Via::Reverse(plain)),
             tls: Some(Via::Reverse(tls)),
             anywhere: false,
-            running: Some(lab.start(self.name(), command, plain, Role::Proxy)?),
+            running: Some(testbed.start(self.name(), command, plain, Role::Proxy)?),
         })
     }
 }
 
-fn config_text(lab: &Lab, dir: &str, plain: std::net::SocketAddr, tls: std::net::SocketAddr) -> String {
-    let (cert, key) = (lab.path("leaf.pem"), lab.path("leaf.key"));
+fn config_text(testbed: &Testbed, dir: &str, plain: std::net::SocketAddr, tls: std::net::SocketAddr) -> String {
+    let (cert, key) = (testbed.path("leaf.pem"), testbed.path("leaf.key"));
     let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|n| format!("  {n}_temp_path {dir}/{n};\n"))
@@ -55,8 +55,8 @@ fn config_text(lab: &Lab, dir: &str, plain: std::net::SocketAddr, tls: std::net:
          \x20 server {{ listen {plain} backlog=16384; location / {{ proxy_pass http://o; }} }}\n\
          \x20 server {{ listen {tls} ssl backlog=16384; ssl_certificate {}; ssl_certificate_key {};\n\
          \x20   location / {{ proxy_pass https://t; }} }}\n}}\n",
-        lab.http(),
-        lab.https(),
+        testbed.http(),
+        testbed.https(),
         cert.display(),
         key.display()
     )

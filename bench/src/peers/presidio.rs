@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::{Lab, Role};
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, pip, port, run_quietly};
+use crate::testbed::{Role, Testbed};
 
 pub struct Presidio;
 
@@ -43,7 +43,7 @@ impl Peer for Presidio {
         Ok(run_quietly(version)?.trim().to_owned())
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
         Ok(Arm {
             name: self.name().into(),
@@ -51,7 +51,7 @@ impl Peer for Presidio {
             plain: Some(Via::Reverse(addr)),
             tls: None,
             anywhere: false,
-            running: Some(lab.start(self.name(), service(addr)?, addr, Role::Proxy)?),
+            running: Some(testbed.start(self.name(), service(addr)?, addr, Role::Proxy)?),
         })
     }
 }

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::peers::{Arm, Peer, apt, port, run_quietly, version_line};
+use crate::testbed::Testbed;
 
 const CERTGEN: &str = "/usr/lib/squid/security_file_certgen";
 
@@ -29,9 +29,9 @@ impl Peer for Squid {
         version_line("squid", &["-v"])
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
-        let dir = lab.path(self.name());
+        let dir = testbed.path(self.name());
         fs::create_dir_all(&dir)?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))?;
         let at = dir.display();
@@ -43,18 +43,18 @@ impl Peer for Squid {
         );
         match self {
             Self::Plain => text += &format!("http_port {addr}\n"),
-            Self::Bump => text += &self.bump(lab, &dir, addr)?,
+            Self::Bump => text += &self.bump(testbed, &dir, addr)?,
         }
         let config = dir.join("squid.conf");
         fs::write(&config, text)?;
         let mut command = Command::new("squid");
         command.arg("-N").arg("-f").arg(&config);
-        Arm::forward(lab, self, addr, command)
+        Arm::forward(testbed, self, addr, command)
     }
 }
 
 impl Squid {
-    fn bump(self, lab: &Lab, dir: &std::path::Path, addr: std::net::SocketAddr) -> Result<String> {
+    fn bump(self, testbed: &Testbed, dir: &std::path::Path, addr: std::net::SocketAddr) -> Result<String> {
         let mut key = Command::new("openssl");
         key.args(["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "30", "-nodes"]);
         key.args(["-x509", "-subj", "/CN=bench squid", "-addext", "basicConstraints=critical,CA:TRUE"]);
@@ -74,7 +74,7 @@ impl Squid {
             "http_port {addr} ssl-bump tls-cert={at}/ca.pem generate-host-certificates=on dynamic_cert_mem_cache_size=16MB\n\
              sslcrtd_program {CERTGEN} -s {at}/certs -M 16MB\nsslcrtd_children 8 startup=2 idle=1\n\
              ssl_bump bump all\nsslproxy_cert_error allow all\ntls_outgoing_options cafile={}\n",
-            lab.path("ca.pem").display()
+            testbed.path("ca.pem").display()
         ))
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::peers::{Arm, Peer, apt, port, version_line};
+use crate::testbed::Testbed;
 
 pub struct Tinyproxy;
 
@@ -19,19 +19,19 @@ impl Peer for Tinyproxy {
         version_line("tinyproxy", &["-v"])
     }
 
-    fn start(&self, lab: &Lab) -> Result<Arm> {
+    fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
-        let config = lab.path("tinyproxy.conf");
+        let config = testbed.path("tinyproxy.conf");
         fs::write(
             &config,
             format!(
                 "Port {}\nListen 127.0.0.1\nTimeout 600\nMaxClients 20000\nLogLevel Critical\nLogFile \"{}\"\nAllow 127.0.0.1\n",
                 addr.port(),
-                lab.path("tinyproxy-own.log").display()
+                testbed.path("tinyproxy-own.log").display()
             ),
         )?;
         let mut command = Command::new("tinyproxy");
         command.arg("-d").arg("-c").arg(&config);
-        Arm::forward(lab, self, addr, command)
+        Arm::forward(testbed, self, addr, command)
     }
 }

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::load::spec::{Certificate, Spec};
 use crate::measure::measure;
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Sample, Session, Table, fixed_body};
+use crate::testbed::Testbed;
 
 const ARMS: [&str; 2] = ["interflow", "interflow+record"];
 
@@ -24,15 +24,16 @@ const SPARE_DESCRIPTORS: usize = 64;
 const REST: Duration = Duration::from_secs(2);
 
 pub fn table(effort: &Effort) -> Result<Table> {
-    let lab = Lab::new(effort.pin)?.with_nginx(&[71, 8192, 128 << 10])?;
-    let arms = peers::start(&ARMS, &effort.arms, &lab);
+    let testbed = Testbed::new(effort.pin)?.with_nginx(&[71, 8192, 128 << 10])?;
+    let arms = peers::start(&ARMS, &effort.arms, &testbed);
     let title = "memory and descriptors over many flows and a long time";
-    let mut session = Session::new("endurance", title, &lab, arms, effort);
+    let mut session = Session::new("endurance", title, &testbed, arms, effort);
     let what = format!("{} GETs of 71 bytes over http://, 16 connections, then rest", effort.flows);
     long(&mut session, "flows", &what, |arm, spent| {
         let more = spent.flows < effort.flows;
         let seconds = (effort.flows / LOOKS) as f64 / 30_000.0;
-        more.then(|| Some(Spec { seconds: seconds.clamp(0.5, 60.0), ..load(&lab, effort, arm, 71, false)? })).flatten()
+        more.then(|| Some(Spec { seconds: seconds.clamp(0.5, 60.0), ..load(&testbed, effort, arm, 71, false)? }))
+            .flatten()
     });
     let what = format!(
         "{} minutes of plain and intercepted requests, kept alive and each on a new connection; every tenth is broken off \
@@ -42,7 +43,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
     long(&mut session, "soak", &what, |arm, spent| {
         let turn = spent.looks % 4;
         let size = if turn < 2 { 8192 } else { 128 << 10 };
-        let spec = load(&lab, effort, arm, size, turn % 2 == 1)?;
+        let spec = load(&testbed, effort, arm, size, turn % 2 == 1)?;
         let seconds = (effort.minutes * 60.0 / 16.0).clamp(1.0, 15.0);
         let spec = Spec { cancel_every: 10, new_connection: turn == 3, seconds, ..spec };
         (spent.time.as_secs_f64() < effort.minutes * 60.0).then_some(spec)
@@ -84,7 +85,7 @@ fn long(session: &mut Session<'_>, name: &str, what: &str, next: impl Fn(&Arm, &
 }
 
 fn step(session: &Session<'_>, arm: &Arm, spec: &Spec, row: &mut Row, spent: &mut Spent) -> Result<()> {
-    let run = measure(session.lab, arm, session.origin, spec)?;
+    let run = measure(session.testbed, arm, session.origin, spec)?;
     let outcome = &run.outcome;
     if outcome.errors > 0 || outcome.ok == 0 {
         let message = outcome.messages.first().map_or("no answer", String::as_str);
@@ -118,10 +119,10 @@ fn grown(samples: &[Sample]) -> Option<String> {
         .then(|| format!("descriptors grew from {} to {}", early.descriptors, last.descriptors))
 }
 
-fn load(lab: &Lab, effort: &Effort, arm: &Arm, size: usize, tls: bool) -> Option<Spec> {
+fn load(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize, tls: bool) -> Option<Spec> {
     let via = if tls { arm.tls? } else { arm.plain? };
-    let certificate = tls.then(|| Certificate::NotOrigin(lab.path("leaf.pem")));
-    Some(Spec { certificate, warm_up: 0.2, ..fixed_body(lab, effort, via, tls, size, 16) })
+    let certificate = tls.then(|| Certificate::NotOrigin(testbed.path("leaf.pem")));
+    Some(Spec { certificate, warm_up: 0.2, ..fixed_body(testbed, effort, via, tls, size, 16) })
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Table `forward`: the raw forward proxy. 100 connections over body sizes, tunnels, and the sweep to 15,000 connections.
 
 use crate::Result;
-use crate::lab::{Lab, connection_cap};
 use crate::load::spec::{Certificate, Pace, Spec};
 use crate::measure::measure;
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, fixed_body};
+use crate::testbed::{Testbed, connection_cap};
 
 const ARMS: [&str; 10] = [
     "bare-relay",
@@ -20,7 +20,7 @@ const ARMS: [&str; 10] = [
     "proxy.py",
 ];
 
-/// Arms that are asked for tunnels; `haproxy-tcp` relays TCP without being asked.
+/// Arms that support CONNECT; `haproxy-tcp` relays TCP unconditionally.
 const TUNNELLING: [&str; 6] = ["interflow-tunnel", "haproxy-tcp", "squid", "goproxy-tunnel", "tinyproxy", "proxy.py"];
 
 /// Arms that are built for many connections.
@@ -29,34 +29,36 @@ const MANY: [&str; 5] = ["interflow", "haproxy", "nginx", "squid", "bare-relay"]
 const MIB: usize = 1 << 20;
 
 pub fn table(effort: &Effort) -> Result<Table> {
-    let lab = Lab::new(effort.pin)?.with_nginx(&[71, 1024, 16 << 10, 128 << 10, MIB, 100 * MIB])?;
-    let arms = peers::start(&ARMS, &effort.arms, &lab);
+    let testbed = Testbed::new(effort.pin)?.with_nginx(&[71, 1024, 16 << 10, 128 << 10, MIB, 100 * MIB])?;
+    let arms = peers::start(&ARMS, &effort.arms, &testbed);
     let title = "the raw forward proxy: body sizes at 100 connections, tunnels, and thousands of connections";
-    let mut session = Session::new("forward", title, &lab, arms, effort);
-    idle(&mut session, &lab, (if effort.full { 10_000 } else { 4000 }).min(connection_cap()));
+    let mut session = Session::new("forward", title, &testbed, arms, effort);
+    idle(&mut session, &testbed, (if effort.full { 10_000 } else { 4000 }).min(connection_cap()));
     session.arms.clear();
-    session.arms = peers::start(&ARMS, &effort.arms, &lab);
+    session.arms = peers::start(&ARMS, &effort.arms, &testbed);
     let short = [(71, "71 B"), (16 << 10, "16 KiB"), (MIB, "1 MiB")];
     let full = [(71, "71 B"), (1024, "1 KiB"), (16 << 10, "16 KiB"), (128 << 10, "128 KiB"), (MIB, "1 MiB")];
     let sizes: &[(usize, &str)] = if effort.full { &full } else { &short };
     for (size, label) in sizes {
         let what = format!("GET of {size} bytes over http://, 100 connections kept alive");
-        session.case(&format!("plain {label}"), &what, Kind::Throughput, |arm| plain(&lab, effort, arm, *size, 100));
+        session
+            .case(&format!("plain {label}"), &what, Kind::Throughput, |arm| plain(&testbed, effort, arm, *size, 100));
     }
     for (size, label) in sizes {
         let what = format!("GET of {size} bytes through kept CONNECT tunnels (TLS end to end), 16 of them");
-        session.case(&format!("tunnel {label}"), &what, Kind::Throughput, |arm| tunnel(&lab, effort, arm, *size, 16));
+        session
+            .case(&format!("tunnel {label}"), &what, Kind::Throughput, |arm| tunnel(&testbed, effort, arm, *size, 16));
     }
     if effort.wants_long("tunnel 100 MiB") {
         session.case("tunnel 100 MiB", "GET of 100 MiB through 4 kept tunnels", Kind::Throughput, |arm| {
-            Some(Spec { seconds: effort.seconds.max(5.0), ..tunnel(&lab, effort, arm, 100 * MIB, 4)? })
+            Some(Spec { seconds: effort.seconds.max(5.0), ..tunnel(&testbed, effort, arm, 100 * MIB, 4)? })
         });
     }
     session.case(
         "tunnel new",
         "GET of 71 bytes, each with its own tunnel and TLS handshake, 50 at a time",
         Kind::Throughput,
-        |arm| Some(Spec { new_connection: true, ..tunnel(&lab, effort, arm, 71, 50)? }),
+        |arm| Some(Spec { new_connection: true, ..tunnel(&testbed, effort, arm, 71, 50)? }),
     );
     let sweep: &[usize] = if effort.full { &[1000, 5000, 10_000, 15_000] } else { &[1000, 10_000] };
     let mut sweep: Vec<usize> = sweep.iter().map(|n| *n.min(&connection_cap())).collect();
@@ -65,15 +67,15 @@ pub fn table(effort: &Effort) -> Result<Table> {
         let what = format!("GET of 71 bytes over http://, {n} connections kept alive, all busy");
         session.case(&format!("{n} connections"), &what, Kind::Throughput, |arm| {
             let named = arm.name == "direct" || MANY.contains(&arm.name.as_str());
-            let spec = plain(&lab, effort, arm, 71, *n).filter(|_| named)?;
+            let spec = plain(&testbed, effort, arm, 71, *n).filter(|_| named)?;
             Some(Spec { warm_up: 1.0 + *n as f64 / 4000.0, seconds: effort.seconds.max(1.2), ..spec })
         });
     }
     Ok(session.finish())
 }
 
-/// Resident memory for connections that are open and silent. It comes first, in fresh processes: memory once taken is seldom given back.
-fn idle(session: &mut Session<'_>, lab: &Lab, n: usize) {
+/// Resident memory of idle connections. Measured first, in fresh processes, because allocators rarely return memory.
+fn idle(session: &mut Session<'_>, testbed: &Testbed, n: usize) {
     for (name, tls) in [("idle connections", false), ("idle tunnels", true)] {
         if !session.effort.wants(name) {
             continue;
@@ -81,13 +83,19 @@ fn idle(session: &mut Session<'_>, lab: &Lab, n: usize) {
         let mut rows = Vec::new();
         for arm in &session.arms {
             let spec = if tls {
-                tunnel(lab, session.effort, arm, 71, 1)
+                tunnel(testbed, session.effort, arm, 71, 1)
                     .filter(|_| TUNNELLING[..2].contains(&arm.name.as_str()) || arm.name == "squid")
             } else {
-                plain(lab, session.effort, arm, 71, 1).filter(|_| MANY.contains(&arm.name.as_str()))
+                plain(testbed, session.effort, arm, 71, 1).filter(|_| MANY.contains(&arm.name.as_str()))
             };
             if let Some(spec) = spec {
-                rows.push(hold(session, lab, arm, Spec { pace: Pace::Hold(n), warm_up: 1.0, seconds: 0.5, ..spec }, n));
+                rows.push(hold(
+                    session,
+                    testbed,
+                    arm,
+                    Spec { pace: Pace::Hold(n), warm_up: 1.0, seconds: 0.5, ..spec },
+                    n,
+                ));
             }
         }
         let what =
@@ -96,10 +104,10 @@ fn idle(session: &mut Session<'_>, lab: &Lab, n: usize) {
     }
 }
 
-fn hold(session: &Session<'_>, lab: &Lab, arm: &Arm, spec: Spec, n: usize) -> Row {
+fn hold(session: &Session<'_>, testbed: &Testbed, arm: &Arm, spec: Spec, n: usize) -> Row {
     let before = arm.running.as_ref().map(|r| r.memory().rss).unwrap_or_default();
     let mut row = Row { arm: arm.name.clone(), ..Row::default() };
-    match measure(lab, arm, session.origin, &spec) {
+    match measure(testbed, arm, session.origin, &spec) {
         Ok(run) => {
             if run.outcome.ok < n as u64 || run.outcome.errors > 0 {
                 let message = run.outcome.messages.first().map_or("too slow to open", String::as_str);
@@ -113,13 +121,13 @@ fn hold(session: &Session<'_>, lab: &Lab, arm: &Arm, spec: Spec, n: usize) -> Ro
     row
 }
 
-fn plain(lab: &Lab, effort: &Effort, arm: &Arm, size: usize, concurrency: usize) -> Option<Spec> {
+fn plain(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize, concurrency: usize) -> Option<Spec> {
     let other = arm.name.ends_with("-tunnel") || arm.name == "haproxy-tcp";
-    arm.plain.filter(|_| !other).map(|via| fixed_body(lab, effort, via, false, size, concurrency))
+    arm.plain.filter(|_| !other).map(|via| fixed_body(testbed, effort, via, false, size, concurrency))
 }
 
-fn tunnel(lab: &Lab, effort: &Effort, arm: &Arm, size: usize, concurrency: usize) -> Option<Spec> {
+fn tunnel(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize, concurrency: usize) -> Option<Spec> {
     let named = arm.name == "direct" || TUNNELLING.contains(&arm.name.as_str());
-    let spec = arm.tls.filter(|_| named).map(|via| fixed_body(lab, effort, via, true, size, concurrency))?;
-    Some(Spec { certificate: Some(Certificate::Origin(lab.path("leaf.pem"))), ..spec })
+    let spec = arm.tls.filter(|_| named).map(|via| fixed_body(testbed, effort, via, true, size, concurrency))?;
+    Some(Spec { certificate: Some(Certificate::Origin(testbed.path("leaf.pem"))), ..spec })
 }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::load::spec::{Certificate, Check, Exchange, Pace, Spec, Version, Via};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, one_run};
+use crate::testbed::Testbed;
 
 const ARMS: [&str; 7] = [RELAY, "interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
 /// Those of the short form.
@@ -35,12 +35,12 @@ const CLASSES: [Class; 3] = [
 ];
 
 pub fn table(effort: &Effort) -> Result<Table> {
-    let lab = Lab::new(effort.pin)?.with_provider()?;
-    let arms = peers::start(if effort.full { &ARMS } else { &SHORT }, &effort.arms, &lab);
+    let testbed = Testbed::new(effort.pin)?.with_provider()?;
+    let arms = peers::start(if effort.full { &ARMS } else { &SHORT }, &effort.arms, &testbed);
     let title = "streamed answers of a fake Anthropic API through interception, TLS on both legs, direct with the same connection policy";
-    let mut session = Session::new("llm-mitm", title, &lab, arms, effort);
+    let mut session = Session::new("llm-mitm", title, &testbed, arms, effort);
     for class in CLASSES.iter().filter(|c| effort.full || c.name != "medium") {
-        let exchanges = exchanges(&lab, class)?;
+        let exchanges = exchanges(&testbed, class)?;
         for (policy, new_connection) in [("new connection", true), ("kept alive", false)] {
             let what = format!(
                 "POST of {} B, answer of {} B in {} pieces 1 ms apart, {}/s, open loop, {policy}",
@@ -57,10 +57,10 @@ pub fn table(effort: &Effort) -> Result<Table> {
         }
     }
     for class in [&CLASSES[0], &CLASSES[2]] {
-        let exchanges = exchanges(&lab, class)?;
+        let exchanges = exchanges(&testbed, class)?;
         ceiling(&mut session, class.name, |arm, via, rate| {
             let seconds = if effort.full { 10.0 } else { 1.2 };
-            let certificate = intercepted(&lab, arm);
+            let certificate = intercepted(&testbed, arm);
             Spec {
                 seconds,
                 new_connection: true,
@@ -69,13 +69,13 @@ pub fn table(effort: &Effort) -> Result<Table> {
             }
         });
     }
-    events(&mut session, &lab)?;
+    events(&mut session, &testbed)?;
     Ok(session.finish())
 }
 
 /// Every arm but the direct one and the relay opens TLS here.
-fn intercepted(lab: &Lab, arm: &Arm) -> Option<Certificate> {
-    (arm.name != "direct" && arm.name != RELAY).then(|| Certificate::NotOrigin(lab.path("leaf.pem")))
+fn intercepted(testbed: &Testbed, arm: &Arm) -> Option<Certificate> {
+    (arm.name != "direct" && arm.name != RELAY).then(|| Certificate::NotOrigin(testbed.path("leaf.pem")))
 }
 
 fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec {
@@ -104,15 +104,15 @@ fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec
 }
 
 /// One exchange per session; what must come back is what the provider says directly.
-fn exchanges(lab: &Lab, class: &Class) -> Result<Vec<Exchange>> {
+fn exchanges(testbed: &Testbed, class: &Class) -> Result<Vec<Exchange>> {
     let path = format!("/v1/messages?size={}&chunks={}&gap=1", class.answer, class.pieces);
     let mut made = Vec::new();
     for session in 0..SESSIONS {
-        let body = lab.path(&format!("{}-{session}.json", class.name));
+        let body = testbed.path(&format!("{}-{session}.json", class.name));
         fs::write(&body, question(session, class.request))?;
-        let expected = lab.path(&format!("{}-{session}.sse", class.name));
-        fs::write(&expected, reference(lab, &path, &body)?)?;
-        let authority = format!("localhost:{}", lab.llm().port());
+        let expected = testbed.path(&format!("{}-{session}.sse", class.name));
+        fs::write(&expected, reference(testbed, &path, &body)?)?;
+        let authority = format!("localhost:{}", testbed.llm().port());
         made.push(Exchange { authority, path: path.clone(), body: Some(body), check: Check::File(expected) });
     }
     Ok(made)
@@ -147,12 +147,12 @@ fn question(session: usize, size: usize) -> String {
 }
 
 /// What the provider answers without any proxy.
-fn reference(lab: &Lab, path: &str, body: &PathBuf) -> Result<Vec<u8>> {
+fn reference(testbed: &Testbed, path: &str, body: &PathBuf) -> Result<Vec<u8>> {
     let body = fs::read(body)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(async {
         let tls = std::sync::Arc::new(interflow_testkit::danger_client(&["http/1.1"]));
-        let mut wire = interflow_testkit::Wire::connect(lab.llm()).await?.into_tls("localhost", tls).await?;
+        let mut wire = interflow_testkit::Wire::connect(testbed.llm()).await?.into_tls("localhost", tls).await?;
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nx-api-key: k\r\nContent-Length: {}\r\n\r\n",
             body.len()
@@ -178,7 +178,7 @@ fn ceiling(session: &mut Session<'_>, class: &str, spec: impl Fn(&Arm, Via, f64)
         let mut rate = 100.0;
         let closeness = if session.effort.full { 1.05 } else { 1.2 };
         while lost / f64::max(held, 1.0) > closeness && rate < 40_000.0 {
-            if holds(session.lab, arm, session, &spec(arm, via, rate), rate, &mut row) {
+            if holds(session.testbed, arm, session, &spec(arm, via, rate), rate, &mut row) {
                 held = rate;
             } else {
                 lost = rate;
@@ -195,9 +195,9 @@ fn ceiling(session: &mut Session<'_>, class: &str, spec: impl Fn(&Arm, Via, f64)
     session.push(&name, what, Kind::Ceiling, rows);
 }
 
-fn holds(lab: &Lab, arm: &Arm, session: &Session<'_>, spec: &Spec, rate: f64, row: &mut Row) -> bool {
+fn holds(testbed: &Testbed, arm: &Arm, session: &Session<'_>, spec: &Spec, rate: f64, row: &mut Row) -> bool {
     let mut probe = Row::default();
-    one_run(lab, arm, session.origin, spec, &mut probe);
+    one_run(testbed, arm, session.origin, spec, &mut probe);
     let Some(run) = probe.runs.pop() else { return false };
     let (ok, errors) = (run.outcome.ok as f64, run.outcome.errors as f64);
     row.runs.push(run);
@@ -205,19 +205,19 @@ fn holds(lab: &Lab, arm: &Arm, session: &Session<'_>, spec: &Spec, rate: f64, ro
 }
 
 /// Many slow streams whose events carry their send time.
-fn events(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
-    let body = lab.path("events.json");
+fn events(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
+    let body = testbed.path("events.json");
     fs::write(&body, question(0, 1 << 10))?;
     let (events, gap, size) = (20, 50, 2000);
     let path = format!("/v1/messages?size={size}&chunks={events}&gap={gap}&stamp=1");
-    let bytes = reference(lab, &path, &body)?.len();
+    let bytes = reference(testbed, &path, &body)?.len();
     for n in [200, 1000] {
         let name = format!("{n} slow streams");
         if n > 200 && !session.effort.wants_long(&name) {
             continue;
         }
         let exchange = Exchange {
-            authority: format!("localhost:{}", lab.llm().port()),
+            authority: format!("localhost:{}", testbed.llm().port()),
             path: path.clone(),
             body: Some(body.clone()),
             check: Check::Stamped { bytes, events },
@@ -227,7 +227,7 @@ fn events(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
             format!("{n} streams at a time, {events} events {gap} ms apart, kept alive: age of each event on arrival");
         session.case(&name, &what, Kind::Events, |arm| {
             let seconds = if effort.full && n == 1000 { effort.seconds.max(120.0) } else { effort.seconds.max(3.0) };
-            let certificate = intercepted(lab, arm);
+            let certificate = intercepted(testbed, arm);
             Some(Spec {
                 seconds,
                 warm_up: 2.0,

@@ -2,10 +2,10 @@
 //! steady load; and how long the first byte of a segment takes.
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::load::spec::{Pace, Spec};
 use crate::peers::{self, Arm, mediaflow};
 use crate::tables::{Effort, Kind, Session, Table, fixed_body};
+use crate::testbed::Testbed;
 
 const ARMS: [&str; 3] = ["interflow-media", "nginx", "mediaflow-proxy"];
 
@@ -13,30 +13,30 @@ const FILM: usize = 7 << 20;
 const SEGMENT: usize = 2 << 20;
 
 pub fn table(effort: &Effort) -> Result<Table> {
-    let lab = Lab::new(effort.pin)?.with_nginx(&[SEGMENT, FILM])?;
-    let arms = peers::start(&ARMS, &effort.arms, &lab);
+    let testbed = Testbed::new(effort.pin)?.with_nginx(&[SEGMENT, FILM])?;
+    let arms = peers::start(&ARMS, &effort.arms, &testbed);
     let title = "a media file relayed: GET /proxy/stream of Interflow and mediaflow-proxy, proxy_pass of nginx";
-    let mut session = Session::new("media", title, &lab, arms, effort);
+    let mut session = Session::new("media", title, &testbed, arms, effort);
     let viewers: &[usize] = if effort.full { &[10, 20, 30, 50, 100] } else { &[10, 100] };
     for n in viewers {
         let what =
             format!("GET of 7 MiB over http://, {n} connections kept alive; 7.34 MB times req/s is the throughput");
         session.case(&format!("relay 7 MiB, {n} viewers"), &what, Kind::Throughput, |arm| {
             let seconds = effort.seconds.max(2.0);
-            Some(Spec { seconds, ..relay(&lab, effort, arm, FILM, Pace::Closed(*n))? })
+            Some(Spec { seconds, ..relay(&testbed, effort, arm, FILM, Pace::Closed(*n))? })
         });
     }
     let what = "GET of 2 MiB over http://, kept alive, 20 a second, open loop";
     session.case("segment 2 MiB", what, Kind::Latency, |arm| {
         let seconds = effort.seconds.max(3.0);
-        Some(Spec { seconds, ..relay(&lab, effort, arm, SEGMENT, Pace::Open(20.0))? })
+        Some(Spec { seconds, ..relay(&testbed, effort, arm, SEGMENT, Pace::Open(20.0))? })
     });
     Ok(session.finish())
 }
 
-fn relay(lab: &Lab, effort: &Effort, arm: &Arm, size: usize, pace: Pace) -> Option<Spec> {
-    let mut spec = fixed_body(lab, effort, arm.plain?, false, size, 1);
-    let origin = format!("http%3A%2F%2F127.0.0.1%3A{}%2Fb%2F{size}", lab.http().port());
+fn relay(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize, pace: Pace) -> Option<Spec> {
+    let mut spec = fixed_body(testbed, effort, arm.plain?, false, size, 1);
+    let origin = format!("http%3A%2F%2F127.0.0.1%3A{}%2Fb%2F{size}", testbed.http().port());
     let path = match arm.name.as_str() {
         "interflow-media" => Some(format!("/media/proxy/stream?d={origin}")),
         "mediaflow-proxy" => Some(format!("/proxy/stream?d={origin}&api_password={}", mediaflow::PASSWORD)),

@@ -1,10 +1,10 @@
 //! Table `mitm`: plain and intercepted requests for 0 and 8192 bytes on 16 connections, then the variants beside them.
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::load::spec::{Certificate, Check, Exchange, Spec, Version};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Session, Table, fixed_body};
+use crate::testbed::Testbed;
 
 const ARMS: [&str; 15] = [
     "bare-relay",
@@ -31,36 +31,36 @@ const INTERCEPTING: [&str; 6] = ["interflow", "interflow+record", "squid-bump", 
 const WITH_MORE: [&str; 6] =
     ["direct", "interflow", "interflow+record", "interflow+rules", "interflow+redact", "interflow+users"];
 
-/// Arms whose legs both speak HTTP/1.1 when the client does.
+/// Arms that use HTTP/1.1 on both sides if the client does.
 const HTTP1_BOTH: [&str; 6] = ["direct", "interflow-h1", "squid-bump", "goproxy", "mitmdump", "nginx"];
 
-/// Arms whose legs both speak HTTP/2 when the client does.
+/// Arms that use HTTP/2 on both sides if the client does.
 const HTTP2_BOTH: [&str; 3] = ["direct", "interflow", "mitmdump"];
 
 pub fn table(effort: &Effort) -> Result<Table> {
-    let lab = Lab::new(effort.pin)?.with_nginx(&[0, 8192, 1 << 20])?;
-    let arms = peers::start(&ARMS, &effort.arms, &lab);
+    let testbed = Testbed::new(effort.pin)?.with_nginx(&[0, 8192, 1 << 20])?;
+    let arms = peers::start(&ARMS, &effort.arms, &testbed);
     let title =
         "plain and intercepted requests, 16 connections, HTTP/1.1 on the client's leg unless the name says otherwise";
-    let mut session = Session::new("mitm", title, &lab, arms, effort);
+    let mut session = Session::new("mitm", title, &testbed, arms, effort);
     for (size, label) in [(0, "0 B"), (8192, "8 KiB")] {
         let what = format!(
             "GET of {size} bytes over http://, kept alive; forward proxies in absolute-form, the others as reverse"
         );
-        session.case(&format!("PLAIN {label}"), &what, Kind::Throughput, |arm| plain(&lab, effort, arm, size));
+        session.case(&format!("PLAIN {label}"), &what, Kind::Throughput, |arm| plain(&testbed, effort, arm, size));
     }
     for (size, label) in [(0, "0 B"), (8192, "8 KiB")] {
         let what = format!(
             "GET of {size} bytes over https://, tunnel and TLS kept alive, opened and encrypted anew by the proxy"
         );
-        session.case(&format!("TLS {label}"), &what, Kind::Throughput, |arm| tls(&lab, effort, arm, size));
+        session.case(&format!("TLS {label}"), &what, Kind::Throughput, |arm| tls(&testbed, effort, arm, size));
     }
     for (size, label) in [(0, "0 B"), (8192, "8 KiB")] {
         let what = format!(
             "as TLS {label}, Interflow beside itself with recording, 20 rules, redaction (of requests and answers), users"
         );
         session.case(&format!("TLS {label} with more"), &what, Kind::Throughput, |arm| {
-            WITH_MORE.contains(&arm.name.as_str()).then(|| opened(&lab, effort, arm, size)).flatten()
+            WITH_MORE.contains(&arm.name.as_str()).then(|| opened(&testbed, effort, arm, size)).flatten()
         });
     }
     for (name, arms, version) in [
@@ -69,7 +69,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
     ] {
         let what = "GET of 8192 bytes over https://, kept alive, 16 at a time, the same protocol on both legs";
         session.case(name, what, Kind::Throughput, |arm| {
-            let spec = arms.contains(&arm.name.as_str()).then(|| opened(&lab, effort, arm, 8192)).flatten()?;
+            let spec = arms.contains(&arm.name.as_str()).then(|| opened(&testbed, effort, arm, 8192)).flatten()?;
             Some(Spec { version, ..spec })
         });
     }
@@ -78,7 +78,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
         ("TLS resumed connection", true, "GET of 0 bytes, each with its own CONNECT and a resumed TLS session"),
     ] {
         session.case(name, what, Kind::Throughput, |arm| {
-            Some(Spec { new_connection: true, resume_tls, ..tls(&lab, effort, arm, 0)? })
+            Some(Spec { new_connection: true, resume_tls, ..tls(&testbed, effort, arm, 0)? })
         });
     }
     session.case(
@@ -86,11 +86,11 @@ pub fn table(effort: &Effort) -> Result<Table> {
         "as before, over 100 addresses in turn, each with a leaf of its own",
         Kind::Throughput,
         |arm| {
-            let mut spec = tls(&lab, effort, arm, 0)?;
+            let mut spec = tls(&testbed, effort, arm, 0)?;
             if !arm.anywhere {
                 return None;
             }
-            spec.exchanges = (1..=100).map(|i| hundredth(&lab, i)).collect();
+            spec.exchanges = (1..=100).map(|i| hundredth(&testbed, i)).collect();
             Some(Spec { new_connection: true, ..spec })
         },
     );
@@ -100,44 +100,44 @@ pub fn table(effort: &Effort) -> Result<Table> {
         Kind::Throughput,
         |arm| {
             let offers_h2 = !["haproxy", "nginx", "squid-bump", "goproxy"].contains(&arm.name.as_str());
-            offers_h2.then_some(Spec { version: Version::H2 { connections: 1 }, ..tls(&lab, effort, arm, 8192)? })
+            offers_h2.then_some(Spec { version: Version::H2 { connections: 1 }, ..tls(&testbed, effort, arm, 8192)? })
         },
     );
     if effort.full {
         session.case("TLS 1 MiB", "GET of 1 MiB over https://, kept alive", Kind::Throughput, |arm| {
-            tls(&lab, effort, arm, 1 << 20)
+            tls(&testbed, effort, arm, 1 << 20)
         });
     }
     Ok(session.finish())
 }
 
-fn plain(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
+fn plain(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
     let other =
         ["squid-bump", "interflow-tunnel", "interflow+rules", "interflow+redact", "interflow+users", "interflow-h1"]
             .contains(&arm.name.as_str());
-    arm.plain.filter(|_| !other).map(|via| fixed_body(lab, effort, via, false, size, 16))
+    arm.plain.filter(|_| !other).map(|via| fixed_body(testbed, effort, via, false, size, 16))
 }
 
-fn tls(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
+fn tls(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
     let named =
         ["direct", "haproxy", "nginx"].contains(&arm.name.as_str()) || INTERCEPTING.contains(&arm.name.as_str());
-    if named { opened(lab, effort, arm, size) } else { None }
+    if named { opened(testbed, effort, arm, size) } else { None }
 }
 
 /// The same whatever the arm is called; all but the direct way and reverse proxies must have opened TLS.
-fn opened(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
-    let spec = fixed_body(lab, effort, arm.tls?, true, size, 16);
+fn opened(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
+    let spec = fixed_body(testbed, effort, arm.tls?, true, size, 16);
     let own = ["direct", "haproxy", "nginx"].contains(&arm.name.as_str());
-    let certificate = (!own).then(|| Certificate::NotOrigin(lab.path("leaf.pem")));
+    let certificate = (!own).then(|| Certificate::NotOrigin(testbed.path("leaf.pem")));
     let login = (arm.name == "interflow+users").then(|| (peers::LOGIN.0.to_owned(), peers::LOGIN.1.to_owned()));
     Some(Spec { certificate, login, ..spec })
 }
 
-fn hundredth(lab: &Lab, i: usize) -> Exchange {
+fn hundredth(testbed: &Testbed, i: usize) -> Exchange {
     Exchange {
-        authority: format!("127.0.1.{i}:{}", lab.https().port()),
+        authority: format!("127.0.1.{i}:{}", testbed.https().port()),
         path: "/b/0".into(),
         body: None,
-        check: Check::File(lab.body(0)),
+        check: Check::File(testbed.body(0)),
     }
 }

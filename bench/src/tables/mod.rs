@@ -1,4 +1,4 @@
-//! The tables: which rows stand beside one another, under which load, and how they are interleaved.
+//! The tables: which rows are compared, under which load, and how their runs are interleaved.
 
 mod endurance;
 mod forward;
@@ -12,17 +12,17 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::lab::Lab;
 use crate::load::spec::{Check, Exchange, Pace, Spec, Version, Via};
 use crate::measure::{Run, measure};
 use crate::peers::Arm;
 use crate::process::{Running, machine};
+use crate::testbed::Testbed;
 use crate::{Result, RunArgs};
 
 /// The arm whose store is counted at the end.
 const RECORDING: &str = "interflow+record";
 
-/// How long and how often is measured, and what of it.
+/// Duration, repetitions and selection of a measurement.
 pub struct Effort {
     /// Every case and longer.
     pub full: bool,
@@ -258,9 +258,9 @@ pub fn chosen(names: &[String], full: bool) -> Result<Vec<Make>> {
     names.iter().map(find).collect()
 }
 
-/// A table under way: its lab, its arms, and what has been measured.
+/// A table under way: its testbed, its arms, and what has been measured.
 struct Session<'a> {
-    lab: &'a Lab,
+    testbed: &'a Testbed,
     arms: Vec<Arm>,
     origin: Option<&'a Running>,
     effort: &'a Effort,
@@ -268,7 +268,7 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(name: &str, title: &str, lab: &'a Lab, arms: Vec<Arm>, effort: &'a Effort) -> Self {
+    fn new(name: &str, title: &str, testbed: &'a Testbed, arms: Vec<Arm>, effort: &'a Effort) -> Self {
         let versions =
             arms.iter().filter(|a| !a.version.is_empty()).map(|a| (a.name.clone(), a.version.clone())).collect();
         eprintln!("{name}: {title}");
@@ -286,7 +286,7 @@ impl<'a> Session<'a> {
             cases: Vec::new(),
             recorded: None,
         };
-        Self { lab, arms, origin: lab.nginx.as_ref().or(lab.provider.as_ref()), effort, table }
+        Self { testbed, arms, origin: testbed.nginx.as_ref().or(testbed.provider.as_ref()), effort, table }
     }
 
     /// Measures every arm for which there is a spec, one after the other, and that as often as asked: A B C, A B C.
@@ -299,7 +299,7 @@ impl<'a> Session<'a> {
         let mut rows: Vec<Row> = planned.iter().map(|(a, _)| Row { arm: a.name.clone(), ..Row::default() }).collect();
         for _ in 0..self.effort.repeats {
             for ((arm, spec), row) in planned.iter().zip(&mut rows).filter(|(_, row)| row.failure.is_none()) {
-                one_run(self.lab, arm, self.origin, spec, row);
+                one_run(self.testbed, arm, self.origin, spec, row);
             }
         }
         self.push(name, what, kind, rows);
@@ -312,7 +312,7 @@ impl<'a> Session<'a> {
         if was_there {
             let rows = self.table.cases.iter().flat_map(|c| &c.rows).filter(|r| r.arm == RECORDING);
             let answered = rows.flat_map(|r| &r.runs).map(|r| r.outcome.answered).sum();
-            match crate::peers::recorded_flows(self.lab) {
+            match crate::peers::recorded_flows(self.testbed) {
                 Ok(flows) => {
                     eprintln!("  {RECORDING}: {answered} answered, {flows} flows recorded");
                     self.table.recorded = Some(Recorded { answered, flows });
@@ -332,8 +332,8 @@ impl<'a> Session<'a> {
 }
 
 /// Adds one run to its row; an error or a run without an answer makes the row fail.
-fn one_run(lab: &Lab, arm: &Arm, origin: Option<&Running>, spec: &Spec, row: &mut Row) {
-    match measure(lab, arm, origin, spec) {
+fn one_run(testbed: &Testbed, arm: &Arm, origin: Option<&Running>, spec: &Spec, row: &mut Row) {
+    match measure(testbed, arm, origin, spec) {
         Ok(run) => {
             let outcome = &run.outcome;
             if outcome.errors > 0 || outcome.ok == 0 {
@@ -351,8 +351,8 @@ fn one_run(lab: &Lab, arm: &Arm, origin: Option<&Running>, spec: &Spec, row: &mu
 }
 
 /// A closed loop of GETs for one fixed body.
-fn fixed_body(lab: &Lab, effort: &Effort, via: Via, tls: bool, size: usize, concurrency: usize) -> Spec {
-    let origin = if tls { lab.https() } else { lab.http() };
+fn fixed_body(testbed: &Testbed, effort: &Effort, via: Via, tls: bool, size: usize, concurrency: usize) -> Spec {
+    let origin = if tls { testbed.https() } else { testbed.http() };
     Spec {
         via,
         tls,
@@ -361,7 +361,7 @@ fn fixed_body(lab: &Lab, effort: &Effort, via: Via, tls: bool, size: usize, conc
             authority: format!("localhost:{}", origin.port()),
             path: format!("/b/{size}"),
             body: None,
-            check: Check::File(lab.body(size)),
+            check: Check::File(testbed.body(size)),
         }],
         headers: vec![("User-Agent".into(), "interflow-bench".into()), ("Accept".into(), "*/*".into())],
         login: None,

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::Result;
-use crate::lab::Lab;
 use crate::load::spec::{Check, Exchange, Pace, Spec, Version};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table};
+use crate::testbed::Testbed;
 
 const ARMS: [&str; 6] = ["gateway", "gateway+redact", "gateway+outbound", "litellm", "litellm+presidio", "presidio"];
 
@@ -28,10 +28,10 @@ enum Scenario {
 }
 
 pub fn table(effort: &Effort) -> Result<Table> {
-    let lab = Lab::new(effort.pin)?.with_provider_watching(&[PLANTED])?;
-    let arms = peers::start(&ARMS, &effort.arms, &lab);
+    let testbed = Testbed::new(effort.pin)?.with_provider_watching(&[PLANTED])?;
+    let arms = peers::start(&ARMS, &effort.arms, &testbed);
     let title = "philter-ai-proxy's load test: 10 users, TLS on both legs, a fake provider; gateway is Interflow without redaction";
-    let mut session = Session::new("redact", title, &lab, arms, effort);
+    let mut session = Session::new("redact", title, &testbed, arms, effort);
     let cases = [
         (Scenario::OpenAi, "openai", "Chat Completions, one message of 60 characters that holds a number"),
         (Scenario::Anthropic, "anthropic", "Messages, the same message"),
@@ -40,13 +40,13 @@ pub fn table(effort: &Effort) -> Result<Table> {
         (Scenario::Long, "openai 50 turns", "Chat Completions, a history of 50 turns in 64 KiB"),
     ];
     for (scenario, name, what) in cases {
-        let body = lab.path(&format!("{name}.json"));
+        let body = testbed.path(&format!("{name}.json"));
         fs::write(&body, question(scenario))?;
         let what = format!("{what}; {USERS} users in a closed loop, kept alive");
-        session.case(name, &what, Kind::Throughput, |arm| spec(&lab, effort, arm, scenario, &body));
+        session.case(name, &what, Kind::Throughput, |arm| spec(&testbed, effort, arm, scenario, &body));
     }
-    texts(&mut session, &lab)?;
-    leaks(&mut session, &lab)?;
+    texts(&mut session, &testbed)?;
+    leaks(&mut session, &testbed)?;
     Ok(session.finish())
 }
 
@@ -69,7 +69,7 @@ fn question(scenario: Scenario) -> String {
 }
 
 /// Through Interflow the answer repeats the question: the placeholder comes back, and must be the number again.
-fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) -> Option<Spec> {
+fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) -> Option<Spec> {
     if arm.name == "presidio" {
         return None;
     }
@@ -78,7 +78,7 @@ fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) 
     if outbound != (scenario == Scenario::Outbound) && arm.name != "direct" && (outbound || arm.name != "gateway") {
         return None;
     }
-    let door = match (ours, scenario) {
+    let base_path = match (ours, scenario) {
         (true, Scenario::Anthropic) => "/anthropic",
         (true, _) => "/openai",
         (false, _) => "",
@@ -109,8 +109,8 @@ fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) 
         tls: true,
         version: Version::H1,
         exchanges: vec![Exchange {
-            authority: format!("localhost:{}", lab.llm().port()),
-            path: format!("{door}{path}"),
+            authority: format!("localhost:{}", testbed.llm().port()),
+            path: format!("{base_path}{path}"),
             body: Some(body.to_owned()),
             check: Check::Holds(check.into()),
         }],
@@ -128,8 +128,8 @@ fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) 
 }
 
 /// A plain text in, the redacted one out: `/api/filter` of the gateway port, which answers as Philter does, and Presidio.
-fn texts(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
-    let body = lab.path("text");
+fn texts(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
+    let body = testbed.path("text");
     let filler = "The committee met again and went through the list of open questions, one by one. ".repeat(12);
     let text = format!("{filler}Her number is {PLANTED}, her mail anna@example.com. {filler}");
     fs::write(&body, &text)?;
@@ -144,7 +144,7 @@ fn texts(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
             "presidio" => (arm.plain?, "/redact"),
             _ => return None,
         };
-        let mut spec = spec(lab, effort, &Arm { tls: Some(via), ..Arm::direct() }, Scenario::OpenAi, &body)?;
+        let mut spec = spec(testbed, effort, &Arm { tls: Some(via), ..Arm::direct() }, Scenario::OpenAi, &body)?;
         spec.tls = arm.name != "presidio";
         spec.headers = vec![("Content-Type".into(), "text/plain".into())];
         for exchange in &mut spec.exchanges {
@@ -157,18 +157,18 @@ fn texts(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
 }
 
 /// Sends one request through each redacting arm alone, and asks the provider what it saw before and after.
-fn leaks(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
+fn leaks(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
     let mut rows = Vec::new();
     for arm in
         session.arms.iter().filter(|a| ["gateway+redact", "litellm", "litellm+presidio"].contains(&a.name.as_str()))
     {
-        let before = sightings(lab)?;
-        let body = lab.path("openai.json");
+        let before = sightings(testbed)?;
+        let body = testbed.path("openai.json");
         let mut row = Row { arm: arm.name.clone(), ..Row::default() };
-        if let Some(spec) = spec(lab, session.effort, arm, Scenario::OpenAi, &body) {
-            super::one_run(session.lab, arm, session.origin, &spec, &mut row);
+        if let Some(spec) = spec(testbed, session.effort, arm, Scenario::OpenAi, &body) {
+            super::one_run(session.testbed, arm, session.origin, &spec, &mut row);
         }
-        let seen = sightings(lab)? - before;
+        let seen = sightings(testbed)? - before;
         if seen > 0 {
             row.failure = Some(format!("the planted number reached the provider in {seen} requests"));
         }
@@ -179,11 +179,11 @@ fn leaks(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-fn sightings(lab: &Lab) -> Result<u64> {
+fn sightings(testbed: &Testbed) -> Result<u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stats = runtime.block_on(async {
         let tls = std::sync::Arc::new(interflow_testkit::danger_client(&["http/1.1"]));
-        let mut wire = interflow_testkit::Wire::connect(lab.llm()).await?.into_tls("localhost", tls).await?;
+        let mut wire = interflow_testkit::Wire::connect(testbed.llm()).await?.into_tls("localhost", tls).await?;
         wire.send("GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
         wire.answer().await
     })?;

@@ -1,5 +1,5 @@
-//! Who may use the admin port: the token or a browser's session, and checks of `Host` and `Origin` against web pages of other
-//! sites.
+//! Authentication for the admin port: the token or a browser session, and checks of `Host` and `Origin` against
+//! malicious web pages.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -18,21 +18,21 @@ use crate::api::ApiError;
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, login};
 
-/// A fresh token: 32 random bytes in URL-safe base64.
+/// A new token: 32 random bytes in URL-safe base64.
 pub fn new_token() -> String {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What the checks need to know.
+/// The state of the checks.
 #[derive(Debug)]
 pub(crate) struct AuthGuard {
     token: String,
     hosts: Vec<String>,
     address: SocketAddr,
     open_metrics: bool,
-    /// The file that holds the token; none when it came from elsewhere.
+    /// The file that contains the token; `None` if it was given in another way.
     pub token_file: Option<PathBuf>,
     pub sessions: Arc<BrowserSessions>,
 }
@@ -53,14 +53,15 @@ impl AuthGuard {
         match &authority.host {
             Host::Name(name) => &**name == "localhost" || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(name)),
             Host::Ip(ip) => {
-                // An address in the URL cannot be rebound; a listener on all addresses answers under any of them.
+                // An IP address in the URL is not subject to DNS rebinding; a listener on all addresses accepts any of
+                // them.
                 *ip == self.address.ip() || ip.is_loopback() || self.address.ip().is_unspecified()
             }
         }
     }
 
-    /// A page of ours: one from the very host and port that this request asks. Another port of this machine is a
-    /// stranger.
+    /// Whether a page is Interflow's own: its origin has the host and port that this request is sent to. Another port
+    /// of this machine is foreign.
     fn is_own_origin(&self, origin: &str, host: &str) -> bool {
         origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host))
     }
@@ -89,19 +90,19 @@ impl AuthGuard {
     }
 }
 
-/// How the token was shown.
+/// How the token was presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AdminTokenSource {
-    /// As a bearer token: no web page can do that across origins.
+    /// As a bearer token: no web page can send that across origins.
     Bearer,
-    /// A session's cookie: a browser adds it by itself, so the page's origin is checked too.
+    /// As a session cookie: browsers attach it automatically, so the page's origin is checked too.
     Session {
         renew: bool,
     },
     No,
 }
 
-/// Checks every request before a handler sees it.
+/// Checks every request before it reaches a handler.
 pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request, next: Next) -> Response {
     let verdict = authorize(&guard, &request);
     if let Err(refusal) = verdict
@@ -134,12 +135,12 @@ fn refusal_response(refusal: AuthRefusal, request: &Request) -> Response {
     (status, format!("{why}\n")).into_response()
 }
 
-/// The client's address, where the port tells it.
+/// The client's address, if known for this port.
 pub(crate) fn client_of(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
-/// Why a request is not let in.
+/// Why a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AuthRefusal {
     TwoHosts,
@@ -165,7 +166,7 @@ impl AuthRefusal {
             Self::NoToken => (
                 StatusCode::UNAUTHORIZED,
                 "no_token",
-                "the admin token is missing or wrong: it stands in admin.token in the data folder",
+                "the admin token is missing or wrong: it is in admin.token in the data folder",
             ),
         }
     }
@@ -179,7 +180,7 @@ impl AuthRefusal {
     }
 }
 
-/// Whether a request is let in, and by what.
+/// Decides whether a request is authorised, and by which credential.
 fn authorize(guard: &AuthGuard, request: &Request) -> Result<AdminTokenSource, AuthRefusal> {
     let headers = request.headers();
     if headers.get_all(header::HOST).iter().count() > 1 {

@@ -7,12 +7,12 @@ use axum::http::StatusCode;
 
 use crate::server::AdminState;
 
-/// The process answers.
+/// The process responds.
 pub(crate) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// Clients are served; 503 once the drain has begun.
+/// Whether clients are served; 503 once shutdown has begun.
 pub(crate) async fn readyz(State(state): State<Arc<AdminState>>) -> (StatusCode, &'static str) {
     if state.engine.is_draining() { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "ok\n") }
 }

@@ -1,4 +1,4 @@
-//! The admin side: health, metrics, the API and the web UI, behind a token, on an address of its own.
+//! The admin side: health, metrics, the API and the web UI, authenticated by a token, on a separate listener.
 #![forbid(unsafe_code)]
 
 mod api;

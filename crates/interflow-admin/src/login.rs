@@ -1,4 +1,4 @@
-//! The login page, and the three ways by which a browser gets its session: the token in the form, the token in the address
+//! The login page, and the three ways for a browser to obtain a session: the token in the form, the token in the URL
 //! that `interflow run` prints, and the one-time code of `interflow open`. The page needs no script.
 
 use interflow_codec::html::escape;
@@ -18,18 +18,18 @@ use sha2::{Digest, Sha256};
 use crate::auth::{AuthGuard, client_of};
 use crate::ui;
 
-/// Where the form is sent, and where one-time codes are shown.
+/// Accepts the form and one-time codes.
 pub(crate) const PATH: &str = "/login";
-/// Where a session is ended.
+/// Ends a session.
 const LOGOUT: &str = "/logout";
-/// The largest form, in bytes.
+/// Maximum size of the form, in bytes.
 const MAX_FORM: usize = 8 << 10;
-/// How long the form may take to arrive.
+/// Timeout for receiving the form.
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 const STYLE: &str = include_str!("login.css");
 
-/// Nothing but the page's own style, and a form that goes back to where it came from.
+/// Allows only the page's own style, and form submission to its own origin.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = STANDARD.encode(Sha256::digest(STYLE));
     let policy = format!(
@@ -38,7 +38,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::from_str(&policy).expect("base64 is plain text")
 });
 
-/// What the form holds.
+/// The form's fields.
 #[derive(Deserialize)]
 struct LoginForm {
     token: String,
@@ -46,7 +46,7 @@ struct LoginForm {
     next: String,
 }
 
-/// What an address may hold.
+/// The URL's parameters.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct LoginParams {
@@ -55,8 +55,8 @@ struct LoginParams {
     next: Option<String>,
 }
 
-/// Answers what concerns sessions alone; gives everything else back. `in_session` is whether the request shows a session or
-/// the token already. `Host` and `Origin` have been checked.
+/// Handles requests that concern sessions; returns all others. `in_session` is whether the request already presents a
+/// session or the token. `Host` and `Origin` have been checked.
 pub(crate) async fn handle_login(
     guard: &Arc<AuthGuard>,
     request: Request,
@@ -87,7 +87,7 @@ pub(crate) async fn handle_login(
         return Err(request);
     }
     if let Some(token) = login_params(request.uri()).token {
-        // The token leaves the address bar.
+        // The redirect removes the token from the address bar.
         return Ok(match guard.is_token(&token) {
             true => begin_session(guard, safe_next(path)),
             false => wrong_token(guard, client, safe_next(path)),
@@ -100,7 +100,7 @@ pub(crate) async fn handle_login(
     Ok(login_page(guard, client, safe_next(next), None))
 }
 
-/// Paths that are no page of the UI.
+/// Paths that are not pages of the UI.
 fn is_api_path(path: &str) -> bool {
     path == "/api" || path.starts_with("/api/") || matches!(path, "/metrics" | "/mcp" | "/livez" | "/readyz")
 }
@@ -109,7 +109,7 @@ fn login_params(uri: &Uri) -> LoginParams {
     Query::<LoginParams>::try_from_uri(uri).map(|Query(shown)| shown).unwrap_or_default()
 }
 
-/// A path of ours to go to; the first page for anything that may lead elsewhere.
+/// A local path to redirect to; the first page for anything that might lead to another site.
 fn safe_next(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(PATH) { next } else { "/" }
@@ -141,7 +141,7 @@ fn wrong_token(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Respons
     login_page(guard, client, next, Some("This is not the token of this instance."))
 }
 
-/// Begins a session and goes on.
+/// Starts a session and redirects.
 fn begin_session(guard: &AuthGuard, next: &str) -> Response {
     let mut response = see_other(next);
     set_cookie(&mut response, &guard.sessions.issue_cookie());
@@ -154,7 +154,6 @@ fn logout(guard: &AuthGuard) -> Response {
     response
 }
 
-/// Adds a `Set-Cookie` field.
 pub(crate) fn set_cookie(response: &mut Response, cookie: &str) {
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -168,7 +167,7 @@ fn see_other(next: &str) -> Response {
     response
 }
 
-/// The page; where the token is kept is told to clients on this machine alone.
+/// The page; the location of the token file is disclosed only to clients on this machine.
 fn login_page(guard: &AuthGuard, client: Option<IpAddr>, next: &str, error: Option<&str>) -> Response {
     let local = client.is_some_and(|c| c.to_canonical().is_loopback());
     let file = guard.token_file.as_ref().filter(|_| local).map(|f| f.display().to_string());
@@ -205,12 +204,12 @@ fn login_page(guard: &AuthGuard, client: Option<IpAddr>, next: &str, error: Opti
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Without a referrer, browsers send the form with `Origin: null`.
+    // With `no-referrer`, browsers would send the form with `Origin: null`.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     response
 }
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn quoted(path: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:\\~".contains(&b);
     if path.bytes().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', "'\\''")) }
@@ -221,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_leads_to_a_page_of_ours_and_nowhere_else() {
+    fn a_login_redirects_only_to_local_pages() {
         for (next, goes) in [
             ("/", "/"),
             ("/settings?x=1", "/settings?x=1"),

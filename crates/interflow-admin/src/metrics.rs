@@ -1,4 +1,4 @@
-//! `/metrics` in Prometheus's text format.
+//! `/metrics` in Prometheus text format.
 
 use interflow_types::budget::PROCESS_BUDGET;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ fn rules(page: &mut String, in_force: &ActiveRules) {
         );
     }
     for rule in &program.rules {
-        // A label's value has its backslash, quote and line feed escaped.
+        // Backslash, quote and line feed must be escaped in a label value.
         let name = rule.name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let _ = writeln!(page, "interflow_rule_matches_total{{rule=\"{name}\"}} {}", rule.matches());
     }
@@ -68,7 +68,7 @@ fn engine(page: &mut String, s: &StatsSnapshot) {
         "Client connections refused by a limit.",
         s.connections_refused,
     );
-    // Under the name of Philter's proxy: they are closed before their handshake.
+    // Named like the metric of Philter's proxy: connections closed before their handshake.
     counter(
         page,
         "philter_proxy_tls_handshakes_shed_total",
@@ -115,7 +115,7 @@ fn engine(page: &mut String, s: &StatsSnapshot) {
 }
 
 fn redaction_findings(page: &mut String, counts: &RedactionCounts) {
-    counter(page, "interflow_redact_requests_total", "Requests that redaction looked into.", counts.requests);
+    counter(page, "interflow_redact_requests_total", "Requests that redaction inspected.", counts.requests);
     counter(page, "interflow_redact_refused_total", "Requests and answers refused for privacy's sake.", counts.refused);
     head(page, "interflow_redact_found_total", "Findings by kind.", "counter");
     for (kind, n) in &counts.found {
@@ -187,13 +187,11 @@ fn head(page: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// Writes a counter.
 pub(crate) fn counter(page: &mut String, name: &str, help: &str, value: u64) {
     head(page, name, help, "counter");
     let _ = writeln!(page, "{name} {value}");
 }
 
-/// Writes a gauge.
 pub(crate) fn gauge(page: &mut String, name: &str, help: &str, value: f64) {
     head(page, name, help, "gauge");
     let _ = writeln!(page, "{name} {value}");

@@ -1,4 +1,4 @@
-//! Serves the admin ports: connections are bounded in number and in the time that a request's head may take.
+//! Serves the admin ports, with limits on the number of connections and on the time for receiving a request head.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,16 +20,16 @@ use tokio::sync::{Notify, watch};
 
 use crate::AdminConfig;
 
-/// The largest head of a request, in bytes.
+/// Maximum size of a request head, in bytes.
 const MAX_HEAD: usize = 128 << 10;
-/// How long accepting pauses when the system has no descriptor or memory for a connection.
+/// Pause of accepting when the system has no descriptor or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// At most one line in the log about that in this time.
+/// Rate limit for logging that.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// How long connections may take to finish when the port closes.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// What clients of a port may use.
+/// The limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortLimits {
     header_timeout: Duration,
@@ -42,16 +42,15 @@ impl PortLimits {
     }
 }
 
-/// A connection that is open.
 #[derive(Default)]
 struct AdminConnection {
-    /// A request has come over it.
+    /// Whether it has carried a request.
     asked: AtomicBool,
-    /// It has to make room for another.
+    /// Asks the connection to close in favour of another.
     leaves: Notify,
 }
 
-/// The connections that are open, oldest first.
+/// The open connections, oldest first.
 #[derive(Default)]
 struct AdminConnections {
     next: u64,
@@ -59,8 +58,8 @@ struct AdminConnections {
 }
 
 impl AdminConnections {
-    /// Takes a place for a new connection. When none is left, the oldest connection without a request makes room; `None`
-    /// when all have had one.
+    /// Registers a new connection. At the limit, the oldest connection without a request is closed; `None` if all have
+    /// carried one.
     fn insert(&mut self, most: usize) -> Option<(u64, Arc<AdminConnection>)> {
         if self.open.len() >= most {
             let silent = self.open.iter().find(|(_, c)| !c.asked.load(Relaxed)).map(|(id, _)| *id)?;
@@ -75,7 +74,7 @@ impl AdminConnections {
     }
 }
 
-/// A connection's place, given back when this is dropped.
+/// A connection's slot, released when dropped.
 struct ConnectionSlot(Arc<Mutex<AdminConnections>>, u64);
 
 impl Drop for ConnectionSlot {
@@ -84,7 +83,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Serves until `end` is ready, then lets requests under way finish. Handlers find the client's address in
+/// Serves until `end` resolves, then lets requests in progress finish. Handlers get the client's address from
 /// [`ConnectInfo`].
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -159,19 +158,19 @@ pub(crate) async fn serve(
     drop(listener);
     drop(open);
     let _ = closing.send(true);
-    // Until no connection holds its receiver any more.
+    // Waits until all connections have dropped their receivers.
     let _ = tokio::time::timeout(CLOSE_WITHIN, closing.closed()).await;
     Ok(())
 }
 
-/// Tells a client that there is no room, as far as its socket takes that at once.
+/// Sends a 503 without blocking: only as much as the socket takes at once.
 fn reject_over_limit(stream: &TcpStream) {
     let _ = stream.try_write(
         b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     );
 }
 
-/// Whether the error is about the connection that was next, and says nothing of the listener.
+/// Whether the error concerns only the connection being accepted, not the listener.
 fn is_of_one_connection(e: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

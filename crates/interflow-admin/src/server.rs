@@ -1,4 +1,4 @@
-//! The admin listener: what its handlers share, and how routes and checks are put together.
+//! The admin listener: state shared by handlers, and the assembly of routes and checks.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,58 +31,55 @@ use crate::serve::{PortLimits, serve};
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, health, metrics, ui};
 
-/// Questions to the store at a time; more wait.
+/// Concurrent store queries; more wait.
 const MAX_QUERIES: usize = 16;
-/// Texts that are checked at a time; more wait.
+/// Concurrent text checks; more wait.
 const MAX_CHECKS: usize = 2;
-/// Exports, imports, searches and raw bodies at a time; more are refused.
+/// Concurrent exports, imports, searches and raw bodies; more are rejected.
 const MAX_TRANSFERS: usize = 32;
 
-/// What the admin side shows and steers.
+/// The dependencies of the admin side.
 pub struct AdminDeps {
-    /// The corridor.
+    /// The proxy.
     pub engine: Arc<ProxyServer>,
-    /// The recording, when there is one.
+    /// The flow store, if recording is enabled.
     pub store: Option<Arc<dyn FlowStore>>,
-    /// What puts conversations together, when something is recorded.
+    /// The conversation indexer, if recording is enabled.
     pub conversations: Option<IndexerHandle>,
-    /// The media room, when there is one.
+    /// The media component, if enabled.
     pub media: Option<Arc<MediaService>>,
-    /// The configuration at the start, as JSON; what the corridor obeys is asked of it anew each time.
+    /// The configuration at startup, as JSON; reloadable settings are read from the proxy each time.
     pub config: serde_json::Value,
-    /// The rules in force.
+    /// The active rules.
     pub rules: Option<Arc<ActiveRules>>,
-    /// The token that opens it.
+    /// The access token.
     pub token: String,
-    /// The file that holds the token; none when the operator gave it in another way.
+    /// The file that contains the token; `None` if the operator gave it in another way.
     pub token_file: Option<PathBuf>,
-    /// The redaction on the way to LLM providers, when there is any.
+    /// Redaction of requests to LLM providers, if enabled.
     pub redaction: Option<Arc<RedactionService>>,
-    /// Keys, limits and accounts of LLM traffic, when there are any.
+    /// Keys, limits and telemetry of LLM traffic, if enabled.
     pub limits: Option<LimitDeps>,
-    /// By what gRPC and Protocol Buffers are shown.
+    /// Schemas for displaying gRPC and Protocol Buffers.
     pub schemas: Arc<ProtoSchemas>,
-    /// Approvals, when they are part of the instance.
+    /// Approvals, if enabled.
     pub approvals: Option<Arc<Approvals>>,
-    /// Looks for what is wrong with this machine and instance, as `interflow doctor` does; may take a second.
+    /// Runs the checks of `interflow doctor`; may take a second.
     pub doctor: Option<DoctorFn>,
 }
 
-/// What looks for what is wrong: a list of findings, each with `what`, `state` and `text`.
+/// Runs diagnostics; returns a list of findings, each with `what`, `state` and `text`.
 pub type DoctorFn = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
-/// What the admin side shows of LLM traffic's keys and limits.
+/// Keys and limits of LLM traffic.
 #[derive(Clone)]
 pub struct LimitDeps {
-    /// The virtual keys.
     pub keys: Arc<KeyStore>,
-    /// The counters.
     pub limits: Arc<UsageLimiter>,
-    /// Metrics.
     pub accounts: Arc<LlmTelemetry>,
 }
 
-/// What handlers share.
+/// State shared by handlers.
 pub(crate) struct AdminState {
     pub engine: Arc<ProxyServer>,
     pub store: Option<Arc<dyn FlowStore>>,
@@ -102,13 +99,13 @@ pub(crate) struct AdminState {
     pub mcp_writes: bool,
     pub limits: Option<LimitDeps>,
     pub sessions: Arc<BrowserSessions>,
-    /// Checks of texts that a client sends: rules, policies, queries.
+    /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub checks: Arc<Semaphore>,
     pub port_limits: PortLimits,
 }
 
 impl AdminState {
-    /// The recording.
+    /// The store, or an error if nothing is recorded.
     pub(crate) fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
         self.store.clone().ok_or_else(|| {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
@@ -117,7 +114,7 @@ impl AdminState {
     }
 }
 
-/// The admin side, ready to serve.
+/// The admin server, ready to serve.
 pub struct AdminServer {
     state: Arc<AdminState>,
     router: Router,
@@ -125,7 +122,7 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Puts it together on a listener that is bound already (the engine must know its address beforehand).
+    /// Creates the server on a listener that is bound already, because the proxy must know its address beforehand.
     ///
     /// # Errors
     /// The listener has no address.
@@ -167,10 +164,10 @@ impl AdminServer {
         Ok(Self { state, router, listener })
     }
 
-    /// Greyproxy's API over the same things; nothing when there are no approvals. `dns` is where the DNS port listens.
+    /// Greyproxy's API over the same state; `None` if there are no approvals. `dns` is the address of the DNS port.
     ///
     /// # Errors
-    /// The listener's address is none of loopback.
+    /// The listener's address is not a loopback address.
     pub fn greyproxy(
         &self,
         config: GreyproxyCompatConfig,
@@ -180,7 +177,7 @@ impl AdminServer {
         GreyproxyServer::new(config, listener, Arc::clone(&self.state), dns)
     }
 
-    /// Serves until `end` is ready, then lets requests under way finish.
+    /// Serves until `end` resolves, then lets requests in progress finish.
     ///
     /// # Errors
     /// The listener fails.
@@ -189,7 +186,7 @@ impl AdminServer {
     }
 }
 
-/// Tells browsers what our pages may do, where a handler has not said it more strictly.
+/// Sets default security headers, where a handler has not set stricter ones.
 async fn set_security_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

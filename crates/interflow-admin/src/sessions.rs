@@ -1,5 +1,5 @@
-//! A browser's session: what its cookie holds, and the one-time codes by which `interflow open` begins one. The cookie is
-//! signed with a key made from the admin token, so that another token ends all sessions.
+//! Browser sessions: signed cookies, and the one-time codes by which `interflow open` starts a session. The signing key
+//! is derived from the admin token, so that changing the token ends all sessions.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,19 +10,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq as _;
 
-/// How long a one-time code is good.
+/// Lifetime of a one-time code.
 pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(60);
-/// One-time codes at a time; the oldest goes.
+/// Maximum number of one-time codes; the oldest is dropped.
 const MAX_CODES: usize = 16;
-/// Wrong tokens on the login page that a client may send in a minute.
+/// Wrong tokens that a client may submit on the login page per minute.
 const MAX_ATTEMPTS: u32 = 20;
 const ATTEMPTS_WITHIN: Duration = Duration::from_secs(60);
-/// Clients whose wrong tokens are counted.
+/// Maximum number of clients whose wrong tokens are counted.
 const MAX_CLIENTS: usize = 1024;
-/// Expiry, random bytes, signature.
+/// Lengths of expiry, random bytes and signature.
 const PARTS: [usize; 3] = [8, 16, 32];
 
-/// Makes and checks sessions.
+/// Creates and verifies sessions.
 pub(crate) struct BrowserSessions {
     key: [u8; 32],
     port: u16,
@@ -43,7 +43,7 @@ impl BrowserSessions {
         Self { key, port, duration, codes: Mutex::default(), attempts: Mutex::default() }
     }
 
-    /// The cookie's name. Cookies do not tell ports apart, so the name does.
+    /// The cookie's name. Cookies are not separated by port, so the name contains it.
     pub(crate) fn cookie_name(&self) -> String {
         format!("interflow_session_{}", self.port)
     }
@@ -67,7 +67,7 @@ impl BrowserSessions {
         format!("{}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict", self.cookie_name())
     }
 
-    /// The time left of the session that a cookie's value stands for; `None` when it is none of ours, or over.
+    /// The remaining time of the session in a cookie; `None` if it is invalid or expired.
     pub(crate) fn check(&self, value: &str) -> Option<Duration> {
         let bytes = URL_SAFE_NO_PAD.decode(value).ok().filter(|b| b.len() == PARTS.iter().sum::<usize>())?;
         let (expiry, rest) = bytes.split_at(PARTS[0]);
@@ -75,11 +75,11 @@ impl BrowserSessions {
         let expiry = u64::from_be_bytes(expiry.try_into().ok()?);
         let signed: bool = signature.ct_eq(&self.sign(expiry, random)[..]).into();
         let left = expiry.checked_sub(now()).filter(|left| *left > 0)?;
-        // A session can last no longer than sessions do now.
+        // A session issued under a longer configured duration is invalid.
         (signed && left <= self.duration.as_secs()).then(|| Duration::from_secs(left))
     }
 
-    /// Whether a session with so much time left is to be replaced by a new one: its second half has begun.
+    /// Whether a session should be renewed: less than half of its duration is left.
     pub(crate) fn is_to_be_renewed(&self, left: Duration) -> bool {
         left < self.duration / 2
     }
@@ -90,7 +90,7 @@ impl BrowserSessions {
         hasher.finalize().into()
     }
 
-    /// A code that begins one session, within [`CODE_LIFETIME`].
+    /// A code that starts one session, within [`CODE_LIFETIME`].
     pub(crate) fn issue_code(&self) -> String {
         let code = crate::new_token();
         let mut codes = self.codes.lock();
@@ -101,7 +101,7 @@ impl BrowserSessions {
         code
     }
 
-    /// Takes a code: it is good once.
+    /// Redeems a code, which is valid once.
     pub(crate) fn redeem_code(&self, shown: &str) -> bool {
         let mut codes = self.codes.lock();
         codes.retain(|(_, issued)| issued.elapsed() < CODE_LIFETIME);
@@ -109,7 +109,7 @@ impl BrowserSessions {
         at.and_then(|at| codes.remove(at)).is_some()
     }
 
-    /// Counts a wrong token of this client; whether it has sent too many of them.
+    /// Counts a wrong token of this client; returns whether it has exceeded the limit.
     pub(crate) fn count_wrong_token(&self, client: IpAddr) -> bool {
         let mut attempts = self.attempts.lock();
         attempts.retain(|_, (_, since)| since.elapsed() < ATTEMPTS_WITHIN);

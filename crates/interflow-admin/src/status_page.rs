@@ -1,4 +1,4 @@
-//! The page that is shown where the web UI was not built.
+//! The page served if the web UI was not built.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::response::Html;
 
 use crate::server::AdminState;
 
-/// How the instance fares, and how to get the web UI.
+/// The state of the instance, and how to get the web UI.
 pub(crate) async fn status(State(state): State<Arc<AdminState>>) -> Html<String> {
     let s = state.engine.snapshot();
     let recording = if state.store.is_some() { "on" } else { "off" };

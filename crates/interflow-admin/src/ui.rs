@@ -1,4 +1,4 @@
-//! The web UI as it lies in the binary: files with their compressed forms, and one page for every path that is no file.
+//! The embedded web UI: files with their compressed variants, and the index page for all other paths.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::{api, status_page};
 #[allow_missing = true]
 struct UiAssets;
 
-/// The page that all paths of the UI share.
+/// The page shared by all paths of the UI.
 const INDEX: &str = "index.html";
 
-/// The UI loads nothing from elsewhere. Pictures in recorded bodies are shown from memory, as `blob:`.
+/// The UI loads nothing from other sites. Images in recorded bodies are displayed from memory, as `blob:`.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
      object-src 'none'",
 );
 
-/// Content codings that the build has prepared, best first: the name and the file's ending.
+/// Precompressed content codings, best first: the name and the file extension.
 const CODINGS: [(&str, &str); 2] = [("br", ".br"), ("gzip", ".gz")];
 
-/// Everything that is no other route: a file of the UI, or its page.
+/// Handles all paths without another route: a file of the UI, or its index page.
 pub(crate) async fn serve(
     State(state): State<Arc<AdminState>>,
     method: Method,
@@ -48,12 +48,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// Paths without an ending are places within the UI, which finds its way by itself.
+/// Paths without an extension are client-side routes of the UI.
 pub(crate) fn is_page(path: &str) -> bool {
     path == INDEX || !path.rsplit('/').next().unwrap_or_default().contains('.')
 }
 
-/// A file in the best form that the client takes.
+/// A file in the best coding that the client accepts.
 fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
     let media = media_type(name)?;
     let accepted = asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
@@ -83,7 +83,7 @@ fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
     Some(response)
 }
 
-/// Names under `assets/` carry a hash of their content, so that they never change.
+/// Names under `assets/` contain a hash of their content, so they never change.
 fn lifetime(name: &str) -> &'static str {
     match name {
         INDEX => "no-store",
@@ -92,7 +92,7 @@ fn lifetime(name: &str) -> &'static str {
     }
 }
 
-/// The media types of what the build makes; its compressed forms are not handed out by their own names.
+/// The media types of the build output; compressed variants are not served under their own names.
 fn media_type(name: &str) -> Option<&'static str> {
     Some(match name.rsplit_once('.')?.1 {
         "html" => "text/html; charset=utf-8",
@@ -106,7 +106,7 @@ fn media_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether an `Accept-Encoding` field takes a coding by its name (RFC 9110 12.5.3).
+/// Whether an `Accept-Encoding` field accepts a coding by name (RFC 9110 12.5.3).
 fn accepts(field: &str, coding: &str) -> bool {
     field.split(',').any(|item| {
         let (name, weight) = item.split_once(';').unwrap_or((item, "q=1"));

@@ -1,11 +1,12 @@
-//! Content codings: undone for people and archives, done again for flows that an archive holds without them.
+//! Content codings: decoded for display and archives, re-encoded for imported flows whose archive stores decoded
+//! bodies.
 
 use std::io::{self, Read, Write};
 
 use interflow_codec::content_coding::{ContentCoding, ContentDecoder, DecodeReader, parse_codings};
 use interflow_types::Headers;
 
-/// The most bytes that a body may grow to when its coding is undone.
+/// Maximum size of a decoded body.
 pub const MAX_DECODED: u64 = 1 << 30;
 
 fn encode_as(coding: ContentCoding, body: &[u8]) -> io::Result<Vec<u8>> {
@@ -30,10 +31,10 @@ fn encode_as(coding: ContentCoding, body: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A body without its content coding. More than [`MAX_DECODED`] bytes are an error while reading.
+/// A body with its content coding decoded. More than [`MAX_DECODED`] bytes are an error while reading.
 ///
 /// # Errors
-/// A coding that is not known, or bytes that are not of it (the latter while reading).
+/// An unknown coding, or invalid data (the latter while reading).
 pub fn decoder<'a>(headers: &Headers, body: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
     Ok(match ContentDecoder::new(headers, MAX_DECODED)? {
         Some(decoder) => Box::new(DecodeReader::new(body, decoder)),
@@ -41,7 +42,7 @@ pub fn decoder<'a>(headers: &Headers, body: Box<dyn Read + 'a>) -> io::Result<Bo
     })
 }
 
-/// The whole body without its content coding; the body itself when that cannot be undone.
+/// The complete decoded body; the body itself if it cannot be decoded.
 pub fn decode(headers: &Headers, body: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     match decoder(headers, Box::new(body)).and_then(|mut d| d.read_to_end(&mut plain)) {
@@ -50,8 +51,8 @@ pub fn decode(headers: &Headers, body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A plain body with the coding that its head names, so that head and body fit again. A coding that is not known
-/// leaves it plain; one that is there already is not done twice.
+/// Encodes a decoded body with the coding named by its head, so that head and body match again. An unknown coding
+/// leaves it unchanged; a body that is still encoded is not encoded twice.
 pub fn encode(headers: &Headers, body: Vec<u8>) -> Vec<u8> {
     let codings = parse_codings(headers).unwrap_or_default();
     if body.is_empty() || codings.is_empty() || is_coded(codings[codings.len() - 1], &body) {

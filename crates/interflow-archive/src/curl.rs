@@ -1,4 +1,4 @@
-//! curl command lines that send a recorded request again.
+//! curl commands that replay a recorded request.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use interflow_store::FlowRow;
 /// Writes one command line; a comment for a tunnel.
 ///
 /// # Errors
-/// When the body cannot be read, or the output not be written.
+/// The body cannot be read, or the output cannot be written.
 pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     match ReplayableRequest::read(row, contents)? {
         Some(request) => writeln!(out, "{}", command(&request)),
@@ -71,12 +71,12 @@ fn version(request: &ReplayableRequest) -> Option<&'static str> {
     }
 }
 
-/// curl drops a field whose value is empty, unless a semicolon stands for the colon.
+/// curl drops a field with an empty value, unless a semicolon replaces the colon.
 fn header(name: &[u8], value: &[u8]) -> Vec<u8> {
     if value.is_empty() { [name, b";"].concat() } else { [name, b": ", value].concat() }
 }
 
-/// Fields that curl would add although they were not sent.
+/// Suppresses fields that curl would add although they were not sent.
 fn unwanted_defaults(request: &ReplayableRequest) -> Vec<&'static str> {
     let mut names = vec!["User-Agent", "Accept"];
     if request.has_body() {
@@ -90,7 +90,7 @@ fn unwanted_defaults(request: &ReplayableRequest) -> Vec<&'static str> {
     names
 }
 
-/// Adds the body to the words; gives back what must stand before the command.
+/// Appends the body's arguments; returns what must precede the command.
 fn body(request: &ReplayableRequest, words: &mut Vec<String>) -> String {
     let body = &request.body;
     if body.is_empty() {
@@ -104,7 +104,7 @@ fn body(request: &ReplayableRequest, words: &mut Vec<String>) -> String {
     String::new()
 }
 
-/// A word of a POSIX shell; in the `$'…'` form of bash, ksh, zsh and POSIX 2024 where it has bytes that need it.
+/// Quotes an argument for a POSIX shell; in the `$'…'` form of bash, ksh, zsh and POSIX 2024 if its bytes require it.
 pub(super) fn quote(word: &[u8]) -> String {
     if let Ok(text) = std::str::from_utf8(word)
         && !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t')

@@ -1,4 +1,4 @@
-//! What differs between two flows: their heads field by field, their bodies by JSON structure or by line.
+//! Differences between two flows: heads field by field, bodies by JSON structure or by line.
 
 use std::io;
 
@@ -9,74 +9,71 @@ use serde_json::Value;
 use super::text::{TextRole, TextStyle, clean};
 use super::{FlowWithBodies, content_coding};
 
-/// Bodies longer than this, in bytes, are compared as a whole.
+/// Bodies above this size, in bytes, are compared as a whole.
 const MAX_BODY: usize = 8 << 20;
 
 /// Texts with more pairs of lines than this are not aligned line by line.
 const MAX_PAIRS: usize = 4 << 20;
 
-/// Something that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowChange {
-    /// What it is: a fact's or header's name, or the place in a JSON body (`messages[2].content`).
+    /// The location: a fact's or header's name, or a path in a JSON body (`messages[2].content`).
     pub at: String,
-    /// In the first flow.
+    /// The value in the first flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// In the second flow.
+    /// The value in the second flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// What differs between two bodies, content coding undone.
+/// The difference between two decoded bodies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum BodyDiff {
-    /// Nothing.
+    /// No difference.
     Same,
-    /// Both are JSON; these values differ.
+    /// Both are JSON; the differing values.
     Json {
         /// In the order of the first body.
         changes: Vec<FlowChange>,
     },
-    /// Both are text: the lines that differ, and some around them.
+    /// Both are text: the differing lines with context.
     Lines {
         /// In order.
         lines: Vec<DiffLine>,
     },
-    /// At least one is no text, or too long.
+    /// At least one is not text, or too long.
     Binary {
-        /// Bytes in the first flow.
+        /// Size in the first flow.
         before: u64,
-        /// Bytes in the second flow.
+        /// Size in the second flow.
         after: u64,
     },
 }
 
-/// A line of a text that differs.
+/// A line of a text diff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiffLine {
-    /// Where it stands.
     pub side: DiffSide,
-    /// The line without its end.
+    /// The line without its terminator.
     pub text: String,
 }
 
-/// In which of two texts a line stands.
+/// Which of the two texts contains a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiffSide {
-    /// In both.
     Both,
-    /// In the first only.
+    /// Only in the first.
     Before,
-    /// In the second only.
+    /// Only in the second.
     After,
-    /// Equal lines are left out here; the text says how many.
+    /// Stands for omitted equal lines; the text gives their number.
     Gap,
 }
 
-/// What differs between two flows.
+/// The differences between two flows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowDiff {
     /// Method, URL, versions, status, error.
@@ -92,7 +89,6 @@ pub struct FlowDiff {
 }
 
 impl FlowDiff {
-    /// Compares two flows.
     pub fn new(before: &FlowWithBodies, after: &FlowWithBodies) -> Self {
         let headers = |side| header_changes(before.row.headers(side), after.row.headers(side));
         let body = |side| body_diff(&decoded_body(before, side), &decoded_body(after, side));
@@ -105,7 +101,6 @@ impl FlowDiff {
         }
     }
 
-    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         let bodies = [&self.request_body, &self.response_body];
         self.head.is_empty()
@@ -114,10 +109,10 @@ impl FlowDiff {
             && bodies.iter().all(|b| **b == BodyDiff::Same)
     }
 
-    /// Writes it for people; nothing when nothing differs.
+    /// Writes the differences for display; nothing if there are none.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// The output cannot be written.
     pub fn write(&self, out: &mut dyn io::Write, style: TextStyle) -> io::Result<()> {
         section(out, "head", &self.head, style)?;
         section(out, "request headers", &self.request_headers, style)?;
@@ -198,7 +193,7 @@ fn head_changes(before: &FlowWithBodies, after: &FlowWithBodies) -> Vec<FlowChan
         .collect()
 }
 
-/// Fields of one name are compared as a list; the order of different names means nothing (RFC 9110 5.3).
+/// Fields of one name are compared as a list; the order of different names is not significant (RFC 9110 5.3).
 fn header_changes(before: Option<&Headers>, after: Option<&Headers>) -> Vec<FlowChange> {
     let empty = Headers::new();
     let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
@@ -237,7 +232,7 @@ fn body_diff(before: &[u8], after: &[u8]) -> BodyDiff {
     {
         let mut changes = Vec::new();
         json_changes(String::new(), &a, &b, &mut changes);
-        // Two spellings of the same JSON still differ as texts.
+        // Equal JSON with different formatting is compared as text.
         if !changes.is_empty() {
             return BodyDiff::Json { changes };
         }
@@ -266,7 +261,7 @@ fn json_changes(at: String, before: &Value, after: &Value, changes: &mut Vec<Flo
     }
 }
 
-/// What is equal at both ends stays; what lies between is compared place by place, so that an insertion shows as one.
+/// Items equal at both ends are matched; those between are compared by position, so that an insertion shows as one.
 fn array_changes(at: &str, a: &[Value], b: &[Value], changes: &mut Vec<FlowChange>) {
     let (start, end) = equal_ends(a, b);
     let (a, b) = (&a[start..a.len() - end], &b[start..b.len() - end]);
@@ -283,14 +278,14 @@ fn change(at: String, before: Option<&Value>, after: Option<&Value>) -> FlowChan
     FlowChange { at, before: before.map(Value::to_string), after: after.map(Value::to_string) }
 }
 
-/// How many items are equal at the start and, behind that, at the end.
+/// The number of equal items at the start and, after those, at the end.
 fn equal_ends<T: PartialEq>(a: &[T], b: &[T]) -> (usize, usize) {
     let start = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let end = a[start..].iter().rev().zip(b[start..].iter().rev()).take_while(|(x, y)| x == y).count();
     (start, end)
 }
 
-/// How many equal lines are shown around a difference.
+/// Number of equal lines displayed around a difference.
 const CONTEXT_LINES: usize = 3;
 
 fn line_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
@@ -305,7 +300,7 @@ fn line(side: DiffSide, text: &str) -> DiffLine {
     DiffLine { side, text: text.to_owned() }
 }
 
-/// The longest common subsequence, by the table of its lengths.
+/// The longest common subsequence, by dynamic programming.
 fn lcs_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
     let all = |side, lines: &[&str]| lines.iter().map(|t| line(side, t)).collect::<Vec<_>>();
     if a.len().saturating_mul(b.len()) > MAX_PAIRS {
@@ -341,7 +336,7 @@ fn lcs_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
     lines
 }
 
-/// Long runs of equal lines become a gap that says how many they were.
+/// Replaces long runs of equal lines with a gap that gives their number.
 fn with_gaps(lines: Vec<DiffLine>) -> Vec<DiffLine> {
     let differs: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].side != DiffSide::Both).collect();
     let near = |i: usize| {

@@ -1,11 +1,12 @@
-//! WebSocket frames (RFC 6455 5.2) of recorded messages, for archives that hold them as they stood on the wire.
+//! WebSocket frames (RFC 6455 5.2) of recorded messages, for archives that store wire data.
 
 use bytes::Bytes;
 use interflow_types::{Direction, MessageKind};
 
 use interflow_store::MessageRow;
 
-/// A message as one frame. What the client sent is masked with zeros, which changes no byte of it. `None` for events and gRPC.
+/// A message as one frame. Client messages are masked with zeros, which leaves their bytes unchanged. `None` for events
+/// and gRPC.
 pub(super) fn encode(message: &MessageRow) -> Option<Vec<u8>> {
     let opcode = match message.kind {
         MessageKind::Text => 1,
@@ -38,7 +39,7 @@ pub(super) fn encode(message: &MessageRow) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// One frame: whether it is the last of its message, its opcode, and its payload unmasked.
+/// Parses one frame: the FIN bit, the opcode, and the unmasked payload.
 pub(super) fn decode(frame: &[u8]) -> Option<(bool, u8, Bytes)> {
     let (first, second) = (*frame.first()?, *frame.get(1)?);
     let (len, at) = match second & 0x7f {

@@ -1,5 +1,5 @@
-//! What the importers of other tools' archives share: rows made of parts, HTTP/1 messages kept as text, and ids that come
-//! out the same when the same file is imported again.
+//! Shared by the importers of other tools' archives: building rows, parsing HTTP/1 messages stored as text, and stable
+//! ids.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use interflow_types::{FlowId, Headers, Timestamp};
 use super::{FlowSink, FlowWithBodies, ImportError, ImportReport, jsonl};
 use interflow_store::{BodyRow, FlowKind, FlowState, RequestRow, ResponseRow, TunnelRow};
 
-/// An id for a flow that began at `started`; the same parts give the same id.
+/// A flow id derived from `started` and `parts`: stable across imports of the same file.
 pub(super) fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
     let mut hash = blake3::Hasher::new();
     for part in parts {
@@ -21,18 +21,18 @@ pub(super) fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
     FlowId::from_u128(millis << 80 | u128::from_be_bytes(low))
 }
 
-/// Takes a field up, or notes why not.
+/// Adds a header field, or notes why it is invalid.
 pub(super) fn field(headers: &mut Headers, name: &[u8], value: &[u8], notes: &mut Vec<String>) {
     let text = String::from_utf8_lossy(name);
     if text.starts_with(':') {
         return;
     }
     if headers.append(&text, value.trim_ascii()).is_err() {
-        notes.push(format!("'{}' is no header field and is left out", shorten(&text)));
+        notes.push(format!("'{}' is not a valid header field and is left out", shorten(&text)));
     }
 }
 
-/// A text without NUL characters, which no store takes.
+/// A text without NUL characters, which the store rejects.
 pub(super) fn clean_text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
@@ -46,12 +46,12 @@ pub(super) fn shorten(text: &str) -> String {
     short
 }
 
-/// A body that is here whole.
+/// The row of a complete body.
 pub(super) fn whole_body_row(body: &[u8]) -> BodyRow {
     BodyRow::partial(body.len() as u64, body.len() as u64, None)
 }
 
-/// A request whose body is here whole.
+/// A request with a complete body.
 pub(super) fn request(method: &str, path: &str, version: &str, headers: Headers, body: &[u8]) -> RequestRow {
     let protocol = headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket"));
     RequestRow {
@@ -65,7 +65,7 @@ pub(super) fn request(method: &str, path: &str, version: &str, headers: Headers,
     }
 }
 
-/// A response whose body is here whole.
+/// A response with a complete body.
 pub(super) fn response(status: u16, reason: &[u8], version: &str, headers: Headers, body: &[u8]) -> ResponseRow {
     let reason: Vec<u8> = reason.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b }).collect();
     ResponseRow {
@@ -78,7 +78,7 @@ pub(super) fn response(status: u16, reason: &[u8], version: &str, headers: Heade
     }
 }
 
-/// Says how a flow ended that has all its parts.
+/// Sets the final state of a flow with all its parts.
 pub(super) fn set_complete(flow: &mut FlowWithBodies) {
     let row = &mut flow.row;
     row.imported = true;
@@ -93,7 +93,7 @@ pub(super) fn set_complete(flow: &mut FlowWithBodies) {
     };
 }
 
-/// Hands flows out and keeps the report.
+/// Passes flows to the sink and collects the report.
 pub(super) struct ImportSink<'s> {
     sink: FlowSink<'s>,
     pub report: ImportReport,
@@ -104,7 +104,7 @@ impl<'s> ImportSink<'s> {
         Self { sink, report: ImportReport::default() }
     }
 
-    /// Takes one flow up, or notes at its place why it is none.
+    /// Imports one flow, or notes its location and why it is invalid.
     pub fn push(
         &mut self,
         place: &str,
@@ -126,28 +126,28 @@ impl<'s> ImportSink<'s> {
         Ok(())
     }
 
-    /// The file is not what it should be.
+    /// The error for malformed content.
     pub fn malformed(self, place: impl Into<String>, problem: impl Into<String>) -> ImportError {
         ImportError::Malformed { place: place.into(), problem: problem.into(), report: self.report }
     }
 
-    /// The file could not be read.
+    /// The error for a failed read.
     pub fn failed(self, source: std::io::Error) -> ImportError {
         ImportError::Io { source, report: self.report }
     }
 }
 
-/// An HTTP/1 message as some archives keep it.
+/// An HTTP/1 message as stored by some archives.
 pub(super) struct ArchivedMessage<'a> {
-    /// The three parts of its first line; the last one may be empty or hold spaces.
+    /// The three parts of its first line; the last one may be empty or contain spaces.
     pub line: [&'a [u8]; 3],
     pub headers: Headers,
     pub trailers: Headers,
-    /// Transfer coding removed.
+    /// The body with its transfer coding removed.
     pub body: Cow<'a, [u8]>,
 }
 
-/// Reads a message; lines may end without CR, as hand-made files have them.
+/// Parses a message; lines may end without CR, as in hand-made files.
 pub(super) fn message<'a>(bytes: &'a [u8], notes: &mut Vec<String>) -> Result<ArchivedMessage<'a>, &'static str> {
     let (line, mut rest) = split_line(bytes).ok_or("is empty")?;
     let mut words = line.splitn(3, |b| *b == b' ');
@@ -167,7 +167,7 @@ pub(super) fn message<'a>(bytes: &'a [u8], notes: &mut Vec<String>) -> Result<Ar
     Ok(ArchivedMessage { line, headers, trailers, body })
 }
 
-/// Reads fields up to the empty line.
+/// Parses fields up to the empty line.
 fn fields(rest: &mut &[u8], headers: &mut Headers, notes: &mut Vec<String>) {
     while let Some((line, behind)) = split_line(rest) {
         *rest = behind;
@@ -188,7 +188,7 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((line.strip_suffix(b"\r").unwrap_or(line), bytes.get(end + 1..).unwrap_or_default()))
 }
 
-/// RFC 9112 7.1; `None` when these are no chunks to their end.
+/// RFC 9112 7.1; `None` if the bytes are not a complete chunked body.
 fn decode_chunked(mut rest: &[u8], trailers: &mut Headers, notes: &mut Vec<String>) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -219,7 +219,7 @@ mod tests {
             (m.headers.get("a"), m.headers.get("b"), &*m.body),
             (Some(&b"1"[..]), Some(&b"2"[..]), &b"body\r\n"[..])
         );
-        assert_eq!(notes, ["'no colon' is no header field and is left out"]);
+        assert_eq!(notes, ["'no colon' is not a valid header field and is left out"]);
         assert!(message(b"", &mut notes).is_err() && message(b"one\r\n\r\n", &mut notes).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! One flow to a line, with everything that is known of it: what leaves this way comes back the same.
+//! One flow per line, with all its data: export and import are lossless.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport};
 use interflow_store::{FlowRow, MessageRow, RequestRow, ResponseRow, serde_repr};
 
-/// The version of the line's shape.
+/// The version of the line format.
 const VERSION: u32 = 1;
 
-/// The longest line that is read, in bytes.
+/// Maximum length of a line, in bytes.
 const MAX_LINE: u64 = 4 << 30;
 
-/// A flow as it stands in a line.
+/// A flow as stored in a line.
 #[derive(Serialize, Deserialize)]
 struct JsonlRecord<R> {
-    /// The version; also what tells these lines from other JSON.
+    /// The version; also distinguishes these lines from other JSON.
     interflow: u32,
     flow: R,
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
@@ -33,14 +33,14 @@ struct JsonlRecord<R> {
     messages: Vec<MessageRow>,
 }
 
-/// Writes flows as lines. One flow at a time is held in memory with its bodies.
+/// Writes flows as lines. Holds one flow at a time in memory, with its bodies.
 pub struct JsonlWriter<W: Write> {
     out: W,
     originals: bool,
 }
 
 impl<W: Write> JsonlWriter<W> {
-    /// Nothing is written yet. With `originals`, edited requests and responses are written as they came in too.
+    /// Creates a writer. With `originals`, the received versions of edited requests and responses are written too.
     pub fn new(out: W, originals: bool) -> Self {
         Self { out, originals }
     }
@@ -48,7 +48,7 @@ impl<W: Write> JsonlWriter<W> {
 
 impl<W: Write> FlowExporter for JsonlWriter<W> {
     fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
-        // Unless it is asked for, what was not sent stays in the store.
+        // Unless requested, received versions that were not sent on are not exported.
         let sent = (row.original.is_some() && !self.originals).then(|| FlowRow { original: None, ..row.clone() });
         let row = sent.as_ref().unwrap_or(row);
         let FlowWithBodies { request_body, response_body, original_bodies, messages, .. } =
@@ -72,10 +72,10 @@ impl<W: Write> FlowExporter for JsonlWriter<W> {
     }
 }
 
-/// Hands out the flows of a file of lines.
+/// Imports the flows of a file of lines.
 ///
 /// # Errors
-/// The first line that is no flow of ours; the flows before it stay.
+/// The first invalid line; flows before it remain.
 pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let mut report = ImportReport::default();
     let mut line = Vec::new();
@@ -117,7 +117,7 @@ fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
         return Err((1, problem));
     }
     validate_row(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
-    // Where nothing was edited, the body that went on is the one that came.
+    // If nothing was edited, the body sent on is also the body received.
     let edited = |direction, body| {
         let original = line.flow.original.as_deref().and_then(|o| o.edited_body(direction));
         original.map_or_else(Bytes::new, |_| body)
@@ -135,8 +135,8 @@ fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
     })
 }
 
-/// What must hold of a flow before it is shown, sent again or written in another format. The types of the row leave it
-/// open; a file may have been written by anybody.
+/// Checks invariants that the row's types do not enforce, before a flow is displayed, replayed or exported: a file may
+/// have been written by anyone.
 pub(super) fn validate_row(row: &FlowRow) -> Result<(), String> {
     heads("flow", row.request.as_ref(), row.response.as_ref())?;
     if let Some(original) = &row.original {

@@ -1,7 +1,7 @@
-//! Archive formats: recorded flows out to files that other tools read, and back in.
+//! Archive formats: export of recorded flows to files of other tools, and import.
 //!
-//! Export and import go flow by flow, so that neither holds a whole archive in memory. Bytes of bodies come through
-//! [`BodySource`]; an import hands out one [`FlowWithBodies`] after another.
+//! Export and import process one flow at a time and never hold a whole archive in memory. Body bytes come from a
+//! [`BodySource`]; an import yields [`FlowWithBodies`].
 #![forbid(unsafe_code)]
 
 pub mod content_coding;
@@ -35,39 +35,38 @@ pub use readable_bodies::ReadableBodySource;
 
 use interflow_store::{FlowRow, FlowStore, MessageRow, NewFlow};
 
-/// The bytes that belong to recorded flows. A body may be read more than once.
+/// The bytes of recorded flows. A body may be read more than once.
 pub trait BodySource {
-    /// The body that went this way, transfer coding removed, content coding kept; nothing when nothing was kept.
+    /// The body in this direction, transfer coding removed, content coding kept; empty if not recorded.
     ///
     /// # Errors
-    /// When the bytes cannot be read.
+    /// The bytes cannot be read.
     fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
 
-    /// The body as it came in, before it was edited here; nothing when it was not edited, or nothing was kept.
+    /// The body as received, before it was edited; empty if it was not edited or not recorded.
     ///
     /// # Errors
-    /// When the bytes cannot be read.
+    /// The bytes cannot be read.
     fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
 
-    /// The messages in their order.
+    /// The messages in order.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// The messages cannot be read.
     fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>>;
 }
 
 /// A flow with all its bytes in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowWithBodies {
-    /// What is known of it.
     pub row: FlowRow,
     /// The request's body, content coding kept.
     pub request_body: Bytes,
     /// The response's body, content coding kept.
     pub response_body: Bytes,
-    /// The bodies of request and response as they came in, where they were edited.
+    /// The received bodies of request and response, where they were edited.
     pub original_bodies: [Bytes; 2],
-    /// The messages in their order.
+    /// The messages in order.
     pub messages: Vec<MessageRow>,
 }
 
@@ -78,7 +77,6 @@ impl FlowWithBodies {
         Self { row, request_body, response_body, original_bodies: Default::default(), messages: Vec::new() }
     }
 
-    /// The body that went this way.
     pub fn bytes(&self, direction: Direction) -> &Bytes {
         match direction {
             Direction::Request => &self.request_body,
@@ -86,10 +84,10 @@ impl FlowWithBodies {
         }
     }
 
-    /// Reads the whole of a flow.
+    /// Loads a complete flow.
     ///
     /// # Errors
-    /// When its bytes cannot be read.
+    /// Its bytes cannot be read.
     pub fn read(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Self> {
         Ok(Self {
             row: row.clone(),
@@ -104,7 +102,7 @@ impl FlowWithBodies {
     }
 }
 
-/// All of a body's bytes.
+/// Reads a body completely.
 fn all(mut reader: Box<dyn Read + '_>) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes)?;
@@ -135,7 +133,7 @@ impl From<FlowWithBodies> for NewFlow {
     }
 }
 
-/// The contents of a store's flows.
+/// The bytes of a store's flows.
 #[derive(Clone, Copy)]
 pub struct StoreBodySource<'s>(pub &'s dyn FlowStore);
 
@@ -164,7 +162,7 @@ impl BodySource for StoreBodySource<'_> {
     }
 }
 
-/// A body as it came in, where it was edited.
+/// A body as received, if it was edited.
 fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
     match flow.original.as_ref().and_then(|o| o.edited_body(direction)) {
         Some(body) if body.kept > 0 => {
@@ -175,7 +173,7 @@ fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRow, direction: Direction) 
     }
 }
 
-/// The contents of a store's flows [as they came in](FlowRow::as_it_came).
+/// The bytes of a store's flows [as received](FlowRow::as_it_came).
 #[derive(Clone, Copy)]
 pub struct OriginalBodySource<'s>(pub &'s dyn FlowStore);
 
@@ -211,22 +209,22 @@ macro_rules! formats {
             /// Every format.
             pub const ALL: &[Self] = &[$(Self::$format,)*];
 
-            /// Its name on the command line.
+            /// Its command line name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$format => $name,)* }
             }
 
-            /// How files of it end, the usual one first.
+            /// File extensions, the usual one first.
             pub const fn extensions(self) -> &'static [&'static str] {
                 match self { $(Self::$format => &$extensions,)* }
             }
 
-            /// Whether it can be read back.
+            /// Whether it can be imported.
             pub const fn imports(self) -> bool {
                 match self { $(Self::$format => $import,)* }
             }
 
-            /// What it is, for the help.
+            /// A short description for help texts.
             pub const fn doc(self) -> &'static str {
                 match self { $(Self::$format => $doc,)* }
             }
@@ -252,7 +250,7 @@ formats! {
 }
 
 impl ArchiveFormat {
-    /// Whether a terminal is no place for it.
+    /// Whether it is unsuitable for a terminal.
     pub const fn is_binary(self) -> bool {
         matches!(
             self,
@@ -272,7 +270,7 @@ impl ArchiveFormat {
         }
     }
 
-    /// By the end of a file's name.
+    /// By file name extension.
     pub fn from_file_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let ends = |e: &&&str| name.strip_suffix(**e).is_some_and(|rest| rest.ends_with('.'));
@@ -286,7 +284,7 @@ impl fmt::Display for ArchiveFormat {
     }
 }
 
-/// A name that is no format's.
+/// An unknown format name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no format '{name}': choose one of {}", ArchiveFormat::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownFormat {
@@ -307,37 +305,37 @@ pub trait FlowExporter {
     /// Writes one flow.
     ///
     /// # Errors
-    /// When its bytes cannot be read, or the file cannot be written.
+    /// Its bytes cannot be read, or the file cannot be written.
     fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()>;
 
-    /// Writes what closes the file, and flushes.
+    /// Writes the end of the file, and flushes.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Begins a file of this format. Call [`FlowExporter::finish`] at its end.
+/// Starts a file of this format. Call [`FlowExporter::finish`] at its end.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub fn exporter<'w>(format: ArchiveFormat, out: impl Write + 'w) -> io::Result<Box<dyn FlowExporter + 'w>> {
     exporter_with(format, out, ExportOptions::default())
 }
 
-/// Choices of single formats, which others do not look at.
+/// Options of individual formats, ignored by others.
 #[derive(Default)]
 pub struct ExportOptions<'w> {
-    /// How packets are written.
+    /// Options for packets.
     pub packets: pcapng::PcapngOptions<'w>,
-    /// JSONL has edited requests and responses as they came in, too.
+    /// Include the received versions of edited requests and responses in JSONL.
     pub originals: bool,
 }
 
-/// The same with choices.
+/// Like [`exporter`], with options.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub fn exporter_with<'w>(
     format: ArchiveFormat,
     out: impl Write + 'w,
@@ -365,7 +363,7 @@ pub fn exporter_with<'w>(
     })
 }
 
-/// A format in which flows simply follow one another.
+/// Formats that are plain sequences of flows.
 struct PerFlowExporter<W, F> {
     out: W,
     write: F,
@@ -392,18 +390,18 @@ where
     }
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// Flows handed out.
+    /// Flows imported.
     pub flows: u64,
-    /// Entries that are no flow, with the place and the reason; at most [`MAX_SKIPS`] of them are kept.
+    /// Skipped entries, with location and reason; at most [`MAX_SKIPS`](Self::MAX_SKIPS).
     pub skipped: Vec<String>,
-    /// How many entries were left out in all.
+    /// Total number of skipped entries.
     pub skips: u64,
 }
 
-/// How many reasons for leaving out an entry a report keeps.
+/// Maximum number of skip reasons in a report.
 pub const MAX_SKIPS: usize = 50;
 
 impl ImportReport {
@@ -415,26 +413,26 @@ impl ImportReport {
     }
 }
 
-/// Why an import stopped.
+/// An import error.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The file is not of this format, or breaks off.
+    /// The file is not of this format, or truncated.
     #[error("{place}: {problem}{}", progress_before_error(report))]
     Malformed {
-        /// Line and column, and the path within the document where there is one.
+        /// Line and column, and the path within the document if applicable.
         place: String,
         /// What is wrong, and what was expected.
         problem: String,
-        /// What had been read until then.
+        /// What was imported before.
         report: ImportReport,
     },
-    /// The file could not be read, or a flow not be kept.
+    /// The file cannot be read, or a flow cannot be stored.
     #[error("{source}{}", progress_before_error(report))]
     Io {
-        /// What happened.
+        /// The cause.
         #[source]
         source: io::Error,
-        /// What had been read until then.
+        /// What was imported before.
         report: ImportReport,
     },
 }
@@ -447,13 +445,13 @@ fn progress_before_error(report: &ImportReport) -> String {
     }
 }
 
-/// Where an import puts its flows.
+/// Receives the flows of an import.
 pub type FlowSink<'s> = &'s mut dyn FnMut(FlowWithBodies) -> io::Result<()>;
 
-/// Reads an archive, compressed (gzip, zlib) or not, and hands out its flows. Without a format, the first bytes tell.
+/// Imports an archive, compressed (gzip, zlib) or not. Without a format, it is detected from the first bytes.
 ///
 /// # Errors
-/// When the file is malformed or cannot be read, with what was imported before that.
+/// The file is malformed or cannot be read; the error reports what was imported before.
 pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let failed = |source| ImportError::Io { source, report: ImportReport::default() };
     let mut file = BufReader::with_capacity(64 * 1024, file);
@@ -487,12 +485,12 @@ fn malformed(problem: String) -> ImportError {
     ImportError::Malformed { place: "the file".to_owned(), problem, report: ImportReport::default() }
 }
 
-/// The names of the formats that can be read.
+/// The names of the importable formats.
 fn importable_formats() -> String {
     ArchiveFormat::ALL.iter().filter(|f| f.imports()).map(|f| f.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// A zip is read from its end, so it goes into a file without a name first.
+/// A zip is read from its end, so it is copied to an unnamed temporary file first.
 fn import_zip(
     mut file: impl Read,
     format: Option<ArchiveFormat>,
@@ -518,7 +516,7 @@ fn import_zip(
     }
 }
 
-/// A flow file begins with a length, JSONL with our own mark; all else is taken for HAR.
+/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else is assumed to be HAR.
 fn detect(head: &[u8]) -> ArchiveFormat {
     let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
     if (1..=12).contains(&digits) && head.get(digits) == Some(&b':') {

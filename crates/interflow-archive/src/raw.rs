@@ -1,4 +1,4 @@
-//! Requests and responses as bytes, as they stood on the wire of HTTP/1. HTTP/2's heads are written in the same form.
+//! Requests and responses as HTTP/1 wire bytes. HTTP/2 heads are written in the same form.
 
 use std::io::{self, Read, Write};
 
@@ -10,7 +10,7 @@ use interflow_store::FlowRow;
 /// Writes the request and the response, an empty line between them.
 ///
 /// # Errors
-/// When a body cannot be read, or the output not be written.
+/// A body cannot be read, or the output cannot be written.
 pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     write_side(out, row, contents, Direction::Request)?;
     if row.request.is_some() && row.response.is_some() {
@@ -19,11 +19,11 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
     write_side(out, row, contents, Direction::Response)
 }
 
-/// Writes one side: its head, its body with the transfer coding that the head names, its trailers. A side that the flow
-/// does not have writes nothing.
+/// Writes one side: its head, its body with the transfer coding that the head names, its trailers. Writes nothing if
+/// the flow lacks this side.
 ///
 /// # Errors
-/// When a body cannot be read, or the output not be written.
+/// A body cannot be read, or the output cannot be written.
 pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
     let (headers, trailers) = match side {
         Direction::Request => {
@@ -55,7 +55,7 @@ fn write_plain(out: &mut dyn Write, mut body: Box<dyn Read + '_>) -> io::Result<
     io::copy(&mut body, out).map(drop)
 }
 
-/// RFC 9112 7.1. Where one chunk ended and the next began is not recorded.
+/// RFC 9112 7.1. The original chunk boundaries are not recorded.
 fn write_chunked(out: &mut dyn Write, mut body: Box<dyn Read + '_>, trailers: &Headers) -> io::Result<()> {
     let mut buf = Vec::with_capacity(64 * 1024);
     loop {

@@ -1,5 +1,4 @@
-//! The contents of a store's flows as far as they are sound: a damaged body ends where the damage begins, so that one of them
-//! does not end a whole export.
+//! The intact bytes of a store's flows: a damaged body ends at the damage, so that it does not abort a whole export.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,27 +12,26 @@ use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, MessageRow, Missi
 /// Messages read at a time.
 const PAGE: u64 = 256;
 
-/// Reads what can be read, and counts the flows of which something could not.
+/// Reads intact data, and counts damaged flows.
 pub struct ReadableBodySource<'s> {
     store: &'s dyn FlowStore,
     cut: Cell<u64>,
 }
 
 impl<'s> ReadableBodySource<'s> {
-    /// Of this store.
     pub const fn new(store: &'s dyn FlowStore) -> Self {
         Self { store, cut: Cell::new(0) }
     }
 
-    /// Flows of which something is damaged, so far.
+    /// Number of flows with damage so far.
     pub const fn truncated_flows(&self) -> u64 {
         self.cut.get()
     }
 
-    /// The row with what can be read of its bodies: one that is damaged says so. Every byte is read for that.
+    /// The row, adjusted to the readable part of its bodies, with damage marked. Reads every byte to find out.
     ///
     /// # Errors
-    /// The database or the disk refused; damage is no error.
+    /// A database or disk error; damage is not an error.
     pub fn row<'a>(&self, row: &'a FlowRow) -> Result<Cow<'a, FlowRow>> {
         let mut sound = Cow::Borrowed(row);
         for direction in [Direction::Request, Direction::Response] {
@@ -80,7 +78,7 @@ impl<'s> ReadableBodySource<'s> {
     }
 }
 
-/// How many bytes of a body can be read.
+/// The number of readable bytes of a body.
 fn readable_bytes(opened: Result<BodyReader>) -> Result<u64> {
     let mut reader = match opened {
         Err(e) if is_damage(&e) => return Ok(0),
@@ -97,7 +95,7 @@ fn readable_bytes(opened: Result<BodyReader>) -> Result<u64> {
     }
 }
 
-/// Whether bytes are damaged, or gone since the row was read.
+/// Whether bytes are damaged, or were deleted since the row was read.
 const fn is_damage(error: &StoreError) -> bool {
     matches!(error, StoreError::Damaged { .. } | StoreError::NotFound(_))
 }

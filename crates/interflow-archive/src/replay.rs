@@ -1,4 +1,4 @@
-//! A recorded request made ready to be sent again, with changes.
+//! Prepares a recorded request for replay, with edits.
 
 use std::str::FromStr;
 
@@ -8,65 +8,63 @@ use interflow_types::{Authority, Body, ByteStr, HttpVersion, Method, Request, Re
 use super::request::{is_masked, replay_headers};
 use interflow_store::{FlowKind, FlowRow, MissingReason};
 
-/// What is to be changed of a request.
+/// The edits of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestEdits {
-    /// Another method.
+    /// Replaces the method.
     pub method: Option<Method>,
-    /// Another URL, or another path and query at the same origin.
+    /// Replaces the URL, or path and query at the same origin.
     pub url: Option<UrlEdit>,
-    /// Changes of header fields, in their order.
+    /// Edits of header fields, in order.
     pub headers: Vec<HeaderEdit>,
-    /// Another body; its content coding goes with the old one.
+    /// Replaces the body and removes its content coding.
     pub body: Option<Bytes>,
 }
 
-/// Another place to send a request to.
+/// A new destination of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UrlEdit {
-    /// A whole URL.
+    /// An absolute URL.
     Whole(Url),
-    /// Path and query only, with the slash.
+    /// Path and query, with the leading slash.
     Path(String),
 }
 
-/// A change of a header field, written as for curl's `-H`.
+/// An edit of a header field, in the syntax of curl's `-H`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderEdit {
-    /// `Name: value`: this value instead of those that are there. `Name;` for an empty one.
+    /// `Name: value` replaces all existing values. `Name;` sets an empty one.
     Set(String, String),
-    /// `Name:`: without this field.
+    /// `Name:` removes the field.
     Remove(String),
 }
 
-/// Why a request cannot be sent again so.
+/// Why a request cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// The method is no token.
-    #[error("'{0}' is no method: write one word such as POST")]
+    /// The method is not a token.
+    #[error("'{0}' is not a method: write one word such as POST")]
     Method(String),
     /// The URL cannot be read.
-    #[error("'{0}' is no URL: write http://host/path, https://host/path, or /path for the same origin")]
+    #[error("'{0}' is not a URL: write http://host/path, https://host/path, or /path for the same origin")]
     Url(String),
     /// The header cannot be read.
-    #[error("'{0}' is no header: write 'Name: value' to set it, 'Name:' to take it out, 'Name;' for an empty value")]
+    #[error("'{0}' is not a header: write 'Name: value' to set it, 'Name:' to remove it, 'Name;' for an empty value")]
     Header(String),
     /// A tunnel has no request.
     #[error("flow {0} is a tunnel: there is no request to send again")]
     Tunnel(String),
-    /// A WebSocket is more than its request.
+    /// Replaying a WebSocket's request would not replay its messages.
     #[error("flow {0} is a WebSocket: its messages cannot be sent again")]
     WebSocket(String),
-    /// The body was not recorded whole.
+    /// The body was not recorded completely.
     #[error("of flow {flow} only {kept} of {size} bytes of the request's body were kept: give another with --body")]
     Body {
-        /// Which flow.
         flow: String,
-        /// Bytes kept.
+        /// Bytes recorded.
         kept: u64,
         /// Bytes sent.
         size: u64,
-        /// Why.
         missing: MissingReason,
     },
 }
@@ -116,24 +114,24 @@ fn is_field(name: &str, value: &str) -> bool {
     interflow_types::Headers::new().append(name, value).is_ok()
 }
 
-/// The fields without those whose values were masked when they were recorded.
+/// The fields whose values were not masked when recorded.
 pub fn unmasked(headers: &interflow_types::Headers) -> interflow_types::Headers {
     let mut headers = headers.clone();
     headers.retain(|_, value| !is_masked(value));
     headers
 }
 
-/// The fields of the recorded request whose values were masked: they are not sent again unless an edit sets them.
+/// Fields of the recorded request with masked values: they are not sent unless an edit sets them.
 pub fn masked_fields(row: &FlowRow) -> Vec<String> {
     let headers = row.request.iter().flat_map(|r| r.headers.iter());
     headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
 }
 
 impl RequestEdits {
-    /// From the texts of a command line.
+    /// Parses command line arguments.
     ///
     /// # Errors
-    /// A text that cannot be read, with what to write instead.
+    /// An invalid argument; the error explains the syntax.
     pub fn parse(
         method: Option<&str>,
         url: Option<&str>,
@@ -146,10 +144,10 @@ impl RequestEdits {
         Ok(Self { method, url, headers, body })
     }
 
-    /// The request to send. Fields of the connection and the framing are left to whoever sends it.
+    /// The request to send. Connection and framing fields are left to the sender.
     ///
     /// # Errors
-    /// A flow that is no HTTP exchange, or whose body was not kept whole and is not replaced.
+    /// The flow is not an HTTP exchange, or its body is incomplete and not replaced.
     pub fn apply(&self, row: &FlowRow, body: Bytes) -> Result<Request, ReplayError> {
         let request = row.request.as_ref().ok_or_else(|| ReplayError::Tunnel(row.id.to_string()))?;
         if row.kind == FlowKind::WebSocket {

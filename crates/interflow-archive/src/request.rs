@@ -1,4 +1,4 @@
-//! A recorded request as somebody would send it again: which fields to write, and what the body is.
+//! A recorded request in replayable form: the fields to write, and the body.
 
 use std::io::{self, Read};
 
@@ -7,10 +7,10 @@ use interflow_types::{Direction, Headers};
 use super::BodySource;
 use interflow_store::{FlowKind, FlowRow};
 
-/// Longer bodies, in bytes, are not put into commands and snippets as they are.
+/// Bodies above this size, in bytes, are not inlined into commands and snippets.
 pub(super) const MAX_INLINE: usize = 64 * 1024;
 
-/// What a command or snippet is made of.
+/// The input of commands and snippets.
 pub(super) struct ReplayableRequest {
     pub method: String,
     pub url: String,
@@ -18,7 +18,7 @@ pub(super) struct ReplayableRequest {
     pub version: String,
     pub headers: Headers,
     pub body: Vec<u8>,
-    /// Why the body is not the one that was sent.
+    /// Why the body differs from the one sent.
     pub note: Option<String>,
 }
 
@@ -52,8 +52,8 @@ impl ReplayableRequest {
     }
 }
 
-/// The fields that a client writes itself: those of the connection, of the framing and of the proxy go, and `Host` where
-/// the URL says it. A WebSocket keeps what asks for the upgrade.
+/// Removes the fields that a client writes itself: connection, framing and proxy fields, and `Host` if it matches the
+/// URL. A WebSocket keeps its upgrade fields.
 pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
     let web_socket = row.kind == FlowKind::WebSocket;
     let host = row.authority.to_host_header(row.scheme);
@@ -72,7 +72,7 @@ pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
     kept
 }
 
-/// `*** (51 bytes)`, an authentication scheme perhaps before it.
+/// `*** (51 bytes)`, optionally after an authentication scheme.
 pub(super) fn is_masked(value: &[u8]) -> bool {
     let stars = value.strip_suffix(b" bytes)").and_then(|v| v.rsplit(|&b| b == b'(').nth(1));
     stars.is_some_and(|s| s == b"*** " || s.ends_with(b" *** "))

@@ -13,7 +13,7 @@ use interflow_store::FlowRow;
 /// Writes an HTTPie command line.
 ///
 /// # Errors
-/// When the body cannot be read, or the output not be written.
+/// The body cannot be read, or the output cannot be written.
 pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     write_snippet(out, row, contents, "#", |request| {
         let mut words = vec!["http".to_owned(), "--ignore-stdin".to_owned()];
@@ -37,7 +37,7 @@ pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> 
 /// Writes a call of `fetch` for a browser's console or Node.
 ///
 /// # Errors
-/// When the body cannot be read, or the output not be written.
+/// The body cannot be read, or the output cannot be written.
 pub fn fetch(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     write_snippet(out, row, contents, "//", |request| {
         let headers: Vec<_> = request
@@ -65,13 +65,13 @@ pub fn fetch(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
 /// Writes a call of Python's `requests`.
 ///
 /// # Errors
-/// When the body cannot be read, or the output not be written.
+/// The body cannot be read, or the output cannot be written.
 pub fn python(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     write_snippet(out, row, contents, "#", |request| {
         let mut headers: Vec<(String, Vec<u8>)> = Vec::new();
         for (name, value) in &request.headers {
             let name = String::from_utf8_lossy(name).into_owned();
-            // A dict holds a name once: lists are joined as RFC 9110 5.3 allows.
+            // A dict has unique keys: lists are joined as RFC 9110 5.3 allows.
             match headers.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(&name)) {
                 Some((_, before)) => {
                     let between: &[u8] = if name.eq_ignore_ascii_case("cookie") { b"; " } else { b", " };
@@ -110,10 +110,10 @@ fn write_snippet(
     out.write_all(show(&request).as_bytes())
 }
 
-/// A string that JavaScript and Python both read.
+/// A string literal valid in JavaScript and Python.
 fn json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
-    // The two line separators of Unicode end a line in JavaScript before 2019.
+    // Unicode's two line separators terminate lines in JavaScript before 2019.
     quoted.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{7f}', "\\u007f")
 }
 

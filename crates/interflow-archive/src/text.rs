@@ -1,5 +1,4 @@
-//! Flows as text for people: a line each, and one in full. Nothing that a peer sent reaches the terminal as a control
-//! character.
+//! Flows as text for terminals: one line each, or in full. Control characters from peers never reach the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,14 +10,14 @@ use super::{BodySource, content_coding};
 use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
 use interflow_store::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow};
 
-/// How text is drawn.
+/// Output style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextStyle {
-    /// With colours, for a terminal.
+    /// Use colours, for a terminal.
     pub colour: bool,
 }
 
-/// What a piece of text is, and so its colour.
+/// The role of a text, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextRole {
     Dim,
@@ -41,11 +40,11 @@ impl TextStyle {
     }
 }
 
-/// The widths of the columns before the URL, and of those behind it.
+/// The widths of the columns before and after the URL.
 const LEADING_WIDTH: usize = 26 + 1 + 12 + 1 + 7 + 1 + 5 + 1;
 const TRAILING_WIDTH: usize = 1 + 12 + 1 + 9 + 1 + 8;
 
-/// The line above a table of flows.
+/// The heading of a table of flows.
 pub fn heading(width: usize, style: TextStyle) -> String {
     let url = url_width(width);
     let line = format!(
@@ -55,7 +54,7 @@ pub fn heading(width: usize, style: TextStyle) -> String {
     style.paint(TextRole::Bold, &line)
 }
 
-/// A flow's line in a table of `width` columns, without the end of the line.
+/// A flow's line in a table of `width` columns, without line terminator.
 pub fn summary(flow: &FlowSummary, width: usize, style: TextStyle) -> String {
     let url = url_width(width);
     let method = match flow.kind {
@@ -85,10 +84,10 @@ pub fn summary(flow: &FlowSummary, width: usize, style: TextStyle) -> String {
     )
 }
 
-/// A flow's line without a table around it.
+/// A flow's line outside of a table.
 ///
 /// # Errors
-/// When the output cannot be written.
+/// The output cannot be written.
 pub fn line(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
     writeln!(out, "{}", summary(&row.summary(row.started), 160, TextStyle::default()).trim_end())
 }
@@ -129,7 +128,7 @@ fn clock(at: Timestamp) -> String {
     format!("{:02}:{:02}:{:02}.{:03}", ms / 3_600_000 % 24, ms / 60_000 % 60, ms / 1000 % 60, ms % 1000)
 }
 
-/// Bytes in three digits: `512 B`, `1.2 kB`, `34 MB`.
+/// A size in three digits: `512 B`, `1.2 kB`, `34 MB`.
 pub fn size(bytes: u64) -> String {
     if bytes < 1000 {
         return format!("{bytes} B");
@@ -137,7 +136,7 @@ pub fn size(bytes: u64) -> String {
     scaled(bytes as f64, &["kB", "MB", "GB", "TB", "PB", "EB"], 1000.0)
 }
 
-/// Microseconds in three digits: `850 us`, `12 ms`, `3.4 s`, `2.0 min`.
+/// A duration in three digits: `850 us`, `12 ms`, `3.4 s`, `2.0 min`.
 pub fn duration(micros: u64) -> String {
     match micros {
         0..1000 => format!("{micros} us"),
@@ -159,7 +158,7 @@ fn scaled(mut value: f64, units: &[&str], step: f64) -> String {
     if value < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
 }
 
-/// Cut to `width` characters, an ellipsis at the end of what was cut.
+/// Truncates to `width` characters, with an ellipsis.
 fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
     if text.chars().count() <= width {
         return Cow::Borrowed(text);
@@ -169,7 +168,7 @@ fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(cut)
 }
 
-/// Without control characters, so that nothing a peer sent can steer the terminal.
+/// Removes control characters, so that peers cannot inject terminal escapes.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let odd = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -180,7 +179,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     text.chars().map(|c| if odd(c) { c.escape_default().to_string() } else { c.to_string() }).collect::<String>().into()
 }
 
-/// The same for many lines: line ends and tabs stay.
+/// Like [`clean`] for several lines: line terminators and tabs are kept.
 fn clean_lines(text: &str) -> String {
     text.split('\n').map(|l| l.split('\t').map(clean).collect::<Vec<_>>().join("\t")).collect::<Vec<_>>().join("\n")
 }
@@ -188,7 +187,7 @@ fn clean_lines(text: &str) -> String {
 /// Writes a flow in full: both heads, both bodies up to `max_body` bytes each, messages, timings, error.
 ///
 /// # Errors
-/// When a body cannot be read, or the output not be written.
+/// A body cannot be read, or the output cannot be written.
 pub fn detail(
     out: &mut dyn Write,
     row: &FlowRow,
@@ -199,10 +198,10 @@ pub fn detail(
     detail_with(out, row, contents, (max_body, &ProtoSchemas::default()), style)
 }
 
-/// The same; gRPC and Protocol Buffers are written out by these schemas.
+/// Like [`detail`]; gRPC and Protocol Buffers are decoded with these schemas.
 ///
 /// # Errors
-/// When a body cannot be read, or the output not be written.
+/// A body cannot be read, or the output cannot be written.
 pub fn detail_with(
     out: &mut dyn Write,
     row: &FlowRow,
@@ -313,7 +312,7 @@ fn body(
     Ok(())
 }
 
-/// A body of a kind that is neither text nor bytes to a reader; `None` for other kinds, and for damage.
+/// A rendered view of a structured binary body; `None` for other types, and for damaged ones.
 fn structured_view(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &ProtoSchemas) -> Option<String> {
     let headers = row.headers(side)?;
     let path = row.request.as_ref().map_or("", |r| r.path.as_str());
@@ -322,7 +321,7 @@ fn structured_view(row: &FlowRow, side: Direction, plain: &[u8], max: usize, sch
     view::pretty(BinaryKind::from_headers(headers)?, &place, shown, schemas, max).ok()
 }
 
-/// JSON with its structure shown; anything else as it is.
+/// JSON indented; anything else unchanged.
 fn pretty(text: &str) -> Cow<'_, str> {
     if !text.trim_start().starts_with(['{', '[']) {
         return Cow::Borrowed(text);
@@ -331,7 +330,7 @@ fn pretty(text: &str) -> Cow<'_, str> {
     value.and_then(|v| serde_json::to_string_pretty(&v)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Sixteen bytes to a line.
+/// A hex dump, sixteen bytes per line.
 fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in bytes.chunks(16).enumerate() {

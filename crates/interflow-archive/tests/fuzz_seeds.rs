@@ -1,4 +1,4 @@
-//! Runs every committed fuzz seed through the entry of its target, so that each finding stays found.
+//! Runs every committed fuzz seed through its target, as a regression test.
 
 #[path = "../../../fuzz/src/archive.rs"]
 mod archive;

@@ -1,6 +1,6 @@
-//! What decryption costs: a 4.36 MB segment through the whole pipeline, the bare cipher over the same bytes, and
-//! `openssl speed` beside them. Run it with `cargo run --release -p interflow-media --example cenc_cost`; `bench/media/costs.py`
-//! sets other programs beside it.
+//! Measures the cost of decryption: a 4.36 MB segment through the whole pipeline, the bare cipher over the same bytes,
+//! and `openssl speed`. Run it with `cargo run --release -p interflow-media --example cenc_cost`;
+//! `bench/media/costs.py` compares other programs.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -13,17 +13,17 @@ use interflow_media::cenc::{AesKey, CencDecrypter, ContentKey, ContentKeyRing, C
 const SEGMENT: usize = 4_360_000;
 /// Samples in it, as in six seconds at 25 frames a second.
 const SAMPLES: usize = 150;
-/// Clear bytes at the beginning of each sample: a slice header.
+/// Clear bytes at the start of each sample: a slice header.
 const CLEAR: usize = 120;
-/// Rounds, of which the median and the best count.
+/// Rounds, of which the median and the best are reported.
 const ROUNDS: usize = 60;
-/// The block that AES by itself is measured over.
+/// The buffer size for measuring AES by itself.
 const BLOCK: usize = 4 << 20;
 
 fn main() {
     let mut words = std::env::args().skip(1);
     if let (Some("--write"), Some(folder)) = (words.next().as_deref(), words.next()) {
-        // For others to be measured over the same bytes.
+        // Written so that other programs can be measured with the same bytes.
         for (name, data) in [("init.mp4", init_segment(b"cenc", 0)), ("segment.m4s", media_segment())] {
             std::fs::write(format!("{folder}/{name}"), data).expect("the folder can be written to");
         }

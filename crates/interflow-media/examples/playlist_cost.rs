@@ -1,5 +1,5 @@
-//! What rewriting playlists and reading manifests costs: `cargo run --release -p interflow-media --example playlist_cost`.
-//! A word behind it chooses the rows whose names hold it.
+//! Measures the cost of rewriting playlists and parsing manifests: `cargo run --release -p interflow-media --example
+//! playlist_cost`. An argument selects the rows whose names contain it.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use interflow_media::relay::BaseUrl;
 use interflow_media::relay::address::push_value;
 use interflow_media::token::{LinkGrant, LinkKeys};
 
-/// Puts child URLs, as the endpoints do.
+/// Inserts child URLs, as the endpoints do.
 struct Ours(ChildUrls);
 
 impl UriReplacer for Ours {
@@ -60,7 +60,7 @@ fn manifest() -> String {
     text + "</Period></MPD>"
 }
 
-/// The multivariant playlist and one track's, from the manifest's text.
+/// The multivariant playlist and one track's playlist, from the manifest's text.
 fn as_hls(text: &str, base: &BaseUrl) -> usize {
     let root = xml::read(text.as_bytes()).expect("a well-formed manifest");
     let manifest = model::read(&root, base).expect("a manifest that makes sense");

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Media through the gateway port: relay, HLS, DASH, decryption with the owner's keys, links.
+/// Media through the gateway port: relay, HLS, DASH, decryption with configured keys, links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaConfig {

@@ -1,6 +1,7 @@
-//! HLS, DASH, CENC decryption, signed links and playlists.
+//! Media proxy: HLS, DASH, CENC decryption, signed links and IPTV lists.
 //!
-//! [`endpoint`] answers on the gateway port: it asks [`token`] who may, [`relay`] for bytes, [`cenc`] to decrypt them.
+//! [`endpoint`] serves the gateway port, using [`token`] for authorisation, [`relay`] for fetching, and [`cenc`] for
+//! decryption.
 #![forbid(unsafe_code)]
 
 pub mod bmff;

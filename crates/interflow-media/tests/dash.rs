@@ -1,4 +1,4 @@
-//! Manifests: each way of addressing, each thing inherited, live and not, and the playlists made of them.
+//! Manifests: each addressing mode, each inherited attribute, live and static, and the playlists generated from them.
 
 use interflow_media::dash::model::{self, DashManifest, DashMediaKind};
 use interflow_media::dash::segments::{self, DashSegment};
@@ -224,9 +224,9 @@ const RICH: &str = "<MPD mediaPresentationDuration='PT8S'><Period><SegmentTempla
     <AdaptationSet mimeType='image/jpeg'><Representation id='th' bandwidth='20' width='1000' height='500'>\
       <EssentialProperty schemeIdUri='http://dashif.org/guidelines/thumbnail_tile' value='10x5'/></Representation></AdaptationSet></Period></MPD>";
 
-fn master(wishes: &HlsOptions) -> String {
+fn master(options: &HlsOptions) -> String {
     let manifest = read(RICH);
-    to_hls::master(to_hls::main_period(&manifest).unwrap(), wishes, |t: DashTrack<'_>| t.own.id.clone()).unwrap()
+    to_hls::master(to_hls::main_period(&manifest).unwrap(), options, |t: DashTrack<'_>| t.own.id.clone()).unwrap()
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn the_multivariant_playlist_tells_of_every_set() {
 }
 
 #[test]
-fn wishes_choose_heights_and_languages() {
+fn options_select_heights_and_languages() {
     let text = master(&HlsOptions {
         height: Some(VariantChoice::Height(720)),
         language: Some("de".into()),

@@ -1,4 +1,4 @@
-//! Playlists rewritten: each tag that holds an address, and everything else untouched.
+//! Rewritten playlists: each tag that contains a URL, and everything else unchanged.
 
 use interflow_media::hls::define::PlaylistVariables;
 use interflow_media::hls::rewrite::{SegmentEncryption, extension, is_playlist_address};
@@ -29,7 +29,7 @@ fn rewritten(text: &str) -> String {
     rewritten_with(text, &HlsRewriteOptions::default())
 }
 
-/// Takes header fields behind addresses, and writes them.
+/// Accepts header fields after URLs, and writes them.
 #[derive(Default)]
 struct Fields(String);
 
@@ -227,7 +227,7 @@ fn keys_in_the_playlist_itself_and_keys_of_256_bits_are_applied() {
 }
 
 #[test]
-fn what_a_player_is_told_to_fetch_early_passes_through_us() {
+fn preloads_are_routed_through_the_gateway() {
     let range = |class: &str, uri: &str| format!("#EXT-X-DATERANGE:ID=\"a\",CLASS=\"{class}\",X-URI=\"{uri}\"\n");
     let out = rewritten(&format!(
         "#EXTM3U\n#EXT-X-TARGETDURATION:4\n{}{}{}",
@@ -265,7 +265,7 @@ fn names_tell_what_an_address_is() {
     }
 }
 
-/// Puts every address back as it is: what the rewriter leaves is what was there.
+/// Writes every URL back unchanged.
 struct Back;
 
 impl UriReplacer for Back {
@@ -274,7 +274,7 @@ impl UriReplacer for Back {
     }
 }
 
-/// Wraps every address, and unwraps it again.
+/// Wraps every URL, and unwraps it again.
 fn unwrapped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Files that shaka-packager and ffmpeg made: one H.264 source under each scheme, which must come out the same.
+//! Files created by shaka-packager and ffmpeg: one H.264 source in each scheme, with equal results.
 
 use bytes::Bytes;
 use interflow_media::bmff::{Movie, MovieFragment, boxes, codec_string};
@@ -51,7 +51,7 @@ fn one_source_comes_out_the_same_under_every_scheme() {
     });
     assert_eq!(clear[0].len(), 5);
     assert!(clear.windows(2).all(|pair| pair[0] == pair[1]));
-    // Five frames of NAL units with lengths that add up.
+    // Five frames of NAL units whose lengths add up.
     for sample in &clear[0] {
         let mut rest = &sample[..];
         while !rest.is_empty() {
@@ -81,7 +81,7 @@ fn a_key_for_another_id_is_refused() {
 }
 
 #[test]
-fn damage_is_told_before_a_byte_of_the_media_comes_out() {
+fn damage_is_reported_before_any_media_output() {
     let whole = seed("cenc");
     let fragment = boxes(&whole, 0).flatten().find(|b| b.kind() == b"moof").expect("a fragment").offset as usize;
     let init = || InitSegment::parse(&whole[..fragment]).unwrap();
@@ -107,7 +107,7 @@ fn damage_is_told_before_a_byte_of_the_media_comes_out() {
         let done = decrypter.push(Bytes::from(data), &mut out).and_then(|()| decrypter.finish());
         assert!(done.is_err() && !decrypter.has_media(), "{name}: {done:?}");
     }
-    // Cut in the middle: what was given out is right, and the end is an error.
+    // Truncated input: earlier output is valid, and the end is an error.
     let mut decrypter = CencDecrypter::for_segment(ring(), init());
     let mut out = Vec::new();
     decrypter.push(Bytes::copy_from_slice(&media[..mdat + 100]), &mut out).unwrap();

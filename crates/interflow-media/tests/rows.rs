@@ -1,5 +1,5 @@
-//! What media proxies are known to get wrong, a test for each: manifests first, then playlists. How each way of addressing
-//! works in full is in `dash.rs`, every tag in `hls.rs`, and both through the binary in `crates/interflow/tests/media`.
+//! Known bugs of media proxies, with one test each: first manifests, then playlists. Addressing modes are covered in
+//! full by `dash.rs`, tags by `hls.rs`, and both through the binary in `crates/interflow/tests/media`.
 
 use interflow_media::dash::model::{self, DashManifest, DashMediaKind};
 use interflow_media::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistPeriod};
@@ -32,7 +32,7 @@ fn addresses(inside: &str) -> Vec<String> {
     of_period(&track(inside), 0, 0.0).into_iter().map(|a| a.replace("http://o.test/d/", "")).collect()
 }
 
-/// The same with a template in its representation.
+/// Like `track`, with a template in its representation.
 fn template(attributes: &str, timeline: &str) -> Vec<String> {
     addresses(&format!(
         "<Representation id='v' bandwidth='5'><SegmentTemplate {attributes}>{timeline}</SegmentTemplate></Representation>"
@@ -158,7 +158,7 @@ fn lists_with_bases_numbers_and_timelines() {
 }
 
 #[test]
-fn sets_without_names_are_told_apart() {
+fn sets_without_ids_are_distinguished() {
     let text = "<MPD mediaPresentationDuration='PT8S'><Period><SegmentTemplate media='$RepresentationID$' duration='8'/>\
         <AdaptationSet contentType='audio' lang='de'><Representation id='a' bandwidth='1'/></AdaptationSet>\
         <AdaptationSet contentType='audio' lang='en'><Representation id='a' bandwidth='1'/></AdaptationSet></Period></MPD>";
@@ -223,7 +223,7 @@ fn clocks_locations_and_patches() {
     let manifest = read(text);
     assert_eq!(manifest.location.as_deref(), Some("http://o.test/n.mpd"));
     assert_eq!(manifest.clocks, [("urn:mpeg:dash:utc:direct:2014".to_owned(), "1970-01-01T00:01:00Z".to_owned())]);
-    // A patch would lead past us; without one, the whole manifest is asked for again.
+    // A patch would bypass the gateway; without one, the whole manifest is fetched again.
     assert!(!as_mpd(text).contains("PatchLocation"));
 }
 

@@ -1,4 +1,4 @@
-//! Shared work: who asks the origin when viewers come, leave before anything came, or nothing comes.
+//! Shared fetches: upstream requests when clients join, disconnect early, or nothing arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ use interflow_types::{
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-/// An origin that answers as often as it is let, and counts who asks and who stays to the end.
+/// An origin that responds on demand, and counts requests and completed readers.
 struct Gated {
     gate: Semaphore,
     asked: AtomicUsize,
@@ -64,7 +64,7 @@ fn viewer(shared: &SegmentCache, keep: CachePolicy) -> JoinHandle<Seen> {
     })
 }
 
-/// Lets everything that can go on go on.
+/// Lets all tasks run that can make progress.
 async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
@@ -105,7 +105,7 @@ async fn when_all_leave_the_request_ends_and_the_next_one_asks_anew() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
+async fn a_failure_is_reported_to_all_waiters_and_not_cached() {
     let (origin, shared) = origin(true);
     let viewers: Vec<_> = (0..20).map(|_| viewer(&shared, CachePolicy::Segment)).collect();
     settle().await;

@@ -1,4 +1,4 @@
-//! Prints what recording costs per flow: processor time of the worker that tells, and of the thread that writes.
+//! Prints the cost of recording per flow: CPU time of the producing worker thread and of the writer thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use interflow_types::{
     ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
 
-/// As the product has it: much of what a worker takes is given back by the writer's thread.
+/// The same allocator as the product: much of the memory that a worker allocates is freed by the writer thread.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FLOWS: u64 = 100_000;
 
-/// Nanoseconds that this thread has been on a processor: a busy machine does not change them.
+/// CPU time of this thread in nanoseconds; unlike wall-clock time it does not depend on other load.
 fn cpu() -> u64 {
     read(Path::new("/proc/thread-self/schedstat"))
 }
 
-/// The same of the thread that writes the store, which has to be alive.
+/// CPU time of the store's writer thread, which must be running.
 fn writer_cpu() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has /proc");
     let of = |task: PathBuf| {
@@ -62,7 +62,7 @@ fn main() {
 }
 
 fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
-    // An argument picks the rows whose names it is in.
+    // An argument selects the rows whose names it contains.
     if std::env::args().nth(1).is_some_and(|wanted| !name.contains(&wanted)) {
         return;
     }
@@ -91,7 +91,7 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
         .with_header("Date", "Fri, 20 Nov 2026 10:00:00 GMT")
         .with_header("Server", "bench")
         .with_header("Content-Length", "8192");
-    // What the flow itself costs is measured first, and taken off.
+    // The cost of building the flow itself is measured first and subtracted.
     let mut make = |i: u64| {
         let flow = Flow::begin(client.clone(), EntryKind::Absolute, Scheme::Http, authority.clone());
         let head = RequestHead {

@@ -1,5 +1,5 @@
-//! Records flows into the folder given until it is killed; prints the number of each flow that is known to be written.
-//! The crash tests run it as a child process.
+//! Records flows into the given folder until it is killed; prints the number of each flow that was written durably. The
+//! crash tests run it as a child process.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use interflow_types::{
     ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
 
-/// The body of flow number `i`: it begins like the others', as histories do.
+/// The body of flow number `i`: all bodies share a prefix, as chat histories do.
 fn body(i: u64) -> Vec<u8> {
     let mut out = b"the same beginning of every body, again and again. ".repeat(600);
     let mut own = vec![0; 2_000 + (i % 50) as usize * 700];

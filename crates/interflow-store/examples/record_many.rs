@@ -1,5 +1,5 @@
-//! Fills a store with many flows of ordinary shape: `record_many FOLDER COUNT`. The measurement of the web UI
-//! (`make ui-million`) looks at such a store.
+//! Fills a store with many typical flows: `record_many FOLDER COUNT`. The web UI benchmark (`make ui-million`) reads
+//! such a store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use interflow_types::{
     ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
 
-/// Flows between two waits for the disk.
+/// Flows recorded between two flushes.
 const BATCH: u64 = 5_000;
 
-/// A small generator: the same flows with every run.
+/// A small deterministic generator: every run records the same flows.
 struct Dice(u64);
 
 impl Dice {

@@ -1,33 +1,34 @@
-//! How much of a body is recorded: by its type and size, media and large bodies as heads.
+//! How much of a body is recorded, by type and size: of media and large bodies only the first part (the "head").
 
 use interflow_types::{Direction, Headers};
 
 use crate::config::{LargeBodies, RecordConfig};
 use crate::model::{MissingReason, media_essence};
 
-/// Bytes that are recorded of a body that is recorded as a head.
+/// Bytes recorded of a body of which only the head is kept.
 pub(crate) const HEAD_BYTES: u64 = 64 << 10;
-/// Bodies that are neither text nor media are recorded whole up to this size.
+/// Bodies that are neither text nor media are recorded in full up to this size.
 pub(crate) const MAX_WHOLE_BINARY: u64 = 1 << 20;
-/// Text (JSON, events, forms, Protocol Buffers and the like) is recorded whole up to this size: as much as a search looks at.
+/// Text (JSON, events, forms, Protocol Buffers and the like) is recorded in full up to this size, which is also the
+/// search limit.
 pub(crate) const MAX_WHOLE_TEXT: u64 = 64 << 20;
 
-/// How much of one body is recorded, and why not more.
+/// How much of one body may be recorded, and the reason for the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyAllowance {
     /// Bytes that may be recorded.
-    pub(crate) room: u64,
-    /// What is said of a body that is longer.
+    pub(crate) max_bytes: u64,
+    /// The reason recorded for a body that exceeds `max_bytes`.
     pub(crate) reason: MissingReason,
-    /// The body may turn out to be one of which only a head is recorded: its bytes are hashed as they come.
+    /// Whether the body may end up as a head only, so that its bytes must be hashed as they arrive.
     pub(crate) hashed: bool,
 }
 
-/// The rule, compiled.
+/// The compiled `record.max_body` and `record.large_bodies`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPolicy {
     mode: LargeBodies,
-    /// `u64::MAX` for no cap.
+    /// `u64::MAX` means no cap.
     cap: u64,
 }
 
@@ -37,14 +38,14 @@ impl BodyPolicy {
         Self { mode: config.large_bodies, cap }
     }
 
-    /// The most that is kept of a body whatever it is, and of one direction's messages.
+    /// The cap on any body, and on the messages of one direction.
     pub(crate) const fn cap(self) -> u64 {
         self.cap
     }
 
-    /// How much of the body behind this head is recorded.
+    /// How much to record of the body that follows this message head.
     pub(crate) fn allowance(self, direction: Direction, headers: &Headers) -> BodyAllowance {
-        let capped = BodyAllowance { room: self.cap, reason: MissingReason::Capped, hashed: false };
+        let capped = BodyAllowance { max_bytes: self.cap, reason: MissingReason::Capped, hashed: false };
         if self.mode == LargeBodies::Full {
             return capped;
         }
@@ -55,22 +56,21 @@ impl BodyPolicy {
             BodyClass::Binary => MAX_WHOLE_BINARY,
         };
         let told = headers.get_str("content-length").and_then(|n| n.trim().parse::<u64>().ok());
-        let room = if told.is_some_and(|n| n > whole) { HEAD_BYTES } else { whole };
-        if room >= self.cap {
+        let max_bytes = if told.is_some_and(|n| n > whole) { HEAD_BYTES } else { whole };
+        if max_bytes >= self.cap {
             return capped;
         }
-        // Of a text without a length only the size is told when it turns out to be that long.
-        let hashed = told.map_or(kind != BodyClass::Text, |n| n > room);
-        BodyAllowance { room, reason: MissingReason::Head, hashed }
+        // A text body without a declared length is not hashed: if it turns out to be too long, only its size is known.
+        let hashed = told.map_or(kind != BodyClass::Text, |n| n > max_bytes);
+        BodyAllowance { max_bytes, reason: MissingReason::Head, hashed }
     }
 }
 
-/// What a body is to the recorder.
+/// The recorder's classification of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyClass {
-    /// What people and programs say to one another.
+    /// Text and structured data.
     Text,
-    /// Video and audio.
     Media,
     /// Everything else: images, archives, fonts, programs.
     Binary,
@@ -80,14 +80,14 @@ impl BodyClass {
     fn from_headers(direction: Direction, headers: &Headers) -> Self {
         match media_essence(headers) {
             Some(essence) => Self::from_media_type(&essence),
-            // Programs that name no type send text; what comes back without one may be anything.
+            // Clients that send no media type usually send text; an untyped response may be anything.
             None if direction == Direction::Request => Self::Text,
             None => Self::Binary,
         }
     }
 
     fn from_media_type(essence: &str) -> Self {
-        // Playlists and manifests are text, whatever type they come under.
+        // Playlists and manifests are text, whatever media type they are served with.
         let list = ["mpegurl", "scpls", "dash.mpd", "dash+xml", "ms-sstr"];
         if list.iter().any(|l| essence.contains(l)) {
             return Self::Text;
@@ -97,7 +97,7 @@ impl BodyClass {
             "video" | "audio" => return Self::Media,
             "text" => return Self::Text,
             "image" => return if sub == "svg+xml" { Self::Text } else { Self::Binary },
-            // A camera's pictures, and ranges of files.
+            // Camera streams and multi-range responses.
             "multipart" if matches!(sub, "x-mixed-replace" | "byteranges") => return Self::Binary,
             "multipart" | "message" => return Self::Text,
             "application" => {}
@@ -151,7 +151,7 @@ mod tests {
     fn media_and_large_bodies_are_recorded_as_heads_and_text_stays_whole() {
         use Direction::{Request, Response};
         const MB: u64 = 1 << 20;
-        for (direction, kind, length, room) in [
+        for (direction, kind, length, max_bytes) in [
             (Response, "video/mp4", Some(7 * MB), HEAD_BYTES),
             (Response, "VIDEO/MP2T", None, HEAD_BYTES),
             (Response, "audio/mpeg; x=1", Some(10), HEAD_BYTES),
@@ -178,7 +178,7 @@ mod tests {
             (Response, "multipart/x-mixed-replace; boundary=x", None, MAX_WHOLE_BINARY),
         ] {
             let got = share(direction, kind, length);
-            assert_eq!((got.room, got.reason), (room, MissingReason::Head), "{kind} {length:?}");
+            assert_eq!((got.max_bytes, got.reason), (max_bytes, MissingReason::Head), "{kind} {length:?}");
         }
     }
 
@@ -186,10 +186,10 @@ mod tests {
     fn the_key_and_the_cap_say_more_than_the_rule() {
         let headers: Headers = [("Content-Type", "video/mp4"), ("Content-Length", "9000000")].into_iter().collect();
         let config = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
-        assert_eq!(BodyPolicy::from_config(&config).allowance(Direction::Response, &headers).room, u64::MAX);
+        assert_eq!(BodyPolicy::from_config(&config).allowance(Direction::Response, &headers).max_bytes, u64::MAX);
         let mut config = RecordConfig::default();
         config.max_body.0 = 1000;
         let share = BodyPolicy::from_config(&config).allowance(Direction::Response, &headers);
-        assert_eq!((share.room, share.reason), (1000, MissingReason::Capped));
+        assert_eq!((share.max_bytes, share.reason), (1000, MissingReason::Capped));
     }
 }

@@ -1,5 +1,5 @@
-//! Conversations as a store keeps them: whose messages they are and what they mean is the LLM room's business; here they
-//! are rows that stand beside the flows they were read from, and go when the last of those goes.
+//! The `ConversationStore` trait and its rows. The store does not interpret conversations (the conversations component
+//! does); it stores them next to the flows they were extracted from and deletes them with the last of those flows.
 
 use std::borrow::Cow;
 
@@ -10,148 +10,136 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::serde_repr;
 
-/// A conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConversationRow {
-    /// Its name.
+    /// The conversation id.
     pub id: String,
-    /// What ties its exchanges together: the client's own session, or where they came from.
+    /// Groups related conversations: the client's own session id, or an id derived from the connection.
     pub session: String,
-    /// The conversation that began it: it is a sub-agent's.
+    /// The conversation that started this one, if it belongs to a sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// When its first exchange began.
+    /// Start of its first exchange.
     #[serde(with = "serde_repr::micros")]
     pub started: Timestamp,
-    /// When its last exchange ended.
+    /// End of its last exchange.
     #[serde(with = "serde_repr::micros")]
     pub updated: Timestamp,
-    /// The program that talks to the model: `claude-code`.
+    /// The client program, such as `claude-code`.
     pub agent: String,
-    /// The model that answered last.
+    /// The model of the most recent response.
     pub model: String,
-    /// Whose API is spoken.
+    /// The provider whose API is used.
     pub provider: String,
-    /// The origin's host.
     pub host: String,
-    /// The authenticated user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// What it is about, in a line.
+    /// A one-line title.
     pub title: String,
-    /// Prompts on the way to its last answer; 0 when it holds nothing but utility calls.
+    /// Number of prompts on the path to its last response; 0 if it contains only utility calls.
     pub turns: u64,
-    /// The LLM room's further facts, in JSON.
+    /// Further facts as opaque JSON of the conversations component.
     #[serde(skip)]
     pub facts: String,
 }
 
-/// A message of a conversation, named by everything that was said up to it.
+/// A message of a conversation, identified by a hash of the whole history up to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageNodeRow {
-    /// The conversation.
     pub conversation: String,
-    /// Its name within the conversation.
+    /// The message's key within the conversation.
     pub key: u128,
-    /// The message before it.
+    /// The preceding message.
     pub parent: Option<u128>,
-    /// When it was first seen.
     pub at: Timestamp,
-    /// What its place in the conversation is, in the LLM room's JSON: read to go on with a conversation.
+    /// Opaque JSON of the conversations component: the message's position, needed to continue the conversation.
     pub facts: String,
-    /// What it says, in the LLM room's JSON.
+    /// Opaque JSON of the conversations component: the message's content.
     pub body: String,
 }
 
-/// An exchange of a conversation.
+/// One call of a language model within a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExchangeRow {
-    /// The flow it passed in.
+    /// The flow that carried it.
     pub flow: FlowId,
-    /// Which exchange of the flow it is: the number of the message that began it in a WebSocket, else 0.
+    /// Distinguishes calls within one flow: the index of the WebSocket message that started it, otherwise 0.
     pub part: u64,
-    /// The conversation.
     pub conversation: String,
-    /// When it began.
     pub started: Timestamp,
-    /// The last message that it brought; what is on the way to none is deleted.
+    /// The last message this call added. Messages on no path to a leaf are deleted.
     pub leaf: Option<u128>,
-    /// The program that asked.
+    /// The client program.
     pub agent: String,
-    /// The model that answered.
     pub model: String,
-    /// Whose API is spoken.
+    /// The provider whose API is used.
     pub provider: String,
-    /// Tokens and money.
     pub used: TokenUsage,
-    /// The LLM room's further facts, in JSON.
+    /// Further facts as opaque JSON of the conversations component.
     pub facts: String,
 }
 
-/// What exchanges used up.
+/// Tokens and cost, summed over exchanges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenUsage {
-    /// Exchanges.
     pub exchanges: u64,
-    /// Tokens read.
+    /// Input tokens.
     pub input: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output: u64,
-    /// How many of `input` came from a cache.
+    /// The part of `input` that was read from a cache.
     pub cache_read: u64,
-    /// How many of `input` were put into a cache.
+    /// The part of `input` that was written to a cache.
     pub cache_write: u64,
-    /// How many of `output` were reasoning.
+    /// The part of `output` spent on reasoning.
     pub reasoning: u64,
-    /// US dollars.
+    /// Cost in US dollars.
     pub cost: f64,
-    /// Exchanges whose cost is not known.
+    /// Exchanges whose cost is unknown.
     pub unpriced: u64,
 }
 
-/// What the LLM room found out, to be kept at once.
+/// Changes from the conversation indexer, applied in one transaction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConversationUpdate {
-    /// Conversations that are new or changed.
+    /// New or changed conversations.
     pub conversations: Vec<ConversationRow>,
-    /// Messages that are new; those that are there already stay as they are.
+    /// New messages; existing ones are left unchanged.
     pub nodes: Vec<MessageNodeRow>,
-    /// Exchanges that are new or changed.
+    /// New or changed exchanges.
     pub exchanges: Vec<ExchangeRow>,
-    /// Everything of flows up to this one has been looked at.
+    /// All flows up to this one have been indexed.
     pub cursor: Option<FlowId>,
 }
 
 impl ConversationUpdate {
-    /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
         self.conversations.is_empty() && self.nodes.is_empty() && self.exchanges.is_empty() && self.cursor.is_none()
     }
 }
 
-/// A conversation with what its exchanges used up.
+/// A conversation with its token usage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConversationSummary {
-    /// It.
     #[serde(flatten)]
     pub row: ConversationRow,
     /// The sum over its exchanges.
     pub used: TokenUsage,
 }
 
-/// Which conversations are asked for: the latest first.
+/// Filter and paging of a list of conversations, latest first.
 #[derive(Clone, Debug)]
 pub struct ConversationOptions {
-    /// Conversations that this query selects. Its keys mean what they mean for flows: `agent:`, `model:`, `provider:`,
-    /// `host:`, `user:`, `tokens:`, `time:`, `dur:`, `id:`; bare words search title, agent and model.
+    /// Selects conversations. Keys have the same meaning as for flows: `agent:`, `model:`, `provider:`, `host:`,
+    /// `user:`, `tokens:`, `time:`, `dur:`, `id:`; bare words search title, agent and model.
     pub query: Query,
-    /// Only those of this parent.
+    /// Only children of this conversation.
     pub parent: Option<String>,
-    /// Also sub-agents, and conversations of utility calls alone.
+    /// Include sub-agents and conversations that contain only utility calls.
     pub all: bool,
-    /// Only those behind this one.
+    /// Only conversations after this one: the last id of the previous page.
     pub after: Option<String>,
-    /// At most so many.
+    /// Page size.
     pub limit: usize,
 }
 
@@ -161,115 +149,112 @@ impl Default for ConversationOptions {
     }
 }
 
-/// What was used up in a span of time by one agent with one model.
+/// Usage of one agent and model within a time bucket.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConversationTotal {
-    /// The beginning of the span, in microseconds since the Unix epoch.
+    /// Start of the bucket, in microseconds since the Unix epoch.
     pub from: u64,
-    /// The agent.
     pub agent: String,
-    /// The model.
     pub model: String,
-    /// The sum.
     pub used: TokenUsage,
 }
 
-/// Keeps conversations. Every method may block on the disk: call it from a blocking thread.
+/// Stores conversations. Every method may block on the disk: call it from a blocking thread.
 pub trait ConversationStore {
-    /// Keeps what was found, all or nothing.
+    /// Applies an update atomically.
     ///
     /// # Errors
     /// The store is read-only or cannot be written.
     fn save_update(&self, findings: ConversationUpdate) -> Result<()>;
 
-    /// Forgets every conversation, so that all can be put together anew.
+    /// Deletes all conversations so that they can be rebuilt from the flows.
     ///
     /// # Errors
-    /// As [`keep`](Self::keep).
+    /// As for [`save_update`](Self::save_update).
     fn forget_conversations(&self) -> Result<()>;
 
-    /// The flow up to which everything has been looked at.
+    /// The flow up to which everything has been indexed.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn cursor(&self) -> Result<Option<FlowId>>;
 
-    /// Flows that were recorded after the one at `cursor` although their ids come before it, because the clock had been set
-    /// back; the latest of them, at most so many, in the order in which they were recorded.
+    /// Flows recorded after the one at `cursor` whose ids nevertheless sort before it, because the clock was set back:
+    /// the latest `most` of them, in the order of recording.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn rewind_cursor(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>>;
 
-    /// The place of a flow in the order in which flows were recorded, whatever the clock said; `None` when it is not there.
+    /// The position of a flow in recording order, independent of the clock; `None` if the flow does not exist.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn recorded_position(&self, flow: FlowId) -> Result<Option<u64>>;
 
-    /// What the owner said of endpoints, as it was given; empty when nothing was said.
+    /// The operator's endpoint overrides, as set; empty if there are none.
     ///
     /// # Errors
     /// The file cannot be read.
     fn endpoints(&self) -> Result<String>;
 
-    /// Keeps what the owner says of endpoints.
+    /// Stores the operator's endpoint overrides.
     ///
     /// # Errors
     /// The store is read-only, or the file cannot be written.
     fn set_endpoints(&self, text: &str) -> Result<()>;
 
-    /// Conversations, the one that was spoken in last first.
+    /// Conversations, most recently active first.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn conversations(&self, options: &ConversationOptions) -> Result<Vec<ConversationSummary>>;
 
-    /// One conversation; `None` when there is none of this id.
+    /// One conversation; `None` if there is none with this id.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn conversation(&self, id: &str) -> Result<Option<ConversationSummary>>;
 
-    /// The conversations of a session, the latest last, at most so many.
+    /// The latest `limit` conversations of a session, oldest first.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn session(&self, session: &str, limit: usize) -> Result<Vec<ConversationRow>>;
 
-    /// The messages of a conversation in the order in which they came; without their bodies when those are not wanted.
+    /// The messages of a conversation in order of arrival; `bodies` says whether their contents are loaded.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn nodes(&self, conversation: &str, bodies: bool) -> Result<Vec<MessageNodeRow>>;
 
-    /// The exchanges of a conversation, by the time they began.
+    /// The exchanges of a conversation, ordered by start time.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn exchanges(&self, conversation: &str) -> Result<Vec<ExchangeRow>>;
 
-    /// The exchanges that passed in a flow.
+    /// The exchanges carried by a flow.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn exchanges_in(&self, flow: FlowId) -> Result<Vec<ExchangeRow>>;
 
-    /// What was used up since a moment, in spans of so many microseconds.
+    /// Usage since a point in time, in buckets of `span` microseconds.
     ///
     /// # Errors
-    /// The database said no.
+    /// A database error.
     fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<ConversationTotal>>;
 }
 
 impl TokenUsage {
-    /// Tokens read and written.
+    /// Input plus output tokens.
     pub const fn tokens(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
 }
 
-/// What a query may ask of the calls of language models that passed in a flow; `None` for other keys.
+/// Evaluates a text predicate on the model calls of a flow; `None` for keys that do not concern them.
 pub fn call_text_matches(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Option<Tristate> {
     let texts =
         |f: fn(&ExchangeRow) -> &str, fits: &mut dyn FnMut(&str) -> bool| Tristate::any(calls.iter().map(f), fits);
@@ -281,7 +266,7 @@ pub fn call_text_matches(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&
     })
 }
 
-/// The tokens of the calls of language models that passed in a flow; absent where there were none.
+/// The tokens used by the model calls of a flow; absent if there were none.
 pub fn call_tokens(calls: &[ExchangeRow]) -> Fact<u64> {
     Fact::known((!calls.is_empty()).then(|| calls.iter().map(|e| e.used.tokens()).sum()))
 }
@@ -321,7 +306,7 @@ impl QuerySubject for ConversationSummary {
     }
 }
 
-/// A title in one line of at most so many characters.
+/// Collapses a title to one line of at most `most` characters.
 pub fn single_line(text: &str, most: usize) -> Cow<'_, str> {
     let text = text.trim();
     if text.chars().count() <= most && !text.contains(['\n', '\r', '\t']) {

@@ -1,4 +1,4 @@
-//! Decoded views of bodies: content codings taken off, within a cap that no small body can blow up.
+//! Decodes content codings with an output cap, so that a small body cannot expand without bound.
 
 use std::convert::Infallible;
 use std::io::Read;
@@ -8,20 +8,19 @@ use interflow_codec::content_coding::{ContentDecoder, DecodeReader};
 use interflow_types::Headers;
 use interflow_types::budget::MemoryReservation;
 
-/// A body without its content codings.
+/// A body with its content codings removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedBody {
-    /// The content, at most as much as the cap.
+    /// The decoded content, up to the cap.
     pub bytes: Bytes,
-    /// There is more than the cap.
+    /// Whether there is more content than the cap.
     pub truncated: bool,
-    /// The decoder stopped there: the body is damaged, cut off, or in another coding than it says.
+    /// Where decoding stopped early: the body is damaged, truncated, or not in the declared coding.
     pub error: Option<String>,
 }
 
-/// Takes the codings named by `Content-Encoding` off (RFC 9110 8.4): gzip, deflate, br, zstd. A body in an unknown
-/// coding is given back as it is, with an error that names the coding. At most `cap` bytes come out, and no more memory
-/// than that is taken, however small the body.
+/// Removes the codings named by `Content-Encoding` (RFC 9110 8.4): gzip, deflate, br, zstd. A body in an unknown coding
+/// is returned as is, with an error that names the coding. Output and memory are bounded by `cap`.
 pub fn decode_body(headers: &Headers, body: Bytes, cap: usize) -> DecodedBody {
     match decode(headers, body, cap, |_| Ok::<(), Infallible>(())) {
         Ok(decoded) => decoded,
@@ -29,10 +28,10 @@ pub fn decode_body(headers: &Headers, body: Bytes, cap: usize) -> DecodedBody {
     }
 }
 
-/// As [`decoded`]; what comes out is counted by `held`, and counts as long as that is there.
+/// Like [`decode_body`], but the output is charged to the `held` budget until it is dropped.
 ///
 /// # Errors
-/// The [budget](interflow_types::budget) is spent.
+/// The [budget](interflow_types::budget) is exhausted.
 pub fn decoded_held(
     headers: &Headers,
     body: Bytes,
@@ -43,7 +42,7 @@ pub fn decoded_held(
     decode(headers, body, cap, |bytes| held.grow_to(before + bytes as u64))
 }
 
-/// How much is decoded between two looks at the memory that it takes.
+/// Bytes decoded between two checks of the memory budget.
 const STEP: u64 = 1 << 20;
 
 fn decode<E>(

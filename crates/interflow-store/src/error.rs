@@ -1,83 +1,78 @@
-//! What can go wrong with a store.
+//! The error type of the store.
 
 use std::path::PathBuf;
 
 use interflow_types::FlowId;
 
-/// The result of whatever touches a store.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// An error of a store; none of them ends the traffic.
+/// An error of the store. None of them interrupts proxied traffic.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process writes this store.
+    /// Another process is writing this store.
     #[error("the store in {0} is being written by another process; stop that one, or open it for reading")]
     Busy(PathBuf),
     /// There is no store to read.
     #[error("there is no store in {0}; nothing has been recorded there yet")]
     Absent(PathBuf),
-    /// A later version wrote it.
+    /// The store was written by a later version.
     #[error("the store has schema version {found}, this build knows up to {known}; use the newer build")]
     Newer {
-        /// The version in the store.
+        /// The schema version of the store.
         found: i64,
-        /// The version of this build.
+        /// The schema version of this build.
         known: i64,
     },
-    /// An earlier version wrote it, and it is opened for reading only.
+    /// The store was written by an earlier version and is opened read-only, so it cannot be migrated.
     #[error("the store has schema version {found}, this build writes {known}; `interflow run` brings it forward")]
     Older {
-        /// The version in the store.
+        /// The schema version of the store.
         found: i64,
-        /// The version of this build.
+        /// The schema version of this build.
         known: i64,
     },
-    /// SQLite said no.
+    /// A database error.
     #[error("the store's database: {0}")]
     Sql(#[from] rusqlite::Error),
-    /// The disk said no.
+    /// An I/O error.
     #[error("{what} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
-    /// Bytes on disk are not what was written.
+    /// Stored bytes fail verification.
     #[error("{place} is damaged: {what}; `interflow flows check` lists everything that is")]
     Damaged {
         /// Segment and offset, or the row.
         place: String,
-        /// What is wrong with it.
         what: String,
     },
-    /// No flow of this id.
     #[error("no flow {0} is recorded")]
     NotFound(FlowId),
-    /// Messages that new ones go on from have been deleted: it must be read anew.
+    /// Messages that an update builds on have been deleted: the conversation must be read again.
     #[error("messages of the conversation {0} were deleted meanwhile")]
     Stale(String),
-    /// The store was opened for reading.
+    /// The store was opened read-only.
     #[error("the store was opened for reading only")]
     ReadOnly,
-    /// The writer has ended.
+    /// The writer has stopped.
     #[error("the store is closed")]
     Closed,
-    /// The caller asked to stop.
+    /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
-    /// The process's budget of held bytes has not enough left for reading.
+    /// The process-wide memory budget is exhausted.
     #[error("{}", .0.message())]
     Overloaded(interflow_types::Error),
-    /// The disk is full or otherwise refuses to be written.
+    /// The disk is full or refuses writes for another reason.
     #[error("recording is suspended: {0}")]
     Suspended(String),
 }
 
 impl StoreError {
-    /// Whether the disk is full, or refuses for another reason of its own.
+    /// Whether the disk is full or refuses writes.
     pub fn is_disk(&self) -> bool {
         use rusqlite::ErrorCode::{CannotOpen, DiskFull, ReadOnly, SystemIoFailure};
         match self {
@@ -89,7 +84,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the database's file is not what SQLite wrote.
+    /// Whether SQLite reports a corrupt database file.
     pub(crate) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
         match self {

@@ -1,4 +1,4 @@
-//! Capture, store, retention, search and the archive formats.
+//! Records flows to disk and reads them back: recorder, embedded store, retention, search and conversations.
 #![forbid(unsafe_code)]
 
 mod body_policy;

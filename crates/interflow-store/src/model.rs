@@ -1,6 +1,6 @@
-//! The recorded flow as data: what a store keeps, what lists and archives are made from.
+//! The recorded flow as plain data: what the store keeps and what lists and archives are built from.
 //!
-//! Everything here is owned, `Clone` and serde-able. Bytes that may be no UTF-8 become `{"base64": "…"}` in text formats.
+//! All types are owned, `Clone` and serializable. Bytes that are not UTF-8 become `{"base64": "…"}` in text formats.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -15,243 +15,230 @@ use serde::{Deserialize, Serialize};
 use crate::originals::OriginalRow;
 use crate::serde_repr;
 
-/// Text that is usually a constant: protocol versions, error kinds.
+/// Text that is usually a constant, such as protocol versions and error kinds.
 pub type StaticLabel = Cow<'static, str>;
 
-/// How far a flow has come.
+/// The recording state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
-    /// It is still running.
+    /// Still running.
     #[default]
     Open,
-    /// It ended as it should.
+    /// Ended normally.
     Complete,
-    /// It ended with an error.
+    /// Ended with an error.
     Failed,
-    /// Its recording was cut off: the process ended, or the capture was dropped, before the flow was over.
+    /// Recording stopped before the flow ended: the process exited, or the capture was dropped.
     Cut,
 }
 
-/// What a flow is.
+/// The kind of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowKind {
-    /// An HTTP exchange (event streams and gRPC are told by their messages).
+    /// An HTTP exchange. Event streams and gRPC are recognised by their messages.
     #[default]
     Http,
-    /// A WebSocket.
     WebSocket,
-    /// A raw tunnel.
+    /// An opaque tunnel.
     Tunnel,
 }
 
-/// One recorded flow without the bytes of its bodies and messages, which are asked for by its id.
+/// One recorded flow, without the bytes of its bodies and messages, which are read separately by id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowRow {
-    /// Its name.
     #[serde(with = "serde_repr::text")]
     pub id: FlowId,
-    /// How far it has come.
     pub state: FlowState,
-    /// What it is.
     pub kind: FlowKind,
-    /// When it began.
     #[serde(with = "serde_repr::micros")]
     pub started: Timestamp,
-    /// How the client asked for the origin.
+    /// How the client addressed the origin.
     #[serde(with = "serde_repr::transport")]
     pub transport: EntryKind,
-    /// Scheme of the origin.
+    /// The origin's scheme.
     #[serde(with = "serde_repr::scheme")]
     pub scheme: Scheme,
-    /// Host and port of the origin.
+    /// The origin's host and port.
     #[serde(with = "serde_repr::text")]
     pub authority: Authority,
-    /// The authenticated user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
-    /// The client's leg.
+    /// The downstream side.
     pub client: ClientRow,
-    /// The upstream leg, once there was one.
+    /// The upstream side, if a connection was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamRow>,
-    /// The request; none for a tunnel.
+    /// The request; `None` for a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestRow>,
     /// Interim responses (1xx) that were relayed, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interim: Vec<InterimRow>,
-    /// The response, once its head had come.
+    /// The response, once its head has arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<ResponseRow>,
-    /// The request and the response as they came in, where they were edited here; `request` and `response` are what went on.
+    /// Request and response as received, if they were edited; `request` and `response` are what was sent on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Box<OriginalRow>>,
-    /// Moments in microseconds after `started`, and durations in microseconds.
+    /// Points in time in microseconds after `started`, and durations in microseconds.
     #[serde(with = "serde_repr::timings")]
     pub timings: FlowTimings,
-    /// What went wrong.
+    /// The error, if the flow failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRow>,
-    /// Bytes that crossed a tunnel.
+    /// Bytes transferred through a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelRow>,
     /// Why a tunnel was passed through uninspected: the label of an [`interflow_types::Passthrough`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passthrough: Option<StaticLabel>,
-    /// How many messages are kept.
+    /// Number of recorded messages.
     #[serde(default)]
     pub messages: u64,
-    /// Marks put on by stages and by the owner.
+    /// Tags set by stages and by the operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The owner's comment.
+    /// The operator's comment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// The flow this one was made from: what was replayed.
+    /// The flow that this one replays.
     #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
     pub parent: Option<FlowId>,
-    /// It came from an archive, not from the wire.
+    /// Whether the flow was imported from an archive.
     #[serde(default)]
     pub imported: bool,
-    /// What the archive said of it that has no place above (HAR's `_initiator`), so that it can be said again.
+    /// Archive fields without a counterpart here (such as HAR's `_initiator`), kept so that an export can restore them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Arc<serde_json::Map<String, serde_json::Value>>>,
 }
 
-/// The client's leg.
+/// The downstream side of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientRow {
-    /// A number of the connection, unique within the process that recorded it.
+    /// Connection number, unique within the recording process.
     pub connection: u64,
-    /// The client's address.
     pub peer: Option<SocketAddr>,
-    /// The address that accepted it.
+    /// The local address that accepted the connection.
     pub local: Option<SocketAddr>,
-    /// The listener's name.
     pub listener: Arc<str>,
-    /// When the connection was accepted.
     #[serde(with = "serde_repr::micros")]
     pub accepted: Timestamp,
-    /// Its TLS, when it was terminated here.
+    /// TLS parameters, if TLS was terminated here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ClientTlsRow>,
-    /// How it opened its HTTP/2 connection: Akamai's fingerprint.
+    /// Akamai fingerprint of its HTTP/2 connection preface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http2: Option<String>,
-    /// The shape of its request: JA4H.
+    /// JA4H fingerprint of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ja4h: Option<String>,
-    /// Its process, when that was looked for and found.
+    /// The client process, if lookup is enabled and found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessRow>,
-    /// The name of its Docker or Podman container, when that was looked for and found.
+    /// The name of the client's Docker or Podman container, if lookup is enabled and found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
 }
 
-/// A process of the machine that recorded.
+/// A process of the recording machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRow {
-    /// Its number.
     pub pid: u32,
-    /// The file name of its program.
+    /// The file name of its executable.
     pub name: String,
 }
 
-/// The TLS of the client's leg, with its fingerprints.
+/// TLS parameters and fingerprints of the downstream side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientTlsRow {
-    /// Server name asked for.
+    /// The requested server name (SNI).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sni: Option<String>,
-    /// Protocol version agreed on: `TLSv1.3`.
+    /// Negotiated protocol version, such as `TLSv1.3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<StaticLabel>,
-    /// Cipher suite agreed on.
+    /// Negotiated cipher suite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
-    /// Application protocols offered.
+    /// Offered application protocols (ALPN).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alpn_offered: Vec<String>,
-    /// Application protocol agreed on.
+    /// Negotiated application protocol (ALPN).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpn: Option<String>,
     /// JA3 fingerprint (MD5 in hex).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ja3: Option<String>,
-    /// JA4 fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ja4: Option<String>,
 }
 
-/// The upstream leg.
+/// The upstream side of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpstreamRow {
     /// The address connected to: the origin's or the upstream proxy's.
     pub peer: Option<SocketAddr>,
-    /// Our own address on that connection.
+    /// The local address of that connection.
     pub local: Option<SocketAddr>,
     /// The upstream proxy's name, without credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<Arc<str>>,
-    /// The protocol spoken: `HTTP/1.1`, `HTTP/2`.
+    /// The protocol version: `HTTP/1.1`, `HTTP/2`.
     pub version: StaticLabel,
-    /// A number of the connection, unique within the process that recorded it.
+    /// Connection number, unique within the recording process.
     pub connection: u64,
-    /// Whether the connection had carried a request before.
+    /// Whether the connection had carried an earlier request.
     pub reused: bool,
-    /// Its TLS, when it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTlsRow>,
 }
 
-/// The TLS of the upstream leg.
+/// TLS parameters of the upstream side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpstreamTlsRow {
-    /// Protocol version agreed on.
+    /// Negotiated protocol version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<StaticLabel>,
-    /// Cipher suite agreed on.
+    /// Negotiated cipher suite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
-    /// Application protocol agreed on.
+    /// Negotiated application protocol (ALPN).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpn: Option<String>,
-    /// The origin's certificate was not verified, by the owner's wish.
+    /// The origin's certificate was not verified, because the configuration disables verification.
     #[serde(default)]
     pub unverified: bool,
-    /// What is wrong with the certificate that was not verified.
+    /// The verification error of a certificate that was accepted unverified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The handshake resumed an earlier session.
+    /// Whether the handshake resumed an earlier session.
     #[serde(default)]
     pub resumed: bool,
-    /// Whose fingerprint the connection had, when it was not our own.
+    /// The impersonated fingerprint, if not Interflow's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 }
 
-/// A request's head and what is known of its body.
+/// A request head and metadata of its body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestRow {
-    /// The method, case as sent.
+    /// The method in its original case.
     pub method: String,
     /// Path and query as the client wrote them; `*` for a server-wide OPTIONS.
     pub path: String,
-    /// The version on the client's leg: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` (an import may bring others).
+    /// The downstream version: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` (an import may contain others).
     pub version: StaticLabel,
-    /// The protocol asked for by an upgrade or extended CONNECT: `websocket`.
+    /// The protocol requested by an upgrade or extended CONNECT, such as `websocket`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// The fields, in order, secrets masked.
+    /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
     pub headers: Headers,
     /// The trailer section.
     #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
     pub trailers: Headers,
-    /// The body.
     #[serde(default)]
     pub body: BodyRow,
 }
@@ -261,65 +248,63 @@ pub struct RequestRow {
 pub struct InterimRow {
     /// 100 to 199.
     pub status: u16,
-    /// The fields, in order, secrets masked.
+    /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
     pub headers: Headers,
 }
 
-/// A response's head and what is known of its body.
+/// A response head and metadata of its body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseRow {
-    /// The status code.
     pub status: u16,
-    /// The reason phrase as it stood on the wire; empty over HTTP/2.
+    /// The reason phrase as received; empty over HTTP/2.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
     pub reason: Bytes,
-    /// The version on the leg it came by.
+    /// The version on the side it was received from.
     pub version: StaticLabel,
-    /// The fields, in order, secrets masked.
+    /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
     pub headers: Headers,
     /// The trailer section.
     #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
     pub trailers: Headers,
-    /// The body.
     #[serde(default)]
     pub body: BodyRow,
 }
 
-/// What is known of a body; its bytes are asked for by flow id and direction.
+/// Metadata of a body; its bytes are read separately by flow id and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BodyRow {
-    /// Bytes as sent: transfer coding removed, content coding kept.
+    /// Size as transferred: transfer coding removed, content coding kept.
     pub size: u64,
-    /// Bytes that were kept of it, from its beginning.
+    /// Bytes recorded, from the beginning.
     pub kept: u64,
-    /// Why less was kept than sent, when that is so.
+    /// Why `kept` is less than `size`, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<MissingReason>,
-    /// SHA-256 of the kept bytes of a body that was recorded as a head.
+    /// SHA-256 of the kept bytes, if only a head was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_sha256: Option<Sha256Digest>,
 }
 
 impl BodyRow {
-    /// A body of this size that was kept whole.
+    /// A body that was recorded in full.
     pub const fn whole(size: u64) -> Self {
         Self { size, kept: size, missing: None, head_sha256: None }
     }
 
-    /// What was kept of a body, and why less than was sent.
+    /// A body that was recorded in part.
     pub const fn partial(size: u64, kept: u64, missing: Option<MissingReason>) -> Self {
         Self { size, kept, missing, head_sha256: None }
     }
 
-    /// Says why less was kept than was sent; nothing for a body that is here whole.
+    /// Explains why less was recorded than transferred; `None` for a complete body.
     pub fn missing_explanation(&self) -> Option<&'static str> {
         self.missing.map(MissingReason::explanation)
     }
 }
 
-/// A SHA-256, in hex where it is text.
+/// A SHA-256 digest, in hex in text formats.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Sha256Digest(pub [u8; 32]);
 
@@ -365,24 +350,24 @@ impl<'de> Deserialize<'de> for Sha256Digest {
     }
 }
 
-/// Why a body is not here whole.
+/// Why a body is not recorded in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MissingReason {
-    /// The owner's cap (`record.max_body`) or `record.bodies = false`.
+    /// Limited by `record.max_body` or `record.bodies = false`.
     Capped,
-    /// The recorder was too far behind and set to drop, or the disk was full.
+    /// The recorder was too far behind and configured to drop, or the disk was full.
     Dropped,
-    /// It was lost when the process or machine went down, or its bytes on disk are damaged.
+    /// Lost when the process or machine crashed, or damaged on disk.
     Lost,
-    /// A medium or a large body, of which the first part is recorded (`record.large_bodies`).
+    /// Media or a large body, of which only the first part is recorded (`record.large_bodies`).
     Head,
-    /// A medium that was decrypted here, of which nothing is recorded (`record.decrypted_media`).
+    /// Media decrypted here, of which nothing is recorded (`record.decrypted_media`).
     Decrypted,
 }
 
 impl MissingReason {
-    /// Its label: `capped`.
+    /// The published label, such as `capped`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Capped => "capped",
@@ -393,7 +378,7 @@ impl MissingReason {
         }
     }
 
-    /// The same in words.
+    /// A human-readable explanation.
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::Capped => "capped by the configuration",
@@ -405,18 +390,17 @@ impl MissingReason {
     }
 }
 
-/// What went wrong.
+/// The error that ended a flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorRow {
     /// The label of the error's kind, such as `upstream_timeout`.
     pub kind: StaticLabel,
-    /// Whose fault it was: `client`, `upstream`, `config` or `internal`.
+    /// Who caused it: `client`, `upstream`, `config` or `internal`.
     pub blame: StaticLabel,
-    /// What happened.
     pub message: String,
 }
 
-/// Bytes that crossed a tunnel.
+/// Bytes transferred through a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelRow {
     /// From the client to the upstream.
@@ -428,72 +412,58 @@ pub struct TunnelRow {
 /// One message of a WebSocket, event stream or gRPC stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageRow {
-    /// Its place among the flow's messages, from 0.
+    /// Its position among the flow's messages, from 0.
     pub index: u64,
-    /// Which way it went.
     #[serde(with = "serde_repr::direction")]
     pub direction: Direction,
-    /// What it is.
     #[serde(with = "serde_repr::message_kind")]
     pub kind: MessageKind,
-    /// When its last byte had come.
+    /// When its last byte arrived.
     #[serde(with = "serde_repr::micros")]
     pub at: Timestamp,
-    /// Bytes of the payload as it passed.
+    /// Size of the payload as transferred.
     pub size: u64,
-    /// The payload; shorter than `size` when it was capped.
+    /// The payload; shorter than `size` if capped.
     #[serde(with = "serde_repr::raw")]
     pub payload: Bytes,
 }
 
-/// The few words on a flow that a live view needs; never headers, never bodies.
+/// The summary of a flow for live views; contains no headers or bodies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowSummary {
-    /// Its name.
     #[serde(with = "serde_repr::text")]
     pub id: FlowId,
-    /// How far it has come.
     pub state: FlowState,
-    /// What it is.
     pub kind: FlowKind,
-    /// When it began.
     #[serde(with = "serde_repr::micros")]
     pub started: Timestamp,
-    /// Microseconds from its beginning to its end, or to now while it is open.
+    /// Duration in microseconds, up to now while the flow is open.
     pub duration: u64,
-    /// Scheme of the origin.
     #[serde(with = "serde_repr::scheme")]
     pub scheme: Scheme,
-    /// Host and port of the origin.
     #[serde(with = "serde_repr::text")]
     pub authority: Authority,
-    /// The method, when there is a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Path and query, when there is a request.
+    /// Path and query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The status, once there is a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The version on the client's leg.
+    /// The downstream version.
     pub version: StaticLabel,
-    /// The authenticated user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
-    /// The client's address.
     pub client: Option<SocketAddr>,
     /// Bytes sent to the origin: body or tunnel.
     pub request_size: u64,
     /// Bytes received from the origin: body or tunnel.
     pub response_size: u64,
-    /// The request's media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_type: Option<String>,
-    /// The response's media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_type: Option<String>,
-    /// How many messages are kept.
+    /// Number of recorded messages.
     pub messages: u64,
     /// The label of the error's kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -501,16 +471,15 @@ pub struct FlowSummary {
     /// Why a tunnel was passed through uninspected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passthrough: Option<StaticLabel>,
-    /// Marks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The flow this one was made from: what was replayed.
+    /// The flow that this one replays.
     #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
     pub parent: Option<FlowId>,
 }
 
 impl FlowRow {
-    /// A row with nothing but what every flow has; importers fill in the rest.
+    /// A row with only the mandatory fields; importers fill in the rest.
     pub fn new(id: FlowId, started: Timestamp, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
         Self {
             id,
@@ -540,7 +509,6 @@ impl FlowRow {
         }
     }
 
-    /// The host without brackets or port.
     pub fn host(&self) -> Cow<'_, str> {
         match &self.authority.host {
             Host::Name(name) => Cow::Borrowed(name),
@@ -548,7 +516,7 @@ impl FlowRow {
         }
     }
 
-    /// The URL as people write it; `host:port` for a tunnel.
+    /// The URL as shown to users; `host:port` for a tunnel.
     pub fn url(&self) -> String {
         match &self.request {
             None => self.authority.to_string(),
@@ -559,7 +527,7 @@ impl FlowRow {
         }
     }
 
-    /// Microseconds from its beginning to its end; `None` while it is open.
+    /// Duration in microseconds; `None` while the flow is open.
     pub fn duration(&self) -> Option<u64> {
         self.timings.done.or(match self.state {
             FlowState::Open => None,
@@ -567,7 +535,6 @@ impl FlowRow {
         })
     }
 
-    /// What is known of the body that went this way.
     pub fn body(&self, direction: Direction) -> Option<&BodyRow> {
         match direction {
             Direction::Request => self.request.as_ref().map(|r| &r.body),
@@ -575,7 +542,6 @@ impl FlowRow {
         }
     }
 
-    /// The head's fields that went this way.
     pub fn headers(&self, direction: Direction) -> Option<&Headers> {
         match direction {
             Direction::Request => self.request.as_ref().map(|r| &r.headers),
@@ -583,12 +549,12 @@ impl FlowRow {
         }
     }
 
-    /// The media type of the body that went this way, lower case, without parameters.
+    /// The media type of the body in this direction, in lower case, without parameters.
     pub fn media_type(&self, direction: Direction) -> Option<String> {
         media_type(self.headers(direction)?)
     }
 
-    /// The few words on it that a live view needs. `now` stands for the end of a flow that is still open.
+    /// The flow's summary. `now` is the assumed end of a flow that is still open.
     pub fn summary(&self, now: Timestamp) -> FlowSummary {
         let running = now.micros().saturating_sub(self.started.micros());
         let sizes = self.tunnel.unwrap_or_else(|| TunnelRow {
@@ -622,12 +588,12 @@ impl FlowRow {
     }
 }
 
-/// The media type in a head, lower case, without parameters.
+/// The media type in a message head, in lower case, without parameters.
 pub fn media_type(headers: &Headers) -> Option<String> {
     media_essence(headers).map(Cow::into_owned)
 }
 
-/// The same, borrowed where it is written in lower case.
+/// Like [`media_type`], borrowed if it is already in lower case.
 pub(crate) fn media_essence(headers: &Headers) -> Option<Cow<'_, str>> {
     let value = headers.get_str("content-type")?;
     let end = value.bytes().position(|b| b == b';').unwrap_or(value.len());

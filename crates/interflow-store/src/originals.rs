@@ -1,45 +1,45 @@
-//! Requests and responses as they came in, beside what went on, where they were edited.
+//! Requests and responses as received, recorded next to the edited versions that were sent on.
 
 use interflow_types::{Authority, Direction, Scheme};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{BodyRow, FlowRow, RequestRow, ResponseRow};
 
-/// A flow's request and response as they came in, before they were edited here.
+/// A flow's request and response as received, before they were edited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OriginalRow {
-    /// The request as it came from the client, when it was edited.
+    /// The request as received from the client, if it was edited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<OriginalRequestRow>,
-    /// The response as it came from the origin, when it was edited.
+    /// The response as received from the origin, if it was edited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<OriginalResponseRow>,
 }
 
-/// A request as it came from the client.
+/// A request as received from the client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OriginalRequestRow {
-    /// Where it was to go, secrets in the query masked.
+    /// The original URL, with secrets in the query masked.
     pub url: String,
-    /// Its head, and what is known of its body.
+    /// Its head and body metadata.
     #[serde(flatten)]
     pub head: RequestRow,
-    /// The body was edited too: it is recorded twice. Otherwise the one that was sent is the original.
+    /// Whether the body was edited as well and is recorded twice; otherwise the body sent on is the original.
     pub body_edited: bool,
 }
 
-/// A response as it came from the origin.
+/// A response as received from the origin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OriginalResponseRow {
-    /// Its head, and what is known of its body.
+    /// Its head and body metadata.
     #[serde(flatten)]
     pub head: ResponseRow,
-    /// The body was edited too: it is recorded twice. Otherwise the one that was delivered is the original.
+    /// Whether the body was edited as well and is recorded twice; otherwise the body delivered is the original.
     pub body_edited: bool,
 }
 
 impl OriginalRow {
-    /// What is known of the body that came this way, when it was edited.
+    /// Metadata of the received body in this direction, if it was edited.
     pub fn edited_body(&self, direction: Direction) -> Option<&BodyRow> {
         match direction {
             Direction::Request => self.request.as_ref().filter(|r| r.body_edited).map(|r| &r.head.body),
@@ -47,7 +47,7 @@ impl OriginalRow {
         }
     }
 
-    /// The body row of this direction, when the body was edited.
+    /// Mutable variant of [`edited_body`](Self::edited_body).
     pub fn edited_body_mut(&mut self, direction: Direction) -> Option<&mut BodyRow> {
         match direction {
             Direction::Request => self.request.as_mut().filter(|r| r.body_edited).map(|r| &mut r.head.body),
@@ -55,13 +55,13 @@ impl OriginalRow {
         }
     }
 
-    /// Bytes of edited bodies that are kept.
+    /// Recorded bytes of edited bodies.
     pub(crate) fn stored_bytes(&self) -> u64 {
         [Direction::Request, Direction::Response].into_iter().filter_map(|d| self.edited_body(d)).map(|b| b.kept).sum()
     }
 }
 
-/// Whom a URL names.
+/// The origin named by a URL.
 fn target(url: &str) -> Option<(Scheme, Authority)> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = Scheme::parse(scheme)?;
@@ -70,7 +70,7 @@ fn target(url: &str) -> Option<(Scheme, Authority)> {
 }
 
 impl FlowRow {
-    /// Whether what went this way was edited, and is recorded as it came in too.
+    /// Whether the message in this direction was edited, so that the received version is recorded too.
     pub fn is_edited(&self, direction: Direction) -> bool {
         self.original.as_deref().is_some_and(|o| match direction {
             Direction::Request => o.request.is_some(),
@@ -78,8 +78,8 @@ impl FlowRow {
         })
     }
 
-    /// The flow as it came in: with the request of the client and the response of the origin, where they were edited. A body
-    /// that was not edited is the one that went on.
+    /// The flow as received: with the client's request and the origin's response where they were edited. A body that
+    /// was not edited is the one sent on.
     #[must_use]
     pub fn original_view(&self) -> Self {
         let mut row = self.clone();

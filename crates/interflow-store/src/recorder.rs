@@ -1,5 +1,5 @@
-//! The recorder that the corridor talks to. Its captures gather what passes, by reference count, in a slot that the
-//! store's writer empties; a worker's part of a short flow is a few clones and one push.
+//! The recorder called by the request pipeline. Captures collect data by reference count in a `PendingFlow` that the
+//! store's writer drains; for a short flow a worker performs a few clones and one push.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,17 +21,17 @@ use crate::store::pending_flow::{
 };
 use crate::store::queue::WriterQueue;
 
-/// News of a flow are handed to the writer when they hold this much; less waits for the writer's sweep.
+/// Updates of a flow are queued for the writer at this size; smaller ones wait for the writer's sweep.
 const FLUSH_BYTES: usize = 64 << 10;
-/// What a piece costs beside its bytes: its handle, and what it may pin of the buffer it is cut from.
+/// Accounting overhead of a data chunk: its handle, and the part of the receive buffer that it may pin.
 const PIECE_OVERHEAD: usize = 64;
-/// What a flow costs beside its header fields and bodies.
+/// Accounting overhead of a flow beside its header fields and bodies.
 const FLOW_OVERHEAD: usize = 1536;
 
-/// What is only counted is told when it has come to this much.
+/// Bytes that are only counted are reported in steps of this size.
 const SIZE_REPORT_BYTES: u64 = 1 << 20;
 
-/// Records into an [`EmbeddedStore`](crate::EmbeddedStore).
+/// Records into a [`SqliteStore`](crate::SqliteStore).
 #[derive(Clone)]
 pub struct StoreRecorder {
     queue: Arc<WriterQueue>,
@@ -60,7 +60,7 @@ impl Recorder for StoreRecorder {
         let charge = FLOW_OVERHEAD + head.map_or(0, |h| h.headers.size() + h.url.path.len());
         let missing = if self.bodies { [None; 2] } else { [Some(MissingReason::Capped); 2] };
         let cap = self.heads.cap();
-        let capped = BodyAllowance { room: cap, reason: MissingReason::Capped, hashed: false };
+        let capped = BodyAllowance { max_bytes: cap, reason: MissingReason::Capped, hashed: false };
         let request = head.map_or(capped, |h| self.heads.allowance(Direction::Request, &h.headers));
         let news = PendingUpdates {
             queued: true,
@@ -77,7 +77,7 @@ impl Recorder for StoreRecorder {
         Some(Box::new(StoreCapture {
             slot,
             queue: self.queue.clone(),
-            room: [request.room, cap, cap, cap],
+            remaining: [request.max_bytes, cap, cap, cap],
             reasons: [request.reason, MissingReason::Capped],
             over: [!self.bodies; 2],
             counted: [0; 2],
@@ -91,37 +91,37 @@ impl Recorder for StoreRecorder {
     }
 }
 
-/// What is being kept of one flow.
+/// The capture of one flow.
 struct StoreCapture {
     slot: Arc<PendingFlow>,
     queue: Arc<WriterQueue>,
-    /// Bytes that may still be kept: of the two bodies, of the two directions' messages.
-    room: [u64; 4],
-    /// What is said of a body that is longer than its room.
+    /// Bytes that may still be recorded: for the two bodies, then for the messages of the two directions.
+    remaining: [u64; 4],
+    /// The reason recorded for a body that exceeds its allowance.
     reasons: [MissingReason; 2],
-    /// Nothing more of this body is kept: what comes is only counted.
+    /// Whether further bytes of this body are only counted.
     over: [bool; 2],
-    /// What was counted and not told yet.
+    /// Bytes counted but not yet reported.
     counted: [u64; 2],
     heads: BodyPolicy,
     bodies: bool,
     decrypted_media: bool,
-    /// Of a flow that was edited: what may still be kept of what came in.
+    /// Allowances for the received versions of a flow that was edited.
     original: Option<Box<OriginalAllowance>>,
     is_tunnel: bool,
     ended: bool,
 }
 
-/// What may still be kept of the bodies as they came in, as in [`StoreCapture`].
+/// Remaining allowances for the bodies as received, as in [`StoreCapture`].
 #[derive(Clone, Copy)]
 struct OriginalAllowance {
-    room: [u64; 2],
+    remaining: [u64; 2],
     reasons: [MissingReason; 2],
     over: [bool; 2],
 }
 
 impl StoreCapture {
-    /// Changes the news. `change` says how many bytes it took up.
+    /// Applies `change` to the pending updates; it returns the number of bytes added.
     fn update(&mut self, change: impl FnOnce(&mut PendingUpdates) -> usize) {
         let counted = std::mem::take(&mut self.counted);
         let mut news = self.slot.news.lock();
@@ -130,7 +130,7 @@ impl StoreCapture {
         for (size, counted) in news.sizes.iter_mut().zip(counted) {
             *size += counted;
         }
-        // The flow is queued when it has much to tell or has ended; else the writer comes by within its sweep.
+        // The flow is queued when it has a lot of data or has ended; otherwise the writer's periodic sweep picks it up.
         let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some());
         news.queued |= push;
         drop(news);
@@ -140,17 +140,17 @@ impl StoreCapture {
         }
     }
 
-    /// How much of a response's body is recorded.
+    /// How much of a response body is recorded.
     fn response_allowance(&self, flow: &Flow, head: &ResponseHead) -> BodyAllowance {
         match flow.extension::<DecryptedMedia>() {
             Some(_) if !self.decrypted_media => {
-                BodyAllowance { room: 0, reason: MissingReason::Decrypted, hashed: false }
+                BodyAllowance { max_bytes: 0, reason: MissingReason::Decrypted, hashed: false }
             }
             _ => self.heads.allowance(Direction::Response, &head.headers),
         }
     }
 
-    /// Makes room for a body as it came in, and tells of its head.
+    /// Starts recording a body as received, and records its head.
     fn begin_original(
         &mut self,
         direction: Direction,
@@ -159,12 +159,12 @@ impl StoreCapture {
     ) {
         let at = body_index(direction);
         let all = [MissingReason::Capped; 2];
-        let room = self
+        let original = self
             .original
-            .get_or_insert_with(|| OriginalAllowance { room: [0; 2], reasons: all, over: [true; 2] }.into());
-        (room.room[at], room.reasons[at]) = (share.room, share.reason);
-        room.over[at] = !self.bodies || share.room == 0;
-        let withheld = room.over[at].then_some(if self.bodies { share.reason } else { MissingReason::Capped });
+            .get_or_insert_with(|| OriginalAllowance { remaining: [0; 2], reasons: all, over: [true; 2] }.into());
+        (original.remaining[at], original.reasons[at]) = (share.max_bytes, share.reason);
+        original.over[at] = !self.bodies || share.max_bytes == 0;
+        let withheld = original.over[at].then_some(if self.bodies { share.reason } else { MissingReason::Capped });
         self.update(|news| {
             let original = news.original.get_or_insert_default();
             original.hashed[at] = share.hashed;
@@ -173,21 +173,21 @@ impl StoreCapture {
         });
     }
 
-    /// How much of `len` bytes may be kept, by the cap at `place` and the state of the queue.
+    /// How much of `len` bytes may be recorded, given the allowance at `place` and the state of the queue.
     fn admit(&mut self, place: usize, len: usize) -> Result<usize, MissingReason> {
         if !self.queue.has_room() {
             self.queue.dropped_bytes.fetch_add(len as u64, Relaxed);
             return Err(MissingReason::Dropped);
         }
-        let keep = self.room[place].min(len as u64);
-        self.room[place] -= keep;
+        let keep = self.remaining[place].min(len as u64);
+        self.remaining[place] -= keep;
         Ok(keep as usize)
     }
 }
 
 impl FlowRecording for StoreCapture {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // What is only counted takes nothing of the queue.
+        // Bytes that are only counted do not occupy the queue.
         if self.bodies && self.over[1] { Poll::Ready(()) } else { self.queue.poll_ready(cx) }
     }
 
@@ -204,7 +204,7 @@ impl FlowRecording for StoreCapture {
             return;
         }
         let (admitted, reason) = (self.admit(at, chunk.len()), self.reasons[at]);
-        let is_full = self.room[at] == 0;
+        let is_full = self.remaining[at] == 0;
         self.over[at] = admitted.is_err() || is_full;
         self.update(|news| {
             if news.missing[at].is_some() {
@@ -219,7 +219,7 @@ impl FlowRecording for StoreCapture {
                     if keep > 0 {
                         news.data[at].push(chunk.slice(..keep));
                     }
-                    // Of a body that is no longer than its room nothing is missing, whatever is said here.
+                    // The reason has no effect if the body turns out not to exceed its allowance.
                     if is_full {
                         news.missing[at] = Some(reason);
                     }
@@ -245,9 +245,9 @@ impl FlowRecording for StoreCapture {
 
     fn response(&mut self, flow: &Flow, head: &ResponseHead) {
         let share = self.response_allowance(flow, head);
-        (self.room[1], self.reasons[1]) = (share.room, share.reason);
-        self.over[1] = !self.bodies || share.room == 0;
-        let withheld = (self.bodies && share.room == 0).then_some(share.reason);
+        (self.remaining[1], self.reasons[1]) = (share.max_bytes, share.reason);
+        self.over[1] = !self.bodies || share.max_bytes == 0;
+        let withheld = (self.bodies && share.max_bytes == 0).then_some(share.reason);
         self.update(|news| {
             news.hashed[1] = share.hashed;
             news.missing[1] = news.missing[1].or(withheld);
@@ -275,20 +275,20 @@ impl FlowRecording for StoreCapture {
 
     fn original_data(&mut self, direction: Direction, chunk: &Bytes) {
         let (at, admits) = (body_index(direction), self.queue.has_room());
-        let Some(room) = self.original.as_mut().filter(|_| !chunk.is_empty()) else { return };
+        let Some(original) = self.original.as_mut().filter(|_| !chunk.is_empty()) else { return };
         let mut keep = 0;
         let mut missing = None;
-        if !room.over[at] {
+        if !original.over[at] {
             if admits {
-                keep = room.room[at].min(chunk.len() as u64) as usize;
-                room.room[at] -= keep as u64;
-                // Of a body that is no longer than its room nothing is missing, whatever is said here.
-                missing = (room.room[at] == 0).then_some(room.reasons[at]);
+                keep = original.remaining[at].min(chunk.len() as u64) as usize;
+                original.remaining[at] -= keep as u64;
+                // The reason has no effect if the body turns out not to exceed its allowance.
+                missing = (original.remaining[at] == 0).then_some(original.reasons[at]);
             } else {
                 self.queue.dropped_bytes.fetch_add(chunk.len() as u64, Relaxed);
                 missing = Some(MissingReason::Dropped);
             }
-            room.over[at] = missing.is_some();
+            original.over[at] = missing.is_some();
         }
         self.update(|news| {
             let original = news.original.get_or_insert_default();
@@ -306,12 +306,12 @@ impl FlowRecording for StoreCapture {
 
     fn original_lost(&mut self, direction: Direction) {
         let at = body_index(direction);
-        if let Some(room) = &mut self.original {
-            room.over[at] = true;
+        if let Some(original) = &mut self.original {
+            original.over[at] = true;
         }
         self.update(|news| {
             let original = news.original.get_or_insert_default();
-            // How long it was nobody knows: longer than nothing.
+            // The true length is unknown, but greater than zero.
             original.sizes[at] = original.sizes[at].max(1);
             original.missing[at] = Some(MissingReason::Dropped);
             PIECE_OVERHEAD

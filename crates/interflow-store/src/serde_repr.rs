@@ -1,5 +1,4 @@
-//! How words of the vocabulary are written in text formats: names for enums, microseconds for times, base 64 for
-//! bytes that are no UTF-8.
+//! Serde representations: published names for enums, microseconds for times, base64 for bytes that are not UTF-8.
 
 use std::borrow::Cow;
 
@@ -10,7 +9,7 @@ use interflow_types::{Direction, EntryKind, FlowTimings, Headers, MessageKind, S
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes: a string where they are UTF-8, else `{"base64": "…"}`.
+/// Bytes: a string if they are UTF-8, else `{"base64": "…"}`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum BytesRepr<'a> {
@@ -34,7 +33,7 @@ impl<'a> BytesRepr<'a> {
     }
 }
 
-/// [`Bytes`] as text or base 64.
+/// [`Bytes`] as text or base64.
 pub mod raw {
     use super::*;
 
@@ -66,7 +65,7 @@ pub mod headers {
     }
 }
 
-/// Anything with a text form.
+/// Any type with `Display` and `FromStr`.
 pub mod text {
     use super::*;
 
@@ -83,7 +82,7 @@ pub mod text {
     }
 }
 
-/// Something with a text form, or nothing.
+/// An optional value with `Display` and `FromStr`.
 pub mod maybe_text {
     use super::*;
 
@@ -113,7 +112,7 @@ pub mod micros {
     }
 }
 
-/// [`FlowTimings`] as a map of the moments that came.
+/// [`FlowTimings`] as a map of the points in time that are set.
 pub mod timings {
     use super::*;
 
@@ -199,7 +198,7 @@ pub mod timings {
     }
 }
 
-/// An enum of the vocabulary by its published name.
+/// An enum by its published name.
 macro_rules! by_name {
     ($module:ident, $type:ty, $name:expr, $all:expr) => {
         #[doc = concat!("[`", stringify!($type), "`] by its name.")]

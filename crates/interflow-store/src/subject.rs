@@ -1,4 +1,4 @@
-//! A recorded flow as a query sees it, and where the database keeps its facts.
+//! Adapts recorded flows to queries, and maps query keys to database columns.
 
 use std::net::SocketAddr;
 
@@ -127,7 +127,7 @@ impl FlowSummary {
     }
 }
 
-/// A live view's filter: what a summary does not say counts as not known yet, and selects nothing.
+/// A live view's filter: facts missing from the summary count as unknown and never match.
 impl QuerySubject for FlowSummary {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let path = self.path.as_deref().map(|p| p.split_once('?').map_or((p, None), |(p, q)| (p, Some(q))));
@@ -214,7 +214,7 @@ const fn call_column(value: &'static str) -> SqlColumn {
 impl SqlColumns for SqliteTables {
     fn column(&self, key: Key) -> Option<SqlColumn> {
         Some(match key {
-            // The names of hosts are few; the flows of one are found by index.
+            // There are few distinct host names, and the flows of each are found by index.
             Key::Host => SqlColumn::Rows { exists: "f.host IN (SELECT id FROM hosts WHERE {})", value: "name" },
             Key::Port => SqlColumn::Integer("f.port"),
             Key::Method => SqlColumn::Text(&["f.method"]),
@@ -227,7 +227,7 @@ impl SqlColumns for SqliteTables {
             Key::RespSize => SqlColumn::Integer("f.response_size"),
             Key::Dur => SqlColumn::Integer("f.duration"),
             Key::Time => SqlColumn::Integer("f.started"),
-            // What is known of calls of language models stands beside the flows.
+            // Facts about model calls are stored in a separate table.
             Key::Model => call_column("model"),
             Key::Provider => call_column("provider"),
             Key::Agent => call_column("agent"),

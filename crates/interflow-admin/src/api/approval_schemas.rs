@@ -1,4 +1,4 @@
-//! JSON Schemas of approvals: what waits, answers, rules, sessions and secrets.
+//! JSON Schemas of approvals: pending requests, decisions, rules, sessions and secrets.
 
 use serde_json::{Value, json};
 

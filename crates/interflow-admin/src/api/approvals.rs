@@ -1,4 +1,5 @@
-//! Approvals: what is held and how it is answered, rules, modes, sessions, secrets, and the policy that the recording suggests.
+//! Approvals: pending requests and decisions, rules, modes, sessions, secrets, and rules suggested from recorded
+//! traffic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,13 +22,13 @@ use super::error::{ApiError, Result};
 use super::input::{StrictJson, StrictQuery, query};
 use crate::server::AdminState;
 
-/// The longest that a request waits for news.
+/// Maximum duration of a long poll.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(60);
-/// The most recorded flows that a suggestion is made from.
+/// Maximum number of recorded flows that a suggestion is based on.
 const MAX_SUGGESTION_FLOWS: usize = 50_000;
-/// Flows taken from the store at a time.
+/// Flows read from the store at a time.
 const PAGE: usize = 1000;
-/// Hosts below one domain from which on the domain is suggested in their place.
+/// Number of hosts below one domain from which a rule for the whole domain is suggested.
 const MIN_HOSTS_FOR_DOMAIN_RULE: usize = 4;
 
 type ApiState = State<Arc<AdminState>>;
@@ -58,7 +59,7 @@ pub(crate) struct PendingWatchParams {
     pub wait: Option<HumanDuration>,
 }
 
-/// `GET /approvals`: at once, or when something has changed since a version.
+/// `GET /approvals`: at once, or as soon as something has changed since a version.
 pub(crate) async fn list(
     State(state): ApiState,
     StrictQuery(watch): StrictQuery<PendingWatchParams>,
@@ -66,7 +67,7 @@ pub(crate) async fn list(
     let approvals = state.approvals()?;
     if let Some(after) = watch.after {
         let patience = watch.wait.map_or(Duration::ZERO, |w| w.0).min(MAX_WAIT);
-        // Whether there is news or not, the answer is how things stand.
+        // Whether or not it timed out, the response is the current state.
         let _ = tokio::time::timeout(patience, approvals.changed_since(after)).await;
     }
     let version = approvals.version();
@@ -77,7 +78,7 @@ pub(crate) async fn list(
     Ok(Json(answer))
 }
 
-/// The mode in force, and until when it is.
+/// The active mode, and when it ends.
 fn mode_json(approvals: &Approvals) -> Value {
     let meanwhile = approvals.temporary_mode();
     json!({
@@ -182,12 +183,12 @@ pub(crate) struct SuggestionParams {
     query: String,
 }
 
-/// A rule that would allow what was recorded.
+/// A rule that would allow recorded traffic.
 #[derive(Debug, PartialEq, Serialize)]
 struct SuggestedRule {
-    /// How many flows it would have allowed.
+    /// Number of flows it would have allowed.
     flows: u64,
-    /// Some of the paths.
+    /// A sample of the paths.
     paths_seen: Vec<String>,
     rule: RuleSpec,
 }
@@ -216,7 +217,7 @@ pub(crate) async fn suggestions(
     Ok(Json(json!({ "suggestions": rules, "flows_looked_at": looked })))
 }
 
-/// What was seen of one host and port.
+/// Recorded traffic of one host and port.
 #[derive(Default)]
 struct HostTraffic {
     flows: u64,
@@ -225,7 +226,7 @@ struct HostTraffic {
 }
 
 fn count_flow(places: &mut BTreeMap<(String, u16), HostTraffic>, row: &FlowRow) {
-    // What was refused or never reached was no part of the work.
+    // Denied and failed requests are not evidence of what is needed.
     if row.error.as_ref().is_some_and(|e| e.kind == "denied") || row.imported {
         return;
     }
@@ -239,7 +240,7 @@ fn count_flow(places: &mut BTreeMap<(String, u16), HostTraffic>, row: &FlowRow) 
     }
 }
 
-/// A rule for each host; where many hosts lie below one domain, one for the domain.
+/// One rule per host; where many hosts share a domain, one rule for the domain.
 fn suggest(places: BTreeMap<(String, u16), HostTraffic>) -> Vec<SuggestedRule> {
     let mut below: BTreeMap<(String, u16), usize> = BTreeMap::new();
     for (host, port) in places.keys() {
@@ -270,7 +271,7 @@ fn suggest(places: BTreeMap<(String, u16), HostTraffic>) -> Vec<SuggestedRule> {
     rules
 }
 
-/// The name without its first label, when two are left; an address, or a short name, as it is.
+/// The name without its first label, if at least two labels remain; addresses and short names unchanged.
 fn domain(host: &str) -> String {
     match host.split_once('.') {
         Some((_, rest)) if rest.contains('.') && host.parse::<std::net::IpAddr>().is_err() => rest.to_owned(),

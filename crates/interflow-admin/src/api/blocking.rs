@@ -1,5 +1,5 @@
-//! Work on blocking threads: questions to the store, and bodies that a thread writes or reads piece by piece. Whoever
-//! goes away is noticed, and the work for them given up.
+//! Blocking work: store queries, and bodies that a thread writes or reads piece by piece. Work for clients that
+//! disconnect is cancelled.
 
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -17,29 +17,29 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::error::{ApiError, Result};
 use crate::server::AdminState;
 
-/// The longest text that is checked, in bytes.
+/// Maximum size of a text to check, in bytes.
 const MAX_CHECKED: usize = 4 << 20;
-/// Brackets that may be open within one another in a text that is checked.
+/// Maximum bracket nesting of a text to check.
 const MAX_NESTING: usize = 200;
 /// How long a client waits for a check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pieces that wait between a thread and a client.
+/// Pieces buffered between a thread and a client.
 const PIECES: usize = 4;
-/// The size at which a piece is handed on, in bytes.
+/// Size at which a piece is passed on, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Whether somebody still waits for the answer.
+/// Whether the client has gone away.
 #[derive(Clone, Default)]
 pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
 impl CancelFlag {
-    /// `Break` once nobody waits any more.
+    /// `Break` once the client has gone away.
     pub(crate) fn check(&self) -> ControlFlow<()> {
         if self.0.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
-/// Says that nobody waits any more when it is dropped: with the request's future, when the client has gone.
+/// Sets the flag when dropped, with the request's future, because the client disconnected.
 struct CancelOnDrop(CancelFlag);
 
 impl Drop for CancelOnDrop {
@@ -48,7 +48,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Asks the store something on a blocking thread. Only so many questions run at a time; others wait.
+/// Runs a store query on a blocking thread. Concurrency is limited; others wait.
 pub(crate) async fn run_query<T: Send + 'static>(
     state: &AdminState,
     work: impl FnOnce(&dyn FlowStore, &CancelFlag) -> Result<T> + Send + 'static,
@@ -64,8 +64,8 @@ pub(crate) async fn run_query<T: Send + 'static>(
     done.await.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
 }
 
-/// Checks a text that a client sent, on a blocking thread: parsers may take long over a hostile one. Two at a time, and the
-/// client waits no longer than [`CHECK_TIMEOUT`].
+/// Checks a client's text on a blocking thread, because parsers may take long for a hostile one. Two run at a time, and
+/// the client waits at most [`CHECK_TIMEOUT`].
 pub(crate) async fn check_text<T: Send + 'static>(
     state: &AdminState,
     text: &str,
@@ -92,8 +92,7 @@ pub(crate) async fn check_text<T: Send + 'static>(
     })
 }
 
-/// How deep brackets are open within one another, whatever they mean where they are; and the deepest run of block sequences
-/// of YAML on a line (`- - -`).
+/// The maximum bracket nesting, regardless of syntax; also counts runs of YAML block sequences on a line (`- - -`).
 fn nesting(text: &str) -> usize {
     let (mut open, mut deepest) = (0usize, 0);
     for b in text.bytes() {
@@ -110,13 +109,13 @@ fn nesting(text: &str) -> usize {
     text.lines().map(dashes).fold(deepest, usize::max)
 }
 
-/// A place for one long transfer; refused when too many run.
+/// A permit for one long transfer; refused if too many run.
 pub(crate) fn transfer(state: &AdminState) -> Result<OwnedSemaphorePermit> {
     Arc::clone(&state.transfers).try_acquire_owned().map_err(|_| ApiError::busy())
 }
 
-/// A body that a blocking thread writes as the client takes it. An error cuts the connection, so that half an answer is
-/// never taken for a whole one.
+/// A body that a blocking thread writes as the client reads it. An error aborts the connection, so that a partial
+/// response cannot be mistaken for a complete one.
 pub(crate) fn streamed_body(
     permit: OwnedSemaphorePermit,
     write: impl FnOnce(&mut StreamWriter) -> io::Result<()> + Send + 'static,
@@ -136,14 +135,14 @@ pub(crate) fn streamed_body(
     Body::from_stream(stream::unfold(taken, |mut taken| async move { taken.recv().await.map(|piece| (piece, taken)) }))
 }
 
-/// Where a blocking thread writes a body.
+/// The writing end of a streamed body, for a blocking thread.
 pub(crate) struct StreamWriter {
     pieces: mpsc::Sender<io::Result<Bytes>>,
     buffer: BytesMut,
 }
 
 impl StreamWriter {
-    /// Says whether somebody still reads; usable while the pipe is lent.
+    /// Returns a cancellation check that does not borrow the writer.
     pub(crate) fn cancel_check(&self) -> impl Fn() -> ControlFlow<()> + Sync + use<> {
         let pieces = self.pieces.clone();
         move || if pieces.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -186,7 +185,7 @@ pub(crate) async fn read_upload<T: Send + 'static>(
     if over { Err(ApiError::too_large("the upload", limit)) } else { done }
 }
 
-/// Hands pieces on until the end; true when there was more than the limit.
+/// Forwards pieces until the end; true if the limit was exceeded.
 async fn feed(mut body: BodyDataStream, pieces: &mpsc::Sender<io::Result<Bytes>>, limit: u64) -> bool {
     let mut seen = 0;
     while let Some(piece) = body.next().await {
@@ -202,7 +201,7 @@ async fn feed(mut body: BodyDataStream, pieces: &mpsc::Sender<io::Result<Bytes>>
     false
 }
 
-/// An upload as a blocking thread reads it.
+/// An upload as read by a blocking thread.
 pub(crate) struct UploadReader {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     current: Bytes,

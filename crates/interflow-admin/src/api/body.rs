@@ -1,4 +1,4 @@
-//! Bodies of recorded flows: the bytes as they were sent, in ranges, or views of what they say.
+//! Bodies of recorded flows: byte ranges as sent, or rendered views.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,38 +18,37 @@ use super::input::{FlowSidePath, StrictQuery};
 use super::{untrusted_content, view};
 use crate::server::AdminState;
 
-/// The end of the window that a view may show, in bytes of the decoded body.
+/// End of the window that a view may cover, in bytes of the decoded body.
 const MAX_VIEW: u64 = 64 << 20;
 
-/// What a coding adds at most to bytes that it cannot make smaller: headers, and a few bytes for each block.
+/// Maximum expansion of incompressible data by a coding: headers, and a few bytes per block.
 const CODING_SLACK: u64 = 1 << 20;
 
-/// There is more of it behind what is shown.
+/// Set if more data follows what is returned.
 const TRUNCATED: HeaderName = HeaderName::from_static("interflow-truncated");
-/// Why the content coding could not be undone.
+/// Why the content coding could not be decoded.
 const DECODE_ERROR: HeaderName = HeaderName::from_static("interflow-decode-error");
-/// Why less was kept than was sent: `capped`, `dropped`, `lost`.
+/// Why less was recorded than sent: `capped`, `dropped`, `lost`.
 const MISSING: HeaderName = HeaderName::from_static("interflow-missing");
-/// Bytes that were sent, kept or not.
+/// Bytes sent, recorded or not.
 const SENT: HeaderName = HeaderName::from_static("interflow-sent");
 
-/// How a body is shown.
+/// The representation of a body.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum BodyView {
-    /// The bytes as they were sent.
+    /// The bytes as sent.
     #[default]
     Raw,
-    /// Content coding undone.
+    /// With the content coding decoded.
     Decoded,
-    /// As text.
     Text,
-    /// In hexadecimal digits, sixteen bytes to a line, content coding kept.
+    /// A hex dump, sixteen bytes per line, content coding kept.
     Hex,
-    /// JSON, indented.
+    /// Indented JSON.
     JsonPretty,
-    /// Written out by its media type: JSON, XML, HTML, forms, parts, GraphQL, playlists, gRPC, Protocol Buffers, MessagePack;
-    /// other bodies as text.
+    /// Rendered according to its media type: JSON, XML, HTML, forms, multipart, GraphQL, playlists, gRPC, Protocol
+    /// Buffers, MessagePack; other bodies as text.
     Pretty,
 }
 
@@ -59,9 +58,9 @@ pub(crate) struct BodyParams {
     view: BodyView,
     offset: u64,
     limit: Option<u64>,
-    /// As it came in, before it was edited here.
+    /// Return the body as received, before it was edited.
     original: bool,
-    /// The full name of the message, where neither head nor method says it.
+    /// The full name of the Protocol Buffers message, if neither head nor method implies it.
     message: Option<String>,
 }
 
@@ -95,7 +94,7 @@ pub(crate) async fn body(
     Ok(response)
 }
 
-/// Opens a body as it was sent, or as it came in.
+/// Opens a body as sent, or as received.
 fn read(
     store: &dyn FlowStore,
     id: FlowId,
@@ -149,13 +148,13 @@ fn range_not_satisfiable(kept: u64) -> Response {
     response
 }
 
-/// What a `Range` field asks for.
+/// The request of a `Range` field.
 #[derive(Debug, PartialEq, Eq)]
 enum ByteRange {
     Part(Range<u64>),
-    /// Nothing of it is there.
+    /// The range is not satisfiable.
     Beyond,
-    /// Not understood, or several ranges: the whole is a right answer to that (RFC 9110 14.2).
+    /// Invalid or multiple ranges: the complete body is a valid response (RFC 9110 14.2).
     Whole,
 }
 
@@ -236,12 +235,12 @@ fn pretty(window: &BodyWindow) -> Result<String> {
     let not_json =
         |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why).remedy("ask for view=text");
     if window.truncated {
-        return Err(not_json("the body is longer than the limit, and half of JSON is none".into()));
+        return Err(not_json("the body exceeds the limit, and truncated JSON is invalid".into()));
     }
-    view::json(&window.bytes).map_err(|e| not_json(format!("the body is no JSON: {e}")))
+    view::json(&window.bytes).map_err(|e| not_json(format!("the body is not valid JSON: {e}")))
 }
 
-/// A body in the form that its media type asks for; what is none of its type is shown as text.
+/// A body rendered by its media type; as text if it is not valid for the type.
 fn structured_view(
     row: &FlowRow,
     side: Direction,
@@ -253,7 +252,7 @@ fn structured_view(
     let headers = row.headers(side).unwrap_or(&empty);
     let path = row.request.as_ref().map_or("", |r| r.path.as_str());
     let place = BodyContext { headers, path, direction: side, message };
-    // Whoever names a message says that it is one.
+    // Naming a message implies that the body is one.
     let Some(kind) = BinaryKind::from_headers(headers).or(message.map(|_| BinaryKind::Protobuf)) else {
         let text = || view::text(headers, &window.bytes);
         return Ok(match TextKind::detect(headers, &window.bytes) {
@@ -265,10 +264,9 @@ fn structured_view(
         .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why).remedy("ask for view=hex"))
 }
 
-/// The most text that a body is written out to, in bytes.
+/// Maximum size of a rendered body, in bytes.
 const MAX_PRETTY: usize = 8 << 20;
 
-/// A part of a body.
 struct BodyWindow {
     bytes: Bytes,
     truncated: bool,
@@ -288,7 +286,7 @@ impl BodyWindow {
         Ok(Self { bytes, truncated: known.kept > end as u64, error: None })
     }
 
-    /// Decoding begins at the beginning; what is read of the sent bytes is bounded by what may come out.
+    /// Decoding starts at the beginning; the encoded input is bounded by the possible output.
     fn decoded(
         store: &dyn FlowStore,
         row: &FlowRow,

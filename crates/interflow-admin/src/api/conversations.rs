@@ -1,4 +1,4 @@
-//! Conversations with language models: lists, threads, documents, totals.
+//! LLM conversations: lists, threads, documents, totals.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use super::input::{StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
 use crate::server::AdminState;
 
-/// The most conversations on one page.
+/// Maximum number of conversations per page.
 const MAX_PAGE: usize = 500;
-/// The most flows asked about at once.
+/// Maximum number of flows per lookup.
 const MAX_FLOWS: usize = 500;
-/// How long after its last exchange a conversation counts as going on, in microseconds.
+/// How long after its last exchange a conversation counts as active, in microseconds.
 const ACTIVE_WITHIN: u64 = 90_000_000;
-/// The shortest span of totals, in microseconds: a minute.
+/// Shortest time bucket of totals, in microseconds: one minute.
 const MIN_SPAN: u64 = 60_000_000;
 
 #[derive(Deserialize)]
@@ -100,7 +100,7 @@ pub(crate) async fn show(
     .await
 }
 
-/// The conversation that a word names.
+/// Resolves a conversation id or prefix.
 fn resolve_id(store: &dyn FlowStore, word: &str) -> Result<String> {
     load::find_conversation(store, word)?.ok_or_else(|| not_found(word))
 }
@@ -187,7 +187,7 @@ pub(crate) struct FlowIdsParams {
     flows: String,
 }
 
-/// What the traffic table shows of a flow that is an exchange with a model.
+/// The columns of the traffic table for a flow that carries a model call.
 #[derive(Serialize)]
 struct FlowConversation {
     conversation: String,
@@ -229,7 +229,7 @@ pub(crate) async fn for_flows(
     .await
 }
 
-/// What the owner says of endpoints.
+/// The operator's endpoint overrides.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EndpointsInput {
@@ -241,7 +241,7 @@ pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Js
     run_query(&state, |store, _| Ok(Json(json!({"endpoints": EndpointOverrides::load(store)?.list()})))).await
 }
 
-/// `PUT /conversations/endpoints`: all of them at once.
+/// `PUT /conversations/endpoints`: replaces all of them.
 pub(crate) async fn set_endpoints(
     State(state): State<Arc<AdminState>>,
     StrictJson(given): StrictJson<EndpointsInput>,

@@ -1,4 +1,4 @@
-//! Errors as the API says them: `{"error": {"kind", "message", "remedy"}}` under a status that fits.
+//! API errors: `{"error": {"kind", "message", "remedy"}}` with a matching status.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,10 +9,9 @@ use interflow_query::QueryError;
 use interflow_store::StoreError;
 use serde_json::{Map, Value, json};
 
-/// The result of a handler.
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
 
-/// Why a request was not done.
+/// An error response of the API.
 #[derive(Debug)]
 pub(crate) struct ApiError(Box<ApiErrorDetails>);
 
@@ -22,7 +21,7 @@ struct ApiErrorDetails {
     kind: &'static str,
     message: String,
     remedy: Option<String>,
-    /// Further facts, beside the three.
+    /// Additional members of the error object.
     facts: Map<String, Value>,
 }
 
@@ -58,7 +57,7 @@ impl ApiError {
         self
     }
 
-    /// The error's object as it stands in answers and in messages of the event socket.
+    /// The error object, as used in responses and in messages of the event socket.
     pub(crate) fn to_json(&self) -> Value {
         let mut error = Map::new();
         error.insert("kind".into(), self.0.kind.into());

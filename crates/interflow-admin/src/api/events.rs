@@ -1,11 +1,11 @@
-//! The event socket: summaries of flows as they begin, go on and end, in batches, filtered by a query.
+//! The event socket: batches of summaries of flows as they begin, change and end, filtered by a query.
 //!
-//! Nothing is sent before the query is known, from the address or from the client's first message. The client numbers its
-//! queries, and every message says by its `generation` which one it answers, so that no row of an earlier query can be taken
-//! for one of the present query.
+//! Nothing is sent before the query is known, from the URL or from the client's first message. The client numbers its
+//! queries, and each message carries the `generation` of its query, so that rows of an earlier query cannot be mistaken
+//! for rows of the current one.
 //!
-//! Every client has a bounded store of what it has not been sent; what does not fit is counted and told. A client that
-//! takes nothing is cut.
+//! The backlog per client is bounded; dropped summaries are counted and reported. A client that does not read is
+//! disconnected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,22 +31,22 @@ use super::input::StrictQuery;
 use super::loaded_flow::LoadedFlow;
 use crate::server::AdminState;
 
-/// Clients at a time.
+/// Maximum number of clients.
 const MAX_CLIENTS: usize = 64;
-/// How long summaries are gathered before they are sent.
+/// How long summaries are collected before they are sent.
 const GATHER_INTERVAL: Duration = Duration::from_millis(100);
-/// Flows that wait for a client.
+/// Maximum number of flows in a client's backlog.
 const MAX_WAITING: usize = 4000;
-/// Flows in one message.
+/// Flows per message.
 const BATCH: usize = 500;
-/// Flows looked up in the store between two messages, when their summaries do not say whether the query selects them.
+/// Flows loaded from the store between two messages, if their summaries do not decide whether the query selects them.
 const MAX_LOOKUPS: usize = 200;
-/// How often a client is asked whether it is there.
+/// Interval of WebSocket pings.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// The longest message that a client may send, in bytes.
+/// Maximum size of a client message, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 
-/// Who is connected, and what became of those who were.
+/// Connected clients, and counters of past ones.
 #[derive(Debug, Default)]
 pub(crate) struct EventClients {
     open: AtomicUsize,
@@ -55,23 +55,23 @@ pub(crate) struct EventClients {
 }
 
 impl EventClients {
-    /// Connected now.
+    /// Clients connected now.
     pub(crate) fn count(&self) -> usize {
         self.open.load(Relaxed)
     }
 
-    /// Cut because they took nothing.
+    /// Clients disconnected because they did not read.
     pub(crate) fn disconnected_count(&self) -> u64 {
         self.cut.load(Relaxed)
     }
 
-    /// Summaries that a client was too slow for.
+    /// Summaries dropped because a client was too slow.
     pub(crate) fn skipped_count(&self) -> u64 {
         self.passed_by.load(Relaxed)
     }
 }
 
-/// A place among the viewers, given back when dropped.
+/// A connected client's slot, released when dropped.
 struct ClientSlot(Arc<AdminState>);
 
 impl ClientSlot {
@@ -87,11 +87,11 @@ impl Drop for ClientSlot {
     }
 }
 
-/// The first query, in the address.
+/// The initial query from the URL.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FirstQuery {
-    /// Left out, the first message names it.
+    /// If absent, the first message contains it.
     query: Option<String>,
     #[serde(default)]
     generation: u64,
@@ -123,28 +123,28 @@ pub(crate) async fn events(
     }))
 }
 
-/// What a client may say.
+/// A client message.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum ClientCommand {
-    /// From now on only flows that the query selects.
+    /// Send only flows that the query selects from now on.
     Subscribe {
         query: String,
         #[serde(default)]
         generation: u64,
     },
-    /// Nothing until `resume`, but for the pings.
+    /// Send nothing but pings until `resume`.
     Pause(bool),
 }
 
-/// What a client has not been sent yet.
+/// The backlog of a client.
 #[derive(Default)]
 struct PendingEvents {
-    /// Selected for certain.
+    /// Flows that the query selects.
     ready: BTreeMap<FlowId, FlowSummary>,
-    /// The summary does not say whether the query selects them.
+    /// Flows whose summary does not decide whether the query selects them.
     unsure: BTreeMap<FlowId, FlowSummary>,
-    /// Batches of the store, and flows, that this client was too slow for.
+    /// Store batches and flows that this client was too slow for.
     missed: (u64, u64),
 }
 
@@ -167,7 +167,7 @@ impl PendingEvents {
     }
 }
 
-/// What a client wants to be told of.
+/// A client's subscription.
 struct EventSelection {
     /// `None` for all flows.
     query: Option<Query>,
@@ -175,18 +175,17 @@ struct EventSelection {
     generation: u64,
 }
 
-/// One client.
 struct EventClient {
     socket: WebSocket,
     patience: Duration,
-    /// `None` until the client has named a query.
+    /// `None` until the client has sent a query.
     selection: Option<EventSelection>,
     paused: bool,
     waiting: PendingEvents,
     _seat: ClientSlot,
 }
 
-/// The client is gone, or has been cut.
+/// The client has gone away or was disconnected.
 struct Disconnected;
 
 impl EventClient {
@@ -243,14 +242,14 @@ impl EventClient {
             }
             Ok(ClientCommand::Subscribe { query, generation }) => self.subscribe(&query, generation),
             Err(e) => error_message(
-                &ApiError::bad_request(format!("this is no wish: {e}"))
+                &ApiError::bad_request(format!("invalid message: {e}"))
                     .remedy("say {\"subscribe\": {\"query\": \"…\"}} or {\"pause\": true}"),
             ),
         };
         self.send_json(&answer).await
     }
 
-    /// Selects flows from now on; the answer.
+    /// Starts a new selection; returns the reply.
     fn subscribe(&mut self, query: &str, generation: u64) -> Value {
         match Query::parse(query) {
             Ok(query) => {
@@ -267,7 +266,7 @@ impl EventClient {
         }
     }
 
-    /// Sends what has been gathered.
+    /// Sends the backlog.
     async fn send_pending(&mut self) -> Result<(), Disconnected> {
         self.resolve_uncertain().await;
         let Some(generation) = self.selection.as_ref().map(|s| s.generation) else { return Ok(()) };
@@ -284,7 +283,7 @@ impl EventClient {
         Ok(())
     }
 
-    /// Asks the store about flows whose summaries do not say enough: headers, bodies, certificates.
+    /// Loads flows whose summaries are insufficient for the query: it concerns headers, bodies or certificates.
     async fn resolve_uncertain(&mut self) {
         let query = self.selection.as_ref().and_then(|s| s.query.clone());
         let Some(query) = query.filter(|_| !self.waiting.unsure.is_empty()) else { return };

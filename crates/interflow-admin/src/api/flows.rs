@@ -1,4 +1,4 @@
-//! Lists of flows, one flow, its messages, and the owner's marks on them.
+//! Lists of flows, single flows, their messages, and the operator's annotations.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::input::{FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, qu
 use super::untrusted_content;
 use crate::server::AdminState;
 
-/// The most flows on one page.
+/// Maximum number of flows per page.
 const MAX_PAGE: usize = 1000;
-/// The most bytes of messages on one page.
+/// Maximum bytes of messages per page.
 const MAX_MESSAGES: usize = 16 << 20;
-/// Messages taken from the store at a time.
+/// Messages read from the store at a time.
 const MESSAGE_STEP: u64 = 50;
 
 /// Newest or oldest first.
@@ -67,9 +67,9 @@ impl Default for FlowListParams {
 #[derive(Serialize)]
 pub(crate) struct FlowPage {
     flows: Vec<FlowSummary>,
-    /// The cursor for the next page in the direction that was asked for.
+    /// The cursor for the next page in the requested direction.
     next: Option<String>,
-    /// Damaged flows that were left out, of all that were met since the start.
+    /// Damaged flows that were skipped since the start.
     #[serde(skip_serializing_if = "is_zero")]
     damaged: u64,
 }
@@ -90,7 +90,7 @@ pub(crate) async fn list(
         return Err(ApiError::bad_request("give `after` or `before`, not both"));
     }
     let limit = params.limit.clamp(1, MAX_PAGE);
-    // What stands before a flow is what stands behind it in the opposite order.
+    // What precedes a flow is what follows it in the opposite order.
     let order = match (params.order.into(), before) {
         (ListOrder::Newest, Some(_)) => ListOrder::Oldest,
         (ListOrder::Oldest, Some(_)) => ListOrder::Newest,
@@ -129,7 +129,7 @@ pub(crate) async fn count(
     run_query(&state, move |store, wanted| Ok(Json(json!({ "count": count_flows(store, &query, wanted)? })))).await
 }
 
-/// Counting that looks into bodies may take long: several threads do it, and it ends when nobody waits.
+/// Counting that examines bodies may take long: it runs on several threads and ends when the client disconnects.
 fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Result<u64> {
     use interflow_types::Direction::{Request, Response};
     if !query.wants_body(Request) && !query.wants_body(Response) {
@@ -143,15 +143,15 @@ fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Res
     Ok(n)
 }
 
-/// One flow with what is worked out from it.
+/// One flow with derived fields.
 #[derive(Serialize)]
 pub(crate) struct FlowDetail {
     #[serde(flatten)]
     row: FlowRow,
     url: String,
-    /// Microseconds from its beginning to its end, or to now while it is open.
+    /// Duration in microseconds, up to now while it is open.
     duration: u64,
-    /// Fields of the request whose values were masked: a replay leaves them out unless they are set anew.
+    /// Request fields whose values were masked: a replay omits them unless they are set again.
     masked: Vec<String>,
 }
 
@@ -174,16 +174,16 @@ pub(crate) async fn show(
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AnnotationPatch {
-    /// The tags it shall have, instead of those it has.
+    /// Replaces all tags.
     tags: Option<Vec<String>>,
     add_tags: Vec<String>,
     remove_tags: Vec<String>,
     comment: Option<String>,
 }
 
-/// The longest tag, in bytes.
+/// Maximum size of a tag, in bytes.
 const MAX_TAG: usize = 100;
-/// The longest comment, in bytes.
+/// Maximum size of a comment, in bytes.
 const MAX_COMMENT: usize = 64 << 10;
 
 impl AnnotationPatch {
@@ -283,7 +283,7 @@ pub(crate) async fn prune(
     run_query(&state, move |store, _| Ok(Json(json!({ "pruned": store.prune(&selected)? })))).await
 }
 
-/// Flows that began before this moment, in microseconds since the Unix epoch.
+/// Flows that began before this time, in microseconds since the Unix epoch.
 fn older_than(micros: u64) -> Query {
     use interflow_query::{CompareOp, Expr, Key, TermTest, TimePoint, TimeTest};
     let point = TimePoint::At { start: micros, lasts: 1 };
@@ -315,12 +315,12 @@ pub(crate) struct MessagePage {
 struct MessageView {
     #[serde(flatten)]
     row: MessageRow,
-    /// A message of gRPC written out: by its schema, or by the wire alone.
+    /// A gRPC message rendered by its schema, or from the wire format alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<String>,
 }
 
-/// What a message of gRPC says, where it says anything as it was recorded; at most `cap` bytes of text.
+/// A rendered gRPC message as recorded, if it can be rendered; at most `cap` bytes of text.
 fn structured_view(flow: &FlowRow, message: &MessageRow, schemas: &ProtoSchemas, cap: usize) -> Option<String> {
     if message.kind != MessageKind::Grpc {
         return None;
@@ -360,7 +360,7 @@ pub(crate) async fn messages(
     .await
 }
 
-/// Cuts a payload; a text stays one.
+/// Truncates a payload; text is cut at a character boundary.
 fn truncate_payload(payload: &mut Bytes, most: usize) {
     if payload.len() <= most {
         return;
@@ -369,7 +369,7 @@ fn truncate_payload(payload: &mut Bytes, most: usize) {
         Ok(text) => text.floor_char_boundary(most),
         Err(_) => most,
     };
-    // The copy lets the rest go.
+    // The copy releases the rest.
     *payload = Bytes::copy_from_slice(&payload[..at]);
 }
 

@@ -1,4 +1,4 @@
-//! What a request says, read strictly: unknown parameters and fields are errors, and so is anything too large.
+//! Strict request parsing: unknown parameters and fields are errors, and so is oversized input.
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, Result};
 
-/// The most that a JSON body may hold, in bytes; a replay brings its body along.
+/// Maximum size of a JSON body, in bytes; a replay request contains the body to send.
 const MAX_JSON: usize = 64 << 20;
 
-/// The parameters behind `?`.
+/// The query parameters.
 pub(crate) struct StrictQuery<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T> {
@@ -26,7 +26,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T>
     }
 }
 
-/// A JSON body; an absent one counts as `{}`. The media type must be JSON, which no form of another site can claim.
+/// A JSON body; an absent one counts as `{}`. The media type must be JSON, which an HTML form of another site cannot
+/// send.
 pub(crate) struct StrictJson<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for StrictJson<T> {
@@ -58,7 +59,7 @@ fn invalid_json(error: &serde_json::Error) -> ApiError {
         .remedy("GET /api/v1/openapi.json describes the body of each route")
 }
 
-/// A flow's id in the path.
+/// A flow id in the path.
 pub(crate) struct FlowIdPath(pub FlowId);
 
 impl<S: Send + Sync> FromRequestParts<S> for FlowIdPath {
@@ -70,7 +71,7 @@ impl<S: Send + Sync> FromRequestParts<S> for FlowIdPath {
     }
 }
 
-/// A flow's id and a side of it in the path.
+/// A flow id and a side in the path.
 pub(crate) struct FlowSidePath(pub FlowId, pub Direction);
 
 impl<S: Send + Sync> FromRequestParts<S> for FlowSidePath {
@@ -91,7 +92,7 @@ impl<S: Send + Sync> FromRequestParts<S> for FlowSidePath {
     }
 }
 
-/// A flow's id and the number of one of its messages in the path.
+/// A flow id and the index of one of its messages in the path.
 pub(crate) struct MessagePath(pub FlowId, pub u64);
 
 impl<S: Send + Sync> FromRequestParts<S> for MessagePath {
@@ -109,12 +110,10 @@ fn invalid_path(rejection: axum::extract::rejection::PathRejection) -> ApiError 
     ApiError::bad_request(rejection.body_text())
 }
 
-/// Reads an id.
 pub(crate) fn flow_id(text: &str) -> Result<FlowId> {
     text.parse().map_err(|e: interflow_types::FlowIdError| ApiError::bad_request(format!("`{text}`: {e}")))
 }
 
-/// Reads a query.
 pub(crate) fn query(text: &str) -> Result<interflow_query::Query> {
     Ok(interflow_query::Query::parse(text)?)
 }

@@ -1,4 +1,4 @@
-//! The instance itself: figures, configuration, certificate authority, clients that pass unseen.
+//! The instance itself: statistics, configuration, certificate authority, clients that bypass interception.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<V
 /// `GET /config`
 pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> {
     let mut config = state.config.clone();
-    // What the corridor obeys may have been reloaded since the start.
+    // Settings of the proxy may have been reloaded since the start.
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
         all.extend(live);
     }
@@ -56,7 +56,7 @@ pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> 
     Json(json!({ "config": config }))
 }
 
-/// A user's name, for a pass.
+/// The user name for an ephemeral credential.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CredentialRequest {
@@ -76,13 +76,14 @@ pub(crate) async fn issue_credential(
     Ok(Json(json!({ "password": state.engine.issue_credential(&user), "user": user })))
 }
 
-/// `POST /login-links`: a path that logs one browser in, once and soon, so that no token stands in an address.
+/// `POST /login-links`: a path that logs one browser in, once and within a short time, so that no token appears in a
+/// URL.
 pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<Value> {
     let path = format!("{}?code={}", crate::login::PATH, state.sessions.issue_code());
     Json(json!({ "path": path, "expires_in": CODE_LIFETIME.as_secs() }))
 }
 
-/// A pass that goes back.
+/// A credential to revoke.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReturnedCredential {
@@ -99,13 +100,13 @@ pub(crate) async fn revoke_credential(
     StatusCode::NO_CONTENT
 }
 
-/// Whether the value of a key of this name is a secret. A plain `key` is the path of a file, but for those of [`hide_keys`].
+/// Whether a key of this name holds a secret. A plain `key` is the path of a file, except for those of [`mask_keys`].
 fn is_secret_key(key: &str) -> bool {
-    // `credential_hosts` says where credentials go.
+    // `credential_hosts` lists where credentials may be sent.
     !key.eq_ignore_ascii_case("key") && !key.ends_with("_hosts") && is_secret(key)
 }
 
-/// Hides the keys whose names do not say that they are secret: elsewhere a `key` is the path of a file.
+/// Masks keys whose names do not identify them as secret: elsewhere a `key` is the path of a file.
 fn mask_keys(config: &mut Value) {
     if let Some(Value::Object(keys)) = config.pointer_mut("/keys/provider") {
         keys.values_mut().for_each(mask_secret);
@@ -113,7 +114,7 @@ fn mask_keys(config: &mut Value) {
     if let Some(Value::Object(upstreams)) = config.pointer_mut("/llm/upstream") {
         upstreams.values_mut().filter_map(|u| u.get_mut("key")).for_each(mask_secret);
     }
-    // Collectors are shown their keys in fields of any name.
+    // Collectors are authenticated by header fields of any name.
     if let Some(Value::Object(headers)) = config.pointer_mut("/telemetry/headers") {
         headers.values_mut().for_each(mask_secret);
     }
@@ -122,7 +123,7 @@ fn mask_keys(config: &mut Value) {
     }
 }
 
-/// Hides a secret; `env:NAME` and `file:PATH` only say where one is.
+/// Masks a secret; `env:NAME` and `file:PATH` only say where one is.
 fn mask_secret(value: &mut Value) {
     if let Value::String(text) = value
         && !text.starts_with("env:")
@@ -132,7 +133,7 @@ fn mask_secret(value: &mut Value) {
     }
 }
 
-/// Hides every text in it.
+/// Masks every string in it.
 fn mask_all(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(mask_all),
@@ -141,7 +142,8 @@ fn mask_all(value: &mut Value) {
     }
 }
 
-/// Hides secrets: by the key's name, and credentials in URLs. `env:NAME` and `file:PATH` only say where one is.
+/// Masks secrets, recognised by the key's name, and credentials in URLs. `env:NAME` and `file:PATH` only say where a
+/// secret is.
 fn mask_config_secrets(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -200,7 +202,7 @@ pub(crate) async fn bypassed_clients(State(state): State<Arc<AdminState>>) -> Js
     Json(json!({ "passing": state.engine.bypassed_clients() }))
 }
 
-/// Whose bypass ends.
+/// The client whose bypass ends.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryParams {

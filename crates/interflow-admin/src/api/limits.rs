@@ -1,4 +1,4 @@
-//! Limits and virtual keys: what is allowed, what is used, keys made and taken back.
+//! Limits and virtual keys: what is allowed and used; creating and revoking keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::error::{ApiError, Result};
 use super::input::StrictJson;
 use crate::server::{AdminState, LimitDeps};
 
-/// What a new key is to be.
+/// The properties of a new key.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
@@ -43,7 +43,7 @@ pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<
     let usage = limits.usage().rows();
     let ring = keys.ring();
     let find = |id: &Option<Arc<str>>| ring.keys().iter().find(|k| Some(&k.id) == id.as_ref()).cloned();
-    // Who was seen since the start, and every key: their counters are those that hold something.
+    // Subjects seen since the start, and all keys: only their counters can be non-zero.
     let seen =
         usage.iter().map(|row| request_attributes(find(&row.key), row.user.clone(), &row.provider, row.model.clone()));
     let keyed = ring.keys().iter().map(|k| request_attributes(Some(Arc::clone(k)), None, "any", None));

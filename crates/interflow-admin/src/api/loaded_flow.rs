@@ -1,4 +1,4 @@
-//! A recorded flow with its bodies, as a query sees it.
+//! Adapts a recorded flow with its bodies to queries.
 
 use std::net::SocketAddr;
 
@@ -6,12 +6,12 @@ use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use interflow_store::{FlowRow, FlowStore, call_text_matches, call_tokens, decoded_body};
 use interflow_types::Direction;
 
-/// The most of a body that is looked at, in bytes.
+/// Maximum size of a body that is searched, in bytes.
 const MAX_SEARCHED_BODY: usize = 16 << 20;
 /// Messages loaded at a time.
 const MESSAGE_STEP: u64 = 256;
 
-/// A row whose bodies and messages are loaded when a query asks for them.
+/// A row whose bodies and messages are loaded only if a query needs them.
 pub(crate) struct LoadedFlow<'a> {
     pub row: &'a FlowRow,
     pub store: &'a dyn FlowStore,

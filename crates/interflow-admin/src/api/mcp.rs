@@ -21,7 +21,7 @@ pub(crate) async fn post(
     headers: HeaderMap,
     StrictJson(message): StrictJson<Value>,
 ) -> Result<Response> {
-    // Clients name the version that they were greeted in with every message behind the greeting.
+    // After initialization, clients send the negotiated version with every message.
     if let Some(version) = headers.get("mcp-protocol-version").map(|v| v.to_str().unwrap_or_default())
         && !mcp::is_supported_version(version)
     {
@@ -35,7 +35,7 @@ pub(crate) async fn post(
     let mut answers = Vec::new();
     for message in messages {
         let answer = match mcp::remote_tool_call(&message, access) {
-            Some(Ok(errand)) => Some(errand.answer(run_tool_call(&state, &errand).await)),
+            Some(Ok(call)) => Some(call.answer(run_tool_call(&state, &call).await)),
             Some(Err(refused)) => Some(refused),
             None => run_query(&state, move |store, _| Ok(mcp::answer(store, &message, access))).await?,
         };
@@ -48,11 +48,11 @@ pub(crate) async fn post(
     })
 }
 
-/// Does what the API does for the same call.
-async fn run_tool_call(state: &Arc<AdminState>, errand: &RemoteToolCall) -> Result<Value, String> {
+/// Calls the same handlers as the REST API.
+async fn run_tool_call(state: &Arc<AdminState>, call: &RemoteToolCall) -> Result<Value, String> {
     let said = |e: ApiError| e.to_json()["error"]["message"].as_str().unwrap_or_default().to_owned();
-    let (state, id, input) = (State(Arc::clone(state)), FlowIdPath(errand.flow), errand.input.clone());
-    match errand.verb {
+    let (state, id, input) = (State(Arc::clone(state)), FlowIdPath(call.flow), call.input.clone());
+    match call.verb {
         ToolAction::ExplainRules => rules::explain_flow(state, id).await.map(|Json(v)| v).map_err(said),
         ToolAction::Annotate => {
             let marks = serde_json::from_value(input).map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! Media: what is being streamed, and links.
+//! Media: active streams, and links.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) async fn streams(State(state): State<Arc<AdminState>>) -> Result<Json
 /// `POST /media/links`
 pub(crate) async fn link(
     State(state): State<Arc<AdminState>>,
-    StrictJson(wish): StrictJson<LinkRequest>,
+    StrictJson(request): StrictJson<LinkRequest>,
 ) -> Result<Json<Value>> {
     let media = media(&state)?;
     let gateway = state.engine.gateway_addresses().first().copied().ok_or_else(|| {
@@ -38,6 +38,6 @@ pub(crate) async fn link(
             .remedy("set gateway.listen")
     })?;
     let wrong = |text| ApiError::new(StatusCode::BAD_REQUEST, "bad_link", text);
-    let linked = media.link(&wish, &media.base(gateway)).map_err(wrong)?;
+    let linked = media.link(&request, &media.base(gateway)).map_err(wrong)?;
     Ok(Json(json!({ "url": linked.url, "expires": linked.expires.map(interflow_types::Timestamp::from_secs) })))
 }

@@ -1,5 +1,5 @@
-//! The REST and WebSocket API under `/api/v1`. [`routes::all`] is the table of it: the router and the OpenAPI document
-//! are both made from it.
+//! The REST and WebSocket API under `/api/v1`. The router and the OpenAPI document are both generated from the table
+//! [`routes::all_routes`].
 
 mod approval_schemas;
 mod approvals;
@@ -40,10 +40,9 @@ pub(crate) use blocking::run_query;
 pub(crate) use error::ApiError;
 pub(crate) use events::EventClients;
 
-/// Where the API stands.
+/// The API's path prefix.
 pub(crate) const ROOT: &str = "/api/v1";
 
-/// The API's routes.
 pub(crate) fn router() -> Router<Arc<AdminState>> {
     let mut router = Router::new();
     for route in routes::all_routes() {
@@ -52,7 +51,7 @@ pub(crate) fn router() -> Router<Arc<AdminState>> {
     router.method_not_allowed_fallback(method_not_allowed)
 }
 
-/// Answers for a path that is none.
+/// Handles unknown API paths.
 pub(crate) async fn route_not_found(uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_route", format!("there is nothing at {}", uri.path()))
         .remedy(format!("GET {ROOT}/openapi.json lists what there is"))

@@ -1,4 +1,4 @@
-//! All that waits for somebody to decide, in one list: questions of approvals, and flows that rules hold.
+//! Everything that waits for a decision, in one list: approval questions, and flows held by rules.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use super::input::{StrictJson, StrictQuery, query};
 use super::pending_filter::PendingSubject;
 use crate::server::AdminState;
 
-/// What the numbers of flows that rules hold begin with.
+/// Id prefix of flows held by rules.
 const RULE: &str = "rule-";
-/// What those of approvals begin with.
+/// Id prefix of approval questions.
 const APPROVAL: &str = "approval-";
 
 fn holds(state: &AdminState) -> Option<Arc<HoldQueue>> {
@@ -32,11 +32,11 @@ fn holds(state: &AdminState) -> Option<Arc<HoldQueue>> {
 pub(crate) struct PendingParams {
     after: Option<u64>,
     wait: Option<HumanDuration>,
-    /// Each member says whether this query selects it; null where too little is known of it.
+    /// Each member reports whether this query selects it; null if too little is known about it.
     query: Option<String>,
 }
 
-/// `GET /pending`: at once, or when something has changed since a version.
+/// `GET /pending`: at once, or as soon as something has changed since a version.
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
     StrictQuery(watch): StrictQuery<PendingParams>,
@@ -126,7 +126,7 @@ fn rule_hold_json(held: RuleHold, mask: &HeaderMasker) -> Value {
         "kind": "rule",
         "what": held.what,
         "method": held.method,
-        // It can be edited: a mask would be sent in its place.
+        // Not masked, because it can be edited: the mask would be sent.
         "url": held.url,
         "host": url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
         "port": url.as_ref().map(|u| u.authority.port),
@@ -148,7 +148,7 @@ fn rule_hold_json(held: RuleHold, mask: &HeaderMasker) -> Value {
     })
 }
 
-/// `POST /pending/{id}`: an answer to a question, or a decision about a flow that a rule holds.
+/// `POST /pending/{id}`: decides a question, or a flow held by a rule.
 pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,

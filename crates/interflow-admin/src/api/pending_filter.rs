@@ -1,5 +1,5 @@
-//! What waits, as a query sees it: like a recorded flow that has come as far. What is not told of it is not known, so that a
-//! filter on it decides nothing.
+//! Adapts pending items to queries, like recorded flows in the same state. Facts missing from an item count as unknown,
+//! so that a filter on them does not decide.
 
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use interflow_types::Direction;
@@ -17,12 +17,12 @@ impl PendingSubject<'_> {
         self.member("what") == Some("tunnel")
     }
 
-    /// The side whose head and body are shown.
+    /// The side whose head and body are included.
     fn side(&self) -> Direction {
         if self.member("what") == Some("response") { Direction::Response } else { Direction::Request }
     }
 
-    /// Nothing has come of a side that comes later; what came earlier is not told.
+    /// A later side has not arrived yet; an earlier one is not included in the item.
     fn elsewhere(&self, side: Direction) -> Tristate {
         match side {
             Direction::Response => Tristate::Known(false),
@@ -44,7 +44,7 @@ impl PendingSubject<'_> {
         Tristate::any(plain.collect::<Vec<_>>().iter().map(String::as_str), fits)
     }
 
-    /// Path and query; none of a tunnel.
+    /// Path and query; `None` for a tunnel.
     fn path(&self) -> Option<(&str, Option<&str>)> {
         let (_, rest) = self.member("url")?.split_once("://")?;
         let path = rest.find('/').map_or("/", |at| &rest[at..]);
@@ -71,7 +71,7 @@ impl QuerySubject for PendingSubject<'_> {
             Key::Method => Tristate::any(self.member("method"), fits),
             Key::User => Tristate::any(client("user"), fits),
             Key::Process => Tristate::any(client("process"), fits),
-            // That of a flow which a rule holds is not told.
+            // Not reported for a flow held by a rule.
             Key::Container if self.member("kind") == Some("approval") => Tristate::any(client("container"), fits),
             Key::Id => Tristate::any(self.0["flows"].as_array().into_iter().flatten().filter_map(Value::as_str), fits),
             Key::ReqType => self.media_type(Direction::Request, fits),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_judged_by_what_is_told_of_it() {
+    fn pending_items_match_by_the_facts_they_contain() {
         let request = json!({
             "kind": "approval", "what": "request", "method": "POST", "url": "http://api.test:81/pay/now?user=7", "host": "api.test",
             "port": 81, "status": null, "headers": [["Content-Type", "Application/JSON; a=b"], ["X-Plan", "b"]],

@@ -1,4 +1,4 @@
-//! Redaction's policies: which are in force for which requests, their texts, and changes with refusal.
+//! Redaction policies: which ones are active for which requests, their texts, and validated changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::privacy::redaction_disabled;
 use super::rules::require_unchanged;
 use crate::server::AdminState;
 
-/// The file of a policy.
+/// Selects a policy by its file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyFileParam {
     file: PathBuf,
 }
 
-/// A policy's text: our TOML or Phileas's JSON.
+/// A policy's text: Interflow's TOML or Phileas JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyTextInput {
     text: String,
-    /// What stood in the file when the change began: another text there by now is not written over.
+    /// The text that the change is based on: if the file has changed since, the request fails.
     #[serde(default)]
     was: Option<String>,
 }
@@ -40,13 +40,13 @@ pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Va
     Ok(Json(policies_json(state.redaction.as_ref().ok_or_else(redaction_disabled)?)))
 }
 
-fn policies_json(room: &RedactionService) -> Value {
-    let policies: Vec<Value> = room
+fn policies_json(redaction: &RedactionService) -> Value {
+    let policies: Vec<Value> = redaction
         .policies()
         .iter()
         .map(|p| json!({ "file": p.file, "written": p.written, "name": p.name, "routes": p.routes }))
         .collect();
-    let routes: Vec<Value> = room
+    let routes: Vec<Value> = redaction
         .routes()
         .iter()
         .map(|r| {
@@ -63,33 +63,33 @@ pub(crate) async fn source(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
 ) -> Result<Json<Value>> {
-    let room = state.redaction.as_ref().ok_or_else(redaction_disabled)?;
-    let text = room.policy_text(&of.file).map_err(|e| rejected_policy(room, &of.file, e))?;
+    let redaction = state.redaction.as_ref().ok_or_else(redaction_disabled)?;
+    let text = redaction.policy_text(&of.file).map_err(|e| rejected_policy(redaction, &of.file, e))?;
     Ok(Json(json!({ "file": of.file, "text": text })))
 }
 
-/// `PUT /privacy/policies/source?file=…`: checked, written and put in force; refused as a whole otherwise.
+/// `PUT /privacy/policies/source?file=…`: validates, writes and activates the text, or rejects it as a whole.
 pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
     StrictJson(text): StrictJson<PolicyTextInput>,
 ) -> Result<Json<Value>> {
-    let room = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
+    let redaction = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
     let checked = text.text.clone();
     let work = move || {
-        let now = || room.policy_text(&of.file).unwrap_or_default();
+        let now = || redaction.policy_text(&of.file).unwrap_or_default();
         require_unchanged(&of.file.display().to_string(), text.was.as_deref(), now)?;
-        room.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&room, &of.file, e))?;
-        Ok(Json(policies_json(&room)))
+        redaction.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&redaction, &of.file, e))?;
+        Ok(Json(policies_json(&redaction)))
     };
     check_text(&state, &checked, work).await
 }
 
-fn rejected_policy(room: &RedactionService, file: &Path, why: PolicyUpdateError) -> ApiError {
+fn rejected_policy(redaction: &RedactionService, file: &Path, why: PolicyUpdateError) -> ApiError {
     match why {
         PolicyUpdateError::Unknown => {
-            let known: Vec<String> = room.policies().iter().map(|p| p.file.display().to_string()).collect();
-            let message = format!("no policy in force is of the file {}", file.display());
+            let known: Vec<String> = redaction.policies().iter().map(|p| p.file.display().to_string()).collect();
+            let message = format!("no active policy has the file {}", file.display());
             ApiError::new(StatusCode::NOT_FOUND, "no_file", message).fact("files", known)
         }
         PolicyUpdateError::Bad(problem) => {
@@ -102,7 +102,7 @@ fn rejected_policy(room: &RedactionService, file: &Path, why: PolicyUpdateError)
 
 fn invalid_policy(message: String) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_policy", message)
-        .remedy("nothing has changed: the policy that was in force still is")
+        .remedy("nothing has changed: the previous policy is still active")
 }
 
 fn problem_json(problem: &PolicyProblem) -> Value {
@@ -125,7 +125,7 @@ pub(crate) async fn check(
     check_text(&state, &checked, work).await
 }
 
-/// `GET /privacy/schema`: by which an editor completes; the kinds are listed beside it.
+/// `GET /privacy/schema`: for completion in an editor; includes the list of kinds.
 pub(crate) async fn schema() -> Json<Value> {
     let kinds: Vec<&str> = Kind::ALL.iter().map(|k| k.as_str()).collect();
     Json(json!({ "schema": Policy::schema(), "kinds": kinds }))

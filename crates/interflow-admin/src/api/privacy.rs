@@ -1,4 +1,4 @@
-//! Redaction: what it found, and a place to try a policy in.
+//! Redaction: findings, and a sandbox for trying a policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::error::{ApiError, Result};
 use super::input::{StrictJson, StrictQuery};
 use crate::server::AdminState;
 
-/// The longest text that is tried, in bytes.
+/// Maximum size of a text to try, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
 pub(super) fn redaction_disabled() -> ApiError {
@@ -32,16 +32,16 @@ pub(crate) async fn findings(State(state): State<Arc<AdminState>>) -> Result<Jso
     Ok(Json(json!({ "requests": counts.requests, "refused": counts.refused, "found": counts.found })))
 }
 
-/// What stands before a kind in the tag of a flow that holds it.
+/// Prefix of the tag that names a kind found in a flow.
 const FINDING_TAG_PREFIX: &str = "found:";
-/// What stands before the route that the flow's policy was chosen by.
+/// Prefix of the tag that names the route by which the flow's policy was selected.
 const ROUTE_TAG_PREFIX: &str = "redact:route:";
-/// Flows that are looked at for one history.
+/// Maximum number of flows per history.
 const MAX_FLOWS: usize = 50_000;
-/// The shortest span of a history, in microseconds.
+/// Shortest time bucket of a history, in microseconds.
 const MIN_SPAN: u64 = 60_000_000;
 
-/// Since when, and in spans of what length.
+/// Start and bucket size of a history.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HistoryParams {
@@ -55,7 +55,7 @@ impl Default for HistoryParams {
     }
 }
 
-/// `GET /privacy/history`: recorded flows in which something was found, by span of time, kind, host and route.
+/// `GET /privacy/history`: recorded flows with findings, by time bucket, kind, host and route.
 pub(crate) async fn history(
     State(state): State<Arc<AdminState>>,
     StrictQuery(over): StrictQuery<HistoryParams>,
@@ -93,17 +93,16 @@ pub(crate) async fn history(
     .await
 }
 
-/// A text to try.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RedactionTrialInput {
     text: String,
-    /// Our TOML or Phileas's JSON; the policy in force when there is none.
+    /// Interflow's TOML or Phileas JSON; the active policy if absent.
     #[serde(default)]
     policy: Option<String>,
 }
 
-/// `POST /privacy/try`: nothing of it is kept or logged.
+/// `POST /privacy/try`: nothing of it is stored or logged.
 pub(crate) async fn try_policy(
     State(state): State<Arc<AdminState>>,
     StrictJson(trial): StrictJson<RedactionTrialInput>,

@@ -1,4 +1,4 @@
-//! The query language for somebody who is typing: completion, a check, the help.
+//! Query input assistance: completion, validation, help.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -25,7 +25,7 @@ pub(crate) async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) 
     Ok(Json(json!({ "completions": list })))
 }
 
-/// `GET /query/check`: a query that cannot be read is an answer here, not an error.
+/// `GET /query/check`: an invalid query is a regular result here, not an error.
 pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> Json<Value> {
     Json(match Query::parse(&typed.q) {
         Ok(query) => json!({"ok": true, "query": query.to_string(), "all": query.is_all()}),

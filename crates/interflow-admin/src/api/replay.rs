@@ -1,4 +1,4 @@
-//! Sending recorded requests again, and comparing flows.
+//! Replaying recorded requests, and comparing flows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use super::error::{ApiError, Result};
 use super::input::{FlowIdPath, StrictJson, StrictQuery, flow_id};
 use crate::server::AdminState;
 
-/// The most bytes of one flow that are taken into memory.
+/// Maximum bytes of one flow that are loaded into memory.
 const MAX_BODY: u64 = 256 << 20;
-/// How long the answer waits for the end of the response; the response goes on without it.
+/// How long the reply waits for the end of the response, which continues in the background.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A body given by the owner: a text, or bytes.
+/// A body given in the request, as text or bytes.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ReplayBody {
@@ -60,7 +60,7 @@ pub(crate) struct ReplayInput {
 pub(crate) struct ReplayResult {
     id: String,
     parent: String,
-    /// Fields that were masked when they were recorded and so were not sent.
+    /// Fields that were masked when recorded and therefore not sent.
     left_out: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<ReplayedResponse>,
@@ -74,7 +74,7 @@ struct ReplayedResponse {
     version: &'static str,
     headers: Vec<(String, String)>,
     size: u64,
-    /// The response's end has come.
+    /// Whether the response has ended.
     complete: bool,
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn replay(
             replayed.error = Some(json!({"kind": e.kind().as_str(), "message": e.to_string(), "blame": blame}));
         }
     }
-    // Whoever asks for the new flow next shall find it.
+    // The new flow must be visible to the client's next request.
     let _ = run_query(&state, |store, _| Ok(store.flush()?)).await;
     Ok(Json(replayed))
 }
@@ -120,7 +120,7 @@ fn too_long(row: &FlowRow, kept: u64) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_large", message)
 }
 
-/// Reads the response to its end, so that it is recorded whole, and says what it was.
+/// Reads the response to its end, so that it is recorded completely, and summarises it.
 async fn response_summary(response: Response) -> ReplayedResponse {
     let head = response.head;
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
@@ -138,7 +138,7 @@ async fn response_summary(response: Response) -> ReplayedResponse {
     answered
 }
 
-/// How many bytes there were; `None` when the body broke off.
+/// The number of bytes; `None` if the body was cut off.
 async fn drain_body(mut body: Body) -> Option<u64> {
     let mut size = 0;
     while let Some(frame) = body.frame().await {
@@ -154,7 +154,7 @@ async fn drain_body(mut body: Body) -> Option<u64> {
 pub(crate) struct DiffParams {
     a: String,
     b: String,
-    /// The first one as it came in, before it was edited here.
+    /// Use the first flow as received, before it was edited.
     #[serde(default)]
     original: bool,
 }
@@ -191,7 +191,7 @@ fn load_flow(store: &dyn FlowStore, id: FlowId, original: bool) -> Result<FlowWi
         }
     }
     let failed = |e: std::io::Error| ApiError::internal(format!("flow {id} could not be read: {e}"));
-    // Messages are compared by their number, and what came in before it was edited not at all.
+    // Messages are compared by count, and received versions not at all.
     let messageless = FlowRow { messages: 0, original: None, ..row.clone() };
     let (sent, came) = (StoreBodySource(store), OriginalBodySource(store));
     let contents: &dyn BodySource = if original { &came } else { &sent };

@@ -1,4 +1,4 @@
-//! The table of routes: path, handler, and what the OpenAPI document says of it.
+//! The table of routes: path, handler, and OpenAPI metadata.
 
 use std::sync::Arc;
 
@@ -12,36 +12,34 @@ use super::{
 };
 use crate::server::AdminState;
 
-/// A route.
 pub(crate) struct ApiRoute {
     pub method: Method,
     /// Below `/api/v1`.
     pub path: &'static str,
     pub handler: MethodRouter<Arc<AdminState>>,
-    /// What it does, in a line.
     pub summary: &'static str,
     pub params: Vec<ApiParam>,
     pub input: Option<ApiContent>,
     pub answer: ApiResponseSpec,
 }
 
-/// A parameter behind `?`.
+/// A query parameter.
 pub(crate) struct ApiParam {
     pub name: &'static str,
-    /// JSON Schema's name for its type.
+    /// The JSON Schema type.
     pub kind: &'static str,
     pub required: bool,
     pub doc: &'static str,
 }
 
-/// A body: its media type, and the name of its schema when it is JSON.
+/// A body: its media type, and the name of its schema if it is JSON.
 #[derive(Clone, Copy)]
 pub(crate) struct ApiContent {
     pub media: &'static str,
     pub schema: Option<&'static str>,
 }
 
-/// What comes back when all goes well.
+/// The success response.
 #[derive(Clone, Copy)]
 pub(crate) struct ApiResponseSpec {
     pub status: u16,
@@ -95,13 +93,12 @@ impl ApiRoute {
 }
 
 const QUERY: &str = "the query; every flow when it is empty";
-/// The legs of packets.
+/// Which side's packets to export.
 const LEG: &str = "with pcapng: client (default), upstream or both";
 const ORIGINALS: &str = "with jsonl: edited requests and responses as they came in, too";
 const FORMAT: &str =
     "har (default), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response, table";
 
-/// Every route of the API.
 pub(crate) fn all_routes() -> Vec<ApiRoute> {
     let mut all = flow_routes();
     all.extend(conversation_routes());
@@ -152,7 +149,7 @@ fn privacy_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             Method::GET,
             "/privacy/policies",
-            "The policies in force, and which requests go by them",
+            "The active policies, and the requests that each applies to",
             json("Policies"),
             policies::list,
         ),
@@ -167,7 +164,7 @@ fn privacy_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             Method::PUT,
             "/privacy/policies/source",
-            "Change a policy: checked, written and put in force, or refused as a whole",
+            "Change a policy: validated, written and activated, or rejected as a whole",
             json("Policies"),
             policies::save,
         )
@@ -225,7 +222,7 @@ fn flow_routes() -> Vec<ApiRoute> {
             body::body,
         )
         .param("view", "string", "raw (default), decoded, text, hex, json-pretty or pretty (by the media type)")
-        .param("original", "boolean", "as it came in, before a rule or somebody who held it edited it")
+        .param("original", "boolean", "as received, before it was edited by a rule or by hand")
         .param("message", "string", "with pretty: the full name of the message of Protocol Buffers")
         .param("offset", "integer", "where the view begins, in bytes of what it shows")
         .param("limit", "integer", "how many bytes it shows; 1 MiB for a view, everything for raw"),
@@ -298,7 +295,7 @@ fn conversation_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             get.clone(),
             "/conversations/endpoints",
-            "What the owner says is spoken at endpoints whose bodies and paths do not tell",
+            "The API formats that the operator set for endpoints that cannot be recognised",
             json("Endpoints"),
             endpoints,
         ),
@@ -359,7 +356,7 @@ fn archive_routes() -> Vec<ApiRoute> {
             json("Imported"),
             transfer::import,
         )
-        .param("format", "string", "har, jsonl, saz, fxzy or mitm; told by the first bytes when not given")
+        .param("format", "string", "har, jsonl, saz, fxzy or mitm; detected from the first bytes if absent")
         .with_input(BYTES),
         ApiRoute::new(
             get,
@@ -379,7 +376,7 @@ fn rule_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             get.clone(),
             "/rules",
-            "The rules in force, and how often each matched",
+            "The active rules, and how often each matched",
             json("Rules"),
             rules::list,
         ),
@@ -388,7 +385,7 @@ fn rule_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             Method::PUT,
             "/rules/source",
-            "Change a rule file: checked, written and put in force, or refused as a whole",
+            "Change a rule file: validated, written and activated, or rejected as a whole",
             json("Rules"),
             rules::save,
         )
@@ -446,7 +443,7 @@ fn approval_routes() -> Vec<ApiRoute> {
     use approvals::{remove_rule, remove_secret, rules, secrets, sessions, suggestions};
     let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
     vec![
-        ApiRoute::new(get.clone(), "/approvals", "What is held, and the mode in force", json("Approvals"), list)
+        ApiRoute::new(get.clone(), "/approvals", "Pending requests, and the active mode", json("Approvals"), list)
             .param("after", "integer", "wait until the version is another than this")
             .param("wait", "string", "how long, at most: 25s"),
         ApiRoute::new(post.clone(), "/approvals/{id}", "Answer a question", json("Decided"), resolve)
@@ -454,7 +451,7 @@ fn approval_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             get.clone(),
             "/pending",
-            "All that waits for somebody to decide: questions of approvals, and flows that rules hold",
+            "Everything that waits for a decision: approval questions, and flows held by rules",
             json("Pending"),
             pending::list,
         )
@@ -463,7 +460,7 @@ fn approval_routes() -> Vec<ApiRoute> {
         .param(
             "query",
             "string",
-            "each member says whether this query selects it; null where too little is known of it",
+            "each member reports whether this query selects it; null if too little is known about it",
         ),
         ApiRoute::new(
             post.clone(),
@@ -482,7 +479,7 @@ fn approval_routes() -> Vec<ApiRoute> {
             mode,
         )
         .with_input(json("NewMode")),
-        ApiRoute::new(get.clone(), "/approvals/rules", "The rules in force", json("ApprovalRules"), rules),
+        ApiRoute::new(get.clone(), "/approvals/rules", "The active rules", json("ApprovalRules"), rules),
         ApiRoute::new(post.clone(), "/approvals/rules", "Make a rule", json("ApprovalRule"), add_rule)
             .with_input(json("NewRule")),
         ApiRoute::new(delete.clone(), "/approvals/rules/{id}", "Take a rule back", BYTES, remove_rule).no_content(204),
@@ -514,7 +511,7 @@ fn instance_routes() -> Vec<ApiRoute> {
         ApiRoute::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
             .no_content(101),
         ApiRoute::new(get.clone(), "/stats", "Figures of the engine and the recorder", json("Stats"), stats),
-        ApiRoute::new(get.clone(), "/config", "The configuration in force, secrets hidden", json("Config"), config),
+        ApiRoute::new(get.clone(), "/config", "The effective configuration, secrets masked", json("Config"), config),
         ApiRoute::new(get.clone(), "/ca", "The certificate authority", json("Ca"), ca),
         ApiRoute::new(get.clone(), "/doctor", "What is wrong with this machine and instance", json("Doctor"), doctor),
         ApiRoute::new(

@@ -1,4 +1,4 @@
-//! Rules: what is in force, how often each matched, changes with refusal, explanations, and flows that wait.
+//! Rules: the active ones and how often each matched, validated changes, explanations, and held flows.
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::error::{ApiError, Result};
 use super::input::{FlowIdPath, StrictJson, StrictQuery};
 use crate::server::AdminState;
 
-/// The most of a body that rules are asked about.
+/// Maximum size of a body that rules are evaluated on.
 const MAX_BODY: usize = 64 << 20;
 
 fn rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
@@ -64,7 +64,7 @@ fn problem_json(p: &RuleProblem) -> Value {
     json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message })
 }
 
-/// The file of a rule source.
+/// Selects a rule file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleFileParam {
@@ -91,15 +91,14 @@ fn not_editable(program: &RuleProgram, file: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_file", format!("{file} is none of the rule files")).fact("files", known)
 }
 
-/// A text of rules.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleTextInput {
     text: String,
-    /// The name by which its form is told; YAML or TOML by its first line otherwise.
+    /// The file name that determines the format; otherwise YAML or TOML by the first line.
     #[serde(default)]
     name: Option<String>,
-    /// What stood in the file when the change began: another text there by now is not written over.
+    /// The text that the change is based on: if the file has changed since, the request fails.
     #[serde(default)]
     was: Option<String>,
 }
@@ -123,7 +122,8 @@ pub(crate) async fn check(
     check_text(&state, &text, work).await
 }
 
-/// `PUT /rules/source?file=…`: checked with all other files, written, and put in force; refused as a whole otherwise.
+/// `PUT /rules/source?file=…`: validates the text with all other files, writes and activates it, or rejects it as a
+/// whole.
 pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<RuleFileParam>,
@@ -142,19 +142,19 @@ pub(crate) async fn save(
             .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
         let answer = program_json(&program);
         rules.activate(program);
-        // Plans were made with the old rules.
+        // Plans were compiled with the old rules.
         engine.reload(engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
         Ok(Json(answer))
     };
     check_text(&state, &checked, work).await
 }
 
-/// Refuses to write over what somebody else has written meanwhile.
+/// Fails if the file has been changed by someone else.
 pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> String) -> Result<()> {
     let lines = |text: &str| text.replace("\r\n", "\n");
     match was {
         Some(was) if lines(&now()) != lines(was) => {
-            let message = format!("{file} was changed by somebody else meanwhile");
+            let message = format!("{file} was changed by someone else in the meantime");
             Err(ApiError::new(StatusCode::CONFLICT, "changed_meanwhile", message)
                 .remedy("read it anew, and make the change there"))
         }
@@ -165,11 +165,11 @@ pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce(
 fn rejected_rules(e: RuleLoadError) -> ApiError {
     let problems: Vec<Value> = e.problems.iter().map(problem_json).collect();
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
-        .remedy("nothing has changed: the rules that were in force still are")
+        .remedy("nothing has changed: the previous rules are still active")
         .fact("problems", problems)
 }
 
-/// Beside the file first, then in its place: a crash leaves the old or the new one.
+/// Written beside the file and renamed, so that a crash leaves either the old or the new one.
 fn write(path: &FilePath, text: &str) -> std::io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -216,10 +216,10 @@ pub(crate) async fn decide(
     Ok(Json(json!({ "held": held })))
 }
 
-/// A recorded flow as rules would have met it.
+/// A recorded flow in the form in which rules are evaluated.
 ///
 /// # Errors
-/// A head that no longer reads, a body that cannot be had.
+/// The recorded head cannot be parsed, or a body cannot be read.
 pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture, String> {
     let client = ClientInfo {
         connection: row.client.connection,
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_wrote_meanwhile_is_not_written_over() {
+    fn a_concurrently_changed_file_is_not_overwritten() {
         for (was, now, goes) in [
             (None, "anything", true),
             (Some("a\nb"), "a\nb", true),

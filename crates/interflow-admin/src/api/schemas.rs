@@ -1,8 +1,8 @@
-//! JSON Schemas of what the API takes and gives. A test holds real answers against them.
+//! JSON Schemas of the API's requests and responses. A test validates real responses against them.
 
 use serde_json::{Map, Value, json};
 
-/// All of them by name.
+/// All schemas by name.
 pub(crate) fn all_schemas() -> Value {
     let mut all = Map::new();
     for part in [
@@ -24,7 +24,7 @@ pub(crate) fn all_schemas() -> Value {
     all.into()
 }
 
-/// Streams and links of the media room.
+/// Streams and links of the media component.
 fn media() -> Value {
     let stream = object(
         &[
@@ -51,19 +51,19 @@ fn media() -> Value {
         "api_password",
         "filename",
     ];
-    let mut wish: Vec<(&str, Value)> = names.iter().map(|name| (*name, maybe(&text()))).collect();
+    let mut link: Vec<(&str, Value)> = names.iter().map(|name| (*name, maybe(&text()))).collect();
     for name in ["query_params", "request_headers", "response_headers", "propagate_response_headers"] {
-        wish.push((name, fields.clone()));
+        link.push((name, fields.clone()));
     }
-    wish.push(("remove_response_headers", list(&text())));
-    wish.push(("hosts", list(&text())));
-    wish.push(("expiration", maybe(&number())));
-    wish.push(("sealed", maybe(&flag())));
-    wish.push(("base64_encode_destination", flag()));
+    link.push(("remove_response_headers", list(&text())));
+    link.push(("hosts", list(&text())));
+    link.push(("expiration", maybe(&number())));
+    link.push(("sealed", maybe(&flag())));
+    link.push(("base64_encode_destination", flag()));
     json!({
         "MediaStreams": object(&[("streams", list(&stream)), ("finished", number()), ("bytes", number())], &[]),
         "MediaLink": object(&[("url", text()), ("expires", maybe(&instant()))], &[]),
-        "MediaWish": object(&[], &wish),
+        "MediaWish": object(&[], &link),
     })
 }
 
@@ -101,7 +101,7 @@ fn limits() -> Value {
     })
 }
 
-/// An object: its required fields, and those that may be absent.
+/// An object schema from required and optional fields.
 pub(super) fn object(required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> =
         required.iter().chain(optional).map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
@@ -117,12 +117,12 @@ pub(super) fn number() -> Value {
     json!({"type": "integer"})
 }
 
-/// A moment.
+/// A point in time.
 pub(super) fn instant() -> Value {
     json!({"type": "integer", "format": "unix-micros", "description": "microseconds since the Unix epoch"})
 }
 
-/// A length of time.
+/// A duration.
 pub(super) fn span_of_time() -> Value {
     json!({"type": "integer", "format": "micros", "description": "microseconds"})
 }
@@ -294,7 +294,7 @@ fn rules() -> Value {
     })
 }
 
-/// What redaction found.
+/// Redaction findings.
 fn privacy() -> Value {
     let span = object(
         &[("type", text()), ("start", number()), ("end", number()), ("confidence", number()), ("replacement", text())],

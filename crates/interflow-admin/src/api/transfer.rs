@@ -1,4 +1,4 @@
-//! Archives out and in, and searches that report as they go: everything here streams.
+//! Export, import, and searches with progress: all responses are streamed.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -22,11 +22,11 @@ use super::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
 use crate::server::AdminState;
 
-/// Flows taken from the store at a time.
+/// Flows read from the store at a time.
 const PAGE: usize = 100;
-/// The most that an upload may hold, in bytes.
+/// Maximum size of an upload, in bytes.
 const MAX_UPLOAD: u64 = 8 << 30;
-/// Flows found by a search between two words on how far it is.
+/// Flows examined between two progress reports of a search.
 const PROGRESS_STEP: u64 = 2000;
 
 #[derive(Deserialize, Default)]
@@ -43,7 +43,7 @@ impl FormatParam {
         self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
     }
 
-    /// Packets' leg, and whether lines have originals.
+    /// Which side's packets to export, and whether JSON lines include originals.
     fn options(&self) -> Result<(PacketSides, bool)> {
         let leg = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
         Ok((leg.transpose()?.unwrap_or_default(), self.originals))
@@ -141,7 +141,7 @@ pub(crate) async fn export_by_ids(
     let wanted = FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals };
     let (format, chosen) = (wanted.read()?.unwrap_or(ArchiveFormat::Har), wanted.options()?);
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
-    // Asked beforehand, so that an id that is none gets an error and not half a file.
+    // Looked up in advance, so that an unknown id yields an error instead of a partial file.
     let rows: Vec<FlowRow> =
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
@@ -187,7 +187,7 @@ pub(crate) struct SearchParams {
     limit: Option<u64>,
 }
 
-/// `GET /search`: lines of JSON, in the order of their finding.
+/// `GET /search`: JSON lines, in the order in which flows are found.
 pub(crate) async fn search(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<SearchParams>,
@@ -233,7 +233,7 @@ fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut St
     write_line(pipe, &json!({"done": {"found": found, "complete": found < limit}}))
 }
 
-/// Writes a line and hands it on at once.
+/// Writes a line and flushes it.
 fn write_line(pipe: &mut StreamWriter, line: &Value) -> io::Result<()> {
     serde_json::to_writer(&mut *pipe, line)?;
     pipe.write_all(b"\n")?;

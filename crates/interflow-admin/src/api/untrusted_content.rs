@@ -1,21 +1,21 @@
-//! Recorded bytes on their way to a browser. They come from strangers: whatever they claim to be, they are handed out as
-//! something that no browser runs, draws or guesses at.
+//! Delivers recorded bytes to a browser. They are untrusted: whatever type they claim, they are sent in a form that a
+//! browser neither executes, renders nor sniffs.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 
-/// Nothing may be loaded, nothing may run, and the page, should there ever be one, has an origin of its own.
+/// Nothing may be loaded or executed, and the document, if rendered at all, has an opaque origin.
 const POLICY: HeaderValue = HeaderValue::from_static("sandbox; default-src 'none'; frame-ancestors 'none'");
 
-/// Bytes as they were recorded, offered as a file.
+/// Recorded bytes, offered as a file.
 pub(crate) fn raw_response(status: StatusCode, file: &str, body: Body) -> Response {
     let mut response = sandboxed_response(status, HeaderValue::from_static("application/octet-stream"), body);
     set_header(&mut response, header::CONTENT_DISPOSITION, &format!("attachment; filename=\"{file}\""));
     response
 }
 
-/// Recorded content as text, which a browser shows and does not interpret.
+/// Recorded content as plain text, which a browser displays without interpreting it.
 pub(crate) fn text_response(body: impl Into<Body>) -> Response {
     sandboxed_response(StatusCode::OK, HeaderValue::from_static("text/plain; charset=utf-8"), body.into())
 }
@@ -38,7 +38,7 @@ fn sandboxed_response(status: StatusCode, media: HeaderValue, body: Body) -> Res
     response
 }
 
-/// Sets a field whose value is made of our own text; a value that is no field value is left out.
+/// Sets a field to a locally generated value; an invalid value is omitted.
 pub(crate) fn set_header(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);

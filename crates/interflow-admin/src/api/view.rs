@@ -1,11 +1,11 @@
-//! Views of bodies: text, hexadecimal digits, indented JSON.
+//! Views of bodies: text, hex dump, indented JSON.
 
 use std::fmt::Write as _;
 
 use interflow_types::Headers;
 use serde::de::IgnoredAny;
 
-/// The text of a body in the charset that its head or its byte order mark names; what is no text becomes U+FFFD.
+/// The text of a body, in the charset of its head or byte order mark; invalid sequences become U+FFFD.
 pub(crate) fn text(headers: &Headers, bytes: &[u8]) -> String {
     match bytes {
         [0xef, 0xbb, 0xbf, rest @ ..] => return String::from_utf8_lossy(rest).into_owned(),
@@ -32,7 +32,7 @@ fn charset(headers: &Headers) -> Option<String> {
     Some(charset.trim().trim_matches('"').to_owned())
 }
 
-/// Sixteen bytes to a line: the place, the digits, and the characters where they are printable ASCII.
+/// Sixteen bytes per line: offset, hex digits, and printable ASCII.
 pub(crate) fn hex(start: u64, bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 5);
     for (i, line) in bytes.chunks(16).enumerate() {
@@ -51,11 +51,11 @@ pub(crate) fn hex(start: u64, bytes: &[u8]) -> String {
     out
 }
 
-/// JSON indented by two spaces. Only the space between tokens changes: numbers, escapes and repeated names stay as they
-/// were written. Several values one after another (JSON lines) become several blocks.
+/// JSON indented by two spaces. Only whitespace between tokens changes: numbers, escapes and duplicate names stay as
+/// written. Several concatenated values (JSON lines) become several blocks.
 ///
 /// # Errors
-/// The place where it stops being JSON.
+/// The position of the syntax error.
 pub(crate) fn json(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| format!("byte {} is no UTF-8", e.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
@@ -70,7 +70,7 @@ pub(crate) fn json(bytes: &[u8]) -> Result<String, String> {
     Ok(indent(text))
 }
 
-/// Writes the tokens of valid JSON anew.
+/// Writes the tokens of valid JSON with new whitespace.
 fn indent(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth = 0_usize;
@@ -114,7 +114,7 @@ fn indent(text: &str) -> String {
             }
             ':' => out.push_str(": "),
             c if c.is_ascii_whitespace() => {
-                // Between values that follow one another at the top.
+                // Between concatenated top-level values.
                 if depth == 0 && !out.is_empty() && !out.ends_with('\n') {
                     out.push('\n');
                 }
@@ -131,7 +131,7 @@ fn end_of_value(out: &mut String, depth: usize) {
     }
 }
 
-/// Nesting deeper than this is indented no further: the text would grow with the square of the depth.
+/// Maximum indentation depth: otherwise the output would grow with the square of the nesting depth.
 const MAX_INDENT: usize = 64;
 
 fn line(out: &mut String, depth: usize) {

@@ -1,4 +1,4 @@
-//! `/api/endpoint-rules`: what is spoken at which endpoint, as it is known and as the owner says.
+//! `/api/endpoint-rules`: the API formats of endpoints, built in and as overridden by the operator.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState, LenientJson};
 use crate::api::run_query;
 
-/// What is read without being told: host, path, method, and what is spoken there. Bodies of these shapes are recognised
-/// at any other host and path too.
+/// Built-in endpoints: host, path, method and API format. Bodies in these formats are recognised at any other host and
+/// path too.
 const BUILTIN_ENDPOINTS: [(&str, &str, &str, ApiFormat); 12] = [
     ("api.anthropic.com", "/v1/messages", "POST", ApiFormat::Anthropic),
     ("api.openai.com", "/v1/responses", "POST", ApiFormat::Responses),
@@ -38,7 +38,7 @@ fn endpoint_json(e: &EndpointOverride) -> Value {
     })
 }
 
-/// What is known by itself, in the same shape.
+/// The built-in endpoints in the form of overrides.
 fn builtin_endpoints() -> impl Iterator<Item = EndpointOverride> {
     (1..).zip(BUILTIN_ENDPOINTS).map(|(id, (host, path, method, shape))| EndpointOverride {
         id,
@@ -51,7 +51,7 @@ fn builtin_endpoints() -> impl Iterator<Item = EndpointOverride> {
     })
 }
 
-/// A rule as clients give it; what is not given stays as it is.
+/// A rule as sent by clients; absent fields stay unchanged.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct EndpointInput {
@@ -89,7 +89,7 @@ async fn operator_endpoints(grey: &GreyproxyState) -> Result<Vec<EndpointOverrid
     Ok(read.await?)
 }
 
-/// Changes what the owner says, one change after another.
+/// Changes the operator's overrides, serialising concurrent changes.
 async fn edit_endpoints<T>(
     grey: &GreyproxyState,
     edit: impl FnOnce(&mut Vec<EndpointOverride>) -> Result<T, GreyproxyError>,
@@ -106,7 +106,7 @@ async fn edit_endpoints<T>(
     Ok(done)
 }
 
-/// The owner's one of this number.
+/// The operator's override with this number.
 fn find(list: &mut [EndpointOverride], id: u64) -> Result<&mut EndpointOverride, GreyproxyError> {
     if builtin_endpoints().any(|e| e.id == id) {
         return Err(GreyproxyError::bad_request(
@@ -155,7 +155,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(endpoint_json(&made.await?))))
 }
 
-/// `PUT /api/endpoint-rules/:id`: what is not given stays.
+/// `PUT /api/endpoint-rules/:id`: absent fields stay unchanged.
 pub(super) async fn update(
     State(grey): GreyproxyApiState,
     Path(id): Path<u64>,

@@ -1,4 +1,4 @@
-//! `/ws`: events as they happen, and commands.
+//! `/ws`: live events, and commands.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use super::pending::DecisionInput;
 use super::{GreyproxyApiState, GreyproxyState, json_format, pending};
 use crate::api::run_query;
 
-/// How long a client may take for one message.
+/// Timeout for writing one message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often sessions and conversations are looked at.
+/// Polling interval for sessions and conversations.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest message that a client may send, in bytes.
+/// Maximum size of a client message, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// `GET /ws`
@@ -47,27 +47,26 @@ pub(super) async fn socket(State(grey): GreyproxyApiState, upgrade: WebSocketUpg
     })
 }
 
-/// The client is gone, or takes nothing.
+/// The client has gone away or does not read.
 struct GreyproxyDisconnected;
 
-/// One client.
 struct GreyproxyClient {
     grey: Arc<GreyproxyState>,
     socket: WebSocket,
-    /// The types of events it asked for; all when it asked for none.
+    /// The event types it subscribed to; all if it named none.
     wanted: Option<HashSet<String>>,
     claim: Option<NotifierGuard>,
-    /// What was held, and how many flows waited, when it was told last.
+    /// Pending requests, with the number of flows waiting, as last sent.
     waiting: BTreeMap<u64, (usize, Value)>,
-    /// How often each session's credentials were put in.
+    /// How often each session's credentials were injected.
     used: BTreeMap<String, u64>,
-    /// The latest answer that it was told of.
+    /// The latest decision it was notified of.
     answered: u64,
-    /// The latest conversation that it was told of.
+    /// The latest conversation it was notified of.
     updated: u64,
-    /// Flows ended since conversations were looked at.
+    /// Whether flows have ended since conversations were last polled.
     moved: bool,
-    /// Flows that it was told of lately.
+    /// Flows it was recently notified of.
     told: HashSet<String>,
 }
 
@@ -98,7 +97,7 @@ fn secret_uses(grey: &GreyproxyState) -> BTreeMap<String, u64> {
     grey.approvals.sessions().into_iter().map(|s| (s.id, s.secrets.iter().map(|s| s.used).sum())).collect()
 }
 
-/// The next news of the store; never, when nothing is recorded.
+/// The next event of the store; never resolves if nothing is recorded.
 async fn next_flow_event(flows: &mut Option<Subscription>) -> Option<StoreEvent> {
     match flows {
         Some(flows) => flows.next().await,
@@ -149,7 +148,7 @@ impl GreyproxyClient {
         if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(GreyproxyDisconnected) }
     }
 
-    /// Sends an event, when it is wanted.
+    /// Sends an event if the client subscribed to it.
     async fn event(&mut self, message: &Value) -> Result<(), GreyproxyDisconnected> {
         let kind = message["type"].as_str().unwrap_or_default();
         if kind == "session.deleted"
@@ -167,7 +166,7 @@ impl GreyproxyClient {
         self.event(&json!({"type": kind, "data": data})).await
     }
 
-    /// What changed of what is held.
+    /// Sends changes of the pending requests.
     async fn approvals(&mut self) -> Result<(), GreyproxyDisconnected> {
         let current = pending_requests(&self.grey);
         for (id, (count, shape)) in &current {
@@ -209,7 +208,7 @@ impl GreyproxyClient {
         self.send_event("waiters.changed", data).await
     }
 
-    /// Exchanges that ended.
+    /// Sends exchanges that ended.
     async fn flows(&mut self, batch: &[FlowSummary]) -> Result<(), GreyproxyDisconnected> {
         let ended = |f: &&FlowSummary| f.kind != FlowKind::Tunnel && f.state != FlowState::Open;
         for flow in batch.iter().filter(ended) {
@@ -239,7 +238,7 @@ impl GreyproxyClient {
         Ok(())
     }
 
-    /// Sessions that ended by themselves, credentials that were put in, conversations that went on.
+    /// Sends expired sessions, injected credentials and updated conversations.
     async fn poll_changes(&mut self) -> Result<(), GreyproxyDisconnected> {
         let current = secret_uses(&self.grey);
         for (id, count) in std::mem::replace(&mut self.used, current.clone()) {

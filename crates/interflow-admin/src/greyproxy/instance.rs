@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::json_format;
 use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState, LenientJson};
 
-/// The longest silent mode, in seconds.
+/// Maximum duration of silent mode, in seconds.
 const MAX_SILENT_SECONDS: u64 = 8 * 3600;
 
 /// `GET /api/health`
@@ -28,7 +28,7 @@ fn notifications_json(grey: &GreyproxyState) -> Value {
         "claims": grey.approvals.notifier_count()})
 }
 
-/// `GET` and `PUT /api/notifications`: how it is; the configuration says how it shall be.
+/// `GET` and `PUT /api/notifications`: reports the state, which only the configuration can change.
 pub(super) async fn notifications(State(grey): GreyproxyApiState) -> Json<Value> {
     Json(notifications_json(&grey))
 }
@@ -54,7 +54,7 @@ fn all_settings(grey: &GreyproxyState) -> Value {
     })
 }
 
-/// `PUT /api/settings`: the theme, and whether TLS is looked into; the rest is said in the configuration.
+/// `PUT /api/settings`: changes the theme, and whether TLS is intercepted; everything else is set in the configuration.
 pub(super) async fn change_settings(
     State(grey): GreyproxyApiState,
     LenientJson(given): LenientJson<Value>,
@@ -100,7 +100,8 @@ pub(super) struct SilentModeInput {
     duration: String,
 }
 
-/// `POST /api/allowall`: nobody is asked for a while; all is allowed, or all that no rule allows is denied.
+/// `POST /api/allowall`: suspends questions for a while; everything is allowed, or everything that no rule allows is
+/// denied.
 pub(super) async fn set_silent(
     State(grey): GreyproxyApiState,
     LenientJson(given): LenientJson<SilentModeInput>,
@@ -152,7 +153,7 @@ pub(super) async fn cert_status(State(grey): GreyproxyApiState) -> Json<Value> {
     Json(certificate(&grey))
 }
 
-/// `POST /api/cert/generate`, `/api/cert/reload`: there is one already, and it is in force.
+/// `POST /api/cert/generate`, `/api/cert/reload`: a certificate exists already and is active.
 pub(super) async fn cert_unchanged(State(grey): GreyproxyApiState) -> Json<Value> {
     let message = "cert unchanged, no reload needed; `interflow ca rotate` makes a new one";
     Json(json!({"message": message, "certStatus": certificate(&grey)}))
@@ -180,7 +181,7 @@ pub(super) async fn rebuild(State(grey): GreyproxyApiState) -> GreyproxyResult {
     Ok(Json(json!({"status": "started"})))
 }
 
-/// `POST /api/maintenance/redact-headers`: header secrets are masked when they are recorded, so nothing is left to do.
+/// `POST /api/maintenance/redact-headers`: secrets in headers are masked when recorded, so there is nothing to do.
 pub(super) async fn redact_headers() -> Json<Value> {
     Json(json!({"status": "completed", "processed": 0}))
 }
@@ -190,7 +191,7 @@ pub(super) async fn maintenance() -> Json<Value> {
     Json(json!({"status": "idle", "running": false}))
 }
 
-/// `GET /api/dissectors`: what is read, whatever the host.
+/// `GET /api/dissectors`: the API formats that are parsed, for any host.
 pub(super) async fn dissectors() -> Json<Value> {
     Json(json!({"items": DECODERS.map(|(name, _)| json!({"name": name}))}))
 }

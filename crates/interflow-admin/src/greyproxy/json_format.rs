@@ -1,4 +1,4 @@
-//! Our things in Greyproxy's shapes.
+//! Converts between Interflow's types and Greyproxy's JSON.
 
 use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec};
 use interflow_approvals::approvals::{PendingQuestion, PendingRequest, RuleSource, RuleView};
@@ -7,18 +7,18 @@ use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
 use serde_json::{Map, Value, json};
 
-/// A moment as Greyproxy writes it.
+/// A time in Greyproxy's format.
 pub fn format_micros(micros: u64) -> String {
     let at = i64::try_from(micros).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok());
     at.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A moment as Greyproxy writes it.
+/// A time in Greyproxy's format.
 pub fn format_timestamp(at: Timestamp) -> String {
     format_micros(at.micros())
 }
 
-/// A number for a name: the same for the same name, and small enough for JavaScript.
+/// A stable number for a name, small enough for JavaScript.
 pub fn number(name: &str) -> i64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     (hash >> 12) as i64
@@ -39,7 +39,6 @@ fn container_of(row: &FlowRow) -> String {
     )
 }
 
-/// A rule of ours.
 pub fn rule(view: &RuleView) -> Value {
     let spec = &view.spec;
     let who = [&spec.agents, &spec.users, &spec.containers, &spec.processes, &spec.sessions];
@@ -68,7 +67,7 @@ pub fn rule(view: &RuleView) -> Value {
     })
 }
 
-/// A rule as Greyproxy's clients give it.
+/// A rule as sent by Greyproxy's clients.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct GreyproxyRuleInput {
@@ -83,7 +82,7 @@ pub struct GreyproxyRuleInput {
     pub notes: Option<String>,
 }
 
-/// The parts of a pattern; none for one that matches everything.
+/// The alternatives of a pattern; empty for one that matches everything.
 fn patterns(text: Option<&str>) -> Vec<String> {
     let all: Vec<String> =
         text.unwrap_or("*").split(',').map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect();
@@ -91,10 +90,10 @@ fn patterns(text: Option<&str>) -> Vec<String> {
 }
 
 impl GreyproxyRuleInput {
-    /// The same in our words.
+    /// Converts to Interflow's rule type.
     ///
     /// # Errors
-    /// It names no destination, or another action than allow and deny.
+    /// The rule has no destination, or an action other than allow and deny.
     pub fn spec(&self) -> Result<RuleSpec, String> {
         let action = match self.action.as_deref().unwrap_or("allow") {
             "allow" => ApprovalAction::Allow,
@@ -116,10 +115,10 @@ impl GreyproxyRuleInput {
     }
 }
 
-/// What an approval is for, and for how long.
+/// The scope and duration of a decision.
 ///
 /// # Errors
-/// A scope or duration that there is none of.
+/// The scope or duration is unknown.
 pub fn resolution(action: &str, scope: &str, duration: &str) -> Result<Value, String> {
     let (ours, everyone) = match scope {
         "" | "exact" => ("host", false),
@@ -140,7 +139,7 @@ pub fn resolution(action: &str, scope: &str, duration: &str) -> Result<Value, St
     Ok(answer)
 }
 
-/// Something that is held.
+/// A pending request.
 pub fn pending(held: &PendingRequest) -> Value {
     let q = &held.question;
     json!({
@@ -159,12 +158,12 @@ pub fn pending(held: &PendingRequest) -> Value {
     })
 }
 
-/// The number of a flow: the moment when it began, in microseconds.
+/// A number for a flow: its start time in microseconds.
 pub fn flow_number(row: &FlowRow) -> u64 {
     row.started.micros()
 }
 
-/// A connection as its log has it.
+/// A connection as in Greyproxy's log.
 pub fn log(row: &FlowRow) -> Value {
     let blocked = row.error.as_ref().is_some_and(|e| e.kind == "denied");
     json!({
@@ -182,7 +181,7 @@ pub fn log(row: &FlowRow) -> Value {
     })
 }
 
-/// An exchange; with its heads and bodies when they are given.
+/// An exchange, with heads and bodies if these are given.
 pub fn transaction(row: &FlowRow, bodies: Option<(String, String)>) -> Value {
     use interflow_types::Direction::{Request, Response};
     let mut out = json!({
@@ -250,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_rules_are_ours_in_other_words() {
+    fn greyproxy_rules_convert_to_interflow_rules() {
         let given: GreyproxyRuleInput = serde_json::from_value(json!({
             "container_pattern": "claude*", "destination_pattern": "*.example.com", "port_pattern": "443,8000-8999",
             "action": "deny", "notes": "no"
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_and_durations_are_ours_in_other_words() {
+    fn scopes_and_durations_convert() {
         assert_eq!(
             resolution("allow", "subdomain_wildcard", "12h").unwrap(),
             json!({"action": "allow", "scope": "subdomains", "everyone": false, "for": "12h"})

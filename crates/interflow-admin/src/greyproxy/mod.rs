@@ -1,5 +1,5 @@
-//! Greyproxy's API and events on a port of their own, for programs that were made for it (`greywall` among them): its rules,
-//! pending requests, sessions and credentials are our approvals, its transactions our flows.
+//! Greyproxy's API and events on a separate port, for programs written for it (such as `greywall`): its rules, pending
+//! requests, sessions and credentials map to Interflow's approvals, its transactions to flows.
 
 mod config;
 mod endpoints;
@@ -33,30 +33,30 @@ use crate::serve::{PortLimits, serve};
 use crate::server::AdminState;
 pub use config::GreyproxyCompatConfig;
 
-/// The largest request body, in bytes.
+/// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 8 << 20;
-/// Events that wait for a slow client.
+/// Events buffered for a slow client.
 const EVENT_QUEUE: usize = 512;
 
-/// What its handlers share.
+/// State shared by its handlers.
 pub(crate) struct GreyproxyState {
     admin: Arc<AdminState>,
     approvals: Arc<Approvals>,
     config: GreyproxyCompatConfig,
     ports: Value,
-    /// What happened by its API: messages as they go out.
+    /// Events caused through this API: messages to send.
     news: broadcast::Sender<Arc<Value>>,
-    /// What sessions said of themselves that we have no place for, by their ids.
+    /// Session metadata without a counterpart in Interflow, by session id.
     said: Mutex<HashMap<String, sessions::SessionMetadata>>,
     theme: Mutex<String>,
-    /// Held while what the owner says of endpoints is changed.
+    /// Held while the operator's endpoint overrides are changed.
     endpoints: tokio::sync::Mutex<()>,
 }
 
 type GreyproxyApiState = State<Arc<GreyproxyState>>;
 type GreyproxyResult = Result<axum::Json<Value>, GreyproxyError>;
 
-/// An error in Greyproxy's form.
+/// An error in Greyproxy's format.
 pub(crate) struct GreyproxyError(StatusCode, String);
 
 impl GreyproxyError {
@@ -94,7 +94,7 @@ impl From<ApiError> for GreyproxyError {
     }
 }
 
-/// A request's JSON; nothing at all counts as an empty object.
+/// A request's JSON; an empty body counts as an empty object.
 struct LenientJson<T>(T);
 
 impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequest<S> for LenientJson<T> {
@@ -115,7 +115,7 @@ impl GreyproxyState {
     }
 }
 
-/// Greyproxy's side, ready to serve.
+/// The Greyproxy server, ready to serve.
 pub struct GreyproxyServer {
     limits: PortLimits,
     router: Router,
@@ -123,7 +123,7 @@ pub struct GreyproxyServer {
 }
 
 impl GreyproxyServer {
-    /// Puts it together; nothing when there are no approvals.
+    /// Creates the server; `None` if there are no approvals.
     pub(crate) fn new(
         config: GreyproxyCompatConfig,
         listener: TcpListener,
@@ -160,7 +160,7 @@ impl GreyproxyServer {
         Ok(Some(Self { limits, router: router(grey, address), listener }))
     }
 
-    /// Serves until `end` is ready.
+    /// Serves until `end` resolves.
     ///
     /// # Errors
     /// The listener fails.
@@ -222,8 +222,8 @@ async fn route_not_found() -> GreyproxyError {
     )
 }
 
-/// There is no token, so pages of others are kept out: by a `Host` that is not this machine's (a name that was bound to it
-/// anew), and by the `Origin` that browsers send with what a page asks for.
+/// There is no token, so requests of foreign web pages are rejected: by a `Host` other than this machine's (DNS
+/// rebinding), and by the `Origin` that browsers send.
 async fn check(State(address): State<SocketAddr>, request: Request, next: Next) -> Response {
     if let Err(why) = check_host_and_origin(request.headers(), address) {
         return GreyproxyError(StatusCode::FORBIDDEN, why.to_owned()).into_response();

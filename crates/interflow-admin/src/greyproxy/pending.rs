@@ -1,4 +1,4 @@
-//! `/api/pending`: what our approvals hold.
+//! `/api/pending`: pending requests of approvals.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -18,7 +18,7 @@ pub(super) struct PendingFilter {
     offset: usize,
 }
 
-/// How an approval is given.
+/// Scope and duration of a decision.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct DecisionInput {
@@ -44,7 +44,7 @@ pub(super) async fn count(State(grey): GreyproxyApiState) -> Json<Value> {
     Json(json!({"count": grey.approvals.pending_requests().len()}))
 }
 
-/// Decides about one; the rule that it made.
+/// Decides one request; returns the rule it created.
 pub(super) fn decide(
     grey: &GreyproxyState,
     id: u64,
@@ -60,7 +60,7 @@ pub(super) fn decide(
 }
 
 impl DecisionInput {
-    /// As the WebSocket's commands give it.
+    /// From the fields of a WebSocket command.
     pub(super) fn new(scope: &str, duration: &str, notes: Option<String>) -> Self {
         Self { scope: scope.to_owned(), duration: duration.to_owned(), notes, pending_ids: Vec::new() }
     }
@@ -84,7 +84,7 @@ pub(super) async fn deny(
     Ok(Json(json!({"rule": decide(&grey, id, "deny", &given)?, "pending_removed": true})))
 }
 
-/// Denies those that wait, and nothing beyond; whether there was any.
+/// Denies the waiting requests without creating a rule; returns whether there were any.
 pub(super) fn drop_one(grey: &GreyproxyState, id: u64) -> bool {
     let once = json!({"action": "deny", "scope": "once"});
     serde_json::from_value(once).is_ok_and(|answer: Decision| grey.approvals.resolve(id, &answer).is_ok())

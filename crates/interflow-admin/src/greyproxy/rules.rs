@@ -1,4 +1,4 @@
-//! `/api/rules`: the rules of our approvals.
+//! `/api/rules`: the approval rules.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -43,7 +43,7 @@ pub(super) async fn create(
     LenientJson(given): LenientJson<GreyproxyRuleInput>,
 ) -> Result<(StatusCode, Json<Value>), GreyproxyError> {
     let spec = given.spec().map_err(GreyproxyError::bad_request)?;
-    // Two rules that decide the same are one, whatever is noted beside them.
+    // Two rules with the same effect are one rule, regardless of their notes.
     let same = |r: &&RuleView| {
         let rule = &r.spec;
         let told = interflow_approvals::approvals::config::RuleSpec {
@@ -78,7 +78,7 @@ pub(super) async fn ingest(
     Ok(Json(json!({"imported": imported, "skipped": skipped, "pending_cleaned": cleaned})))
 }
 
-/// `PUT /api/rules/:id`: what is not given stays.
+/// `PUT /api/rules/:id`: absent fields stay unchanged.
 pub(super) async fn update(
     State(grey): GreyproxyApiState,
     Path(id): Path<i64>,
@@ -111,7 +111,7 @@ pub(super) async fn remove(State(grey): GreyproxyApiState, Path(id): Path<i64>) 
     Ok(Json(json!({"status": "ok", "deleted": deleted})))
 }
 
-/// The rule of this number that can be changed.
+/// The modifiable rule with this number.
 fn find(grey: &super::GreyproxyState, id: i64) -> Result<RuleView, GreyproxyError> {
     let rules = grey.approvals.rules();
     let found =

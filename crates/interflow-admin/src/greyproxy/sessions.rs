@@ -1,4 +1,4 @@
-//! `/api/sessions` and `/api/credentials`: sessions of our approvals and secrets for placeholders, each bound to hosts.
+//! `/api/sessions` and `/api/credentials`: approval sessions and secrets for placeholders, each bound to hosts.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use serde_json::{Map, Value, json};
 use super::json_format::{self, GreyproxyRuleInput};
 use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState, LenientJson};
 
-/// How long a session lives without a heartbeat when it does not say, in seconds.
+/// Session lifetime without a heartbeat in seconds, if the client gives none.
 const DEFAULT_TTL: u64 = 900;
-/// The longest that it may say.
+/// Maximum session lifetime, in seconds.
 const MAX_TTL: u64 = 3600;
-/// The longest text that is kept of what a session says of itself, in bytes.
+/// Maximum size of a session's metadata, in bytes.
 const MAX_METADATA: usize = 64 << 10;
-/// What placeholders begin with.
+/// Prefix of placeholders.
 const PREFIX: &str = "greyproxy:credential:v1:";
 
-/// What a session said of itself.
+/// Metadata given by a session.
 #[derive(Clone, Default)]
 pub(super) struct SessionMetadata {
     labels: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ pub(super) struct SessionInput {
     ttl_seconds: u64,
     network_rules: Vec<GreyproxyRuleInput>,
     allow_all: bool,
-    /// Ours: the hosts that a credential is for, by its placeholder or its label.
+    /// Interflow's extension: the hosts a credential is for, by its placeholder or its label.
     hosts: BTreeMap<String, Vec<String>>,
 }
 
@@ -74,7 +74,7 @@ fn session_json(session: &SessionView, said: Option<&SessionMetadata>) -> Value 
 }
 
 impl GreyproxyState {
-    /// The hosts that a credential may be sent to; none when nobody knows.
+    /// The hosts that a credential may be sent to; empty if unknown.
     fn hosts_of(&self, label: &str, value: &str, given: Option<&Vec<String>>) -> Vec<String> {
         let given = given.filter(|h| !h.is_empty()).cloned();
         let known = || Some(default_hosts::default_hosts(label, value)).filter(|h| !h.is_empty());
@@ -82,7 +82,7 @@ impl GreyproxyState {
     }
 }
 
-/// `POST /api/sessions`: one of the same id is replaced.
+/// `POST /api/sessions`: replaces a session of the same id.
 pub(super) async fn create(
     State(grey): GreyproxyApiState,
     LenientJson(new): LenientJson<SessionInput>,
@@ -103,7 +103,7 @@ pub(super) async fn create(
         .map(GreyproxyRuleInput::spec)
         .collect::<Result<Vec<_>, _>>()
         .map_err(GreyproxyError::bad_request)?;
-    // The session knows whose it is.
+    // The session already implies the agent.
     rules.iter_mut().for_each(|r| r.agents.clear());
     if new.allow_all {
         rules.push(RuleSpec::new(ApprovalAction::Allow));
@@ -164,7 +164,7 @@ pub(super) async fn create(
     Ok(Json(answer))
 }
 
-/// The placeholders of credentials that are kept here, by their labels.
+/// The placeholders of globally stored credentials, by their labels.
 fn global_placeholders(grey: &GreyproxyState, labels: &[String]) -> Result<BTreeMap<String, String>, GreyproxyError> {
     let kept: Vec<SecretView> = grey.approvals.secrets().into_iter().filter(|s| s.session.is_none()).collect();
     let (mut found, mut missing) = (BTreeMap::new(), Vec::new());
@@ -181,7 +181,7 @@ fn global_placeholders(grey: &GreyproxyState, labels: &[String]) -> Result<BTree
     }
 }
 
-/// `POST /api/sessions/:id/heartbeat`; what it carries of a sandbox's file system is not kept.
+/// `POST /api/sessions/:id/heartbeat`; file system reports of sandboxes are discarded.
 pub(super) async fn heartbeat(State(grey): GreyproxyApiState, Path(id): Path<String>) -> GreyproxyResult {
     let gone = |_| GreyproxyError(StatusCode::NOT_FOUND, "session not found or expired".to_owned());
     let session = grey.approvals.heartbeat(&id).map_err(gone)?;
@@ -199,7 +199,7 @@ pub(super) async fn remove(State(grey): GreyproxyApiState, Path(id): Path<String
     Json(json!({"session_id": id, "deleted": deleted}))
 }
 
-/// `GET /api/sessions/:id/fsevents`: none are kept.
+/// `GET /api/sessions/:id/fsevents`: always empty.
 pub(super) async fn fs_events(Path(id): Path<String>) -> Json<Value> {
     Json(json!({"session_id": id, "events": [], "dropped": 0, "truncated": false}))
 }
@@ -229,7 +229,7 @@ pub(super) async fn credentials(State(grey): GreyproxyApiState) -> Json<Value> {
 pub(super) struct CredentialInput {
     label: String,
     value: String,
-    /// Ours: the hosts that it is for.
+    /// Interflow's extension: the hosts it is for.
     hosts: Vec<String>,
 }
 

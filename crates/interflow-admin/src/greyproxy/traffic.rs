@@ -1,4 +1,4 @@
-//! Logs, transactions, the dashboard and conversations: our flows in Greyproxy's shapes.
+//! Logs, transactions, the dashboard and conversations: flows in Greyproxy's format.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use super::json_format;
 use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState};
 use crate::api::{ApiError, run_query};
 
-/// Flows taken from the store at a time.
+/// Flows read from the store at a time.
 const PAGE: usize = 500;
-/// Flows that figures are made from, the latest.
+/// Maximum number of flows that statistics are computed from, the latest first.
 const MAX_FLOWS: usize = 50_000;
-/// The longest part of a body that is shown, in bytes.
+/// Maximum size of a body in a response, in bytes.
 const MAX_BODY_TEXT: usize = 2 << 20;
 
 #[derive(Clone, Deserialize, Default)]
@@ -42,7 +42,7 @@ impl TrafficFilter {
         self.limit.unwrap_or(usual).clamp(1, 1000)
     }
 
-    /// The same as a query of ours.
+    /// The filter as an Interflow query.
     fn query(&self, only: &str) -> Result<Wanted, GreyproxyError> {
         let quoted = |key: &str, value: &str| match value {
             "" => String::new(),
@@ -50,7 +50,7 @@ impl TrafficFilter {
         };
         let mut text = only.to_owned();
         if !self.destination.is_empty() {
-            // A part of the name, as people type it.
+            // A substring of the name.
             let part = self.destination.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
             let part = part.map(|c| if c == '.' { "\\.".to_owned() } else { c.to_string() }).collect::<String>();
             text.push_str(&format!(" host:/{part}/"));
@@ -70,7 +70,7 @@ impl TrafficFilter {
     }
 }
 
-/// The latest flows of a query that fit, in Greyproxy's paging.
+/// The latest flows of a query that match, with Greyproxy's paging.
 async fn page(
     grey: &GreyproxyState,
     filter: TrafficFilter,
@@ -134,7 +134,7 @@ pub(super) async fn transaction(State(grey): GreyproxyApiState, Path(id): Path<u
     found.await?.map(Json).ok_or_else(|| GreyproxyError::not_found("transaction"))
 }
 
-/// The flow that began at this moment: ids of flows begin with the millisecond.
+/// The flow that began at this time: flow ids begin with the millisecond.
 fn by_number(store: &dyn FlowStore, id: u64) -> Result<Option<FlowRow>, ApiError> {
     let before = u128::from(id / 1000).saturating_sub(1) << 80;
     let mut options = ListOptions {
@@ -166,7 +166,7 @@ fn text(store: &dyn FlowStore, row: &FlowRow, side: Direction) -> Result<String,
     Ok(String::from_utf8_lossy(&plain).into_owned())
 }
 
-/// What was counted of flows.
+/// Counters over flows.
 #[derive(Default)]
 struct FlowCounts {
     total: u64,
@@ -180,7 +180,7 @@ impl FlowCounts {
     }
 }
 
-/// Figures over a span of time.
+/// Statistics over a time range.
 async fn traffic_stats(grey: &GreyproxyState, filter: TrafficFilter) -> Result<Value, GreyproxyError> {
     let today = jiff::Timestamp::now().strftime("%Y-%m-%dT00:00:00Z").to_string();
     let from = if filter.from_date.is_empty() { today } else { filter.from_date.clone() };

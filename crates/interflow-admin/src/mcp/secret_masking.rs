@@ -1,10 +1,10 @@
-//! Secrets taken out of what is shown to agents, whatever the recording was told to keep.
+//! Masks secrets in everything sent to agents, regardless of the recorder's settings.
 
 use interflow_types::Headers;
 use interflow_types::secret_names::{is_secret_header, is_secret_parameter};
 use serde_json::Value;
 
-/// What stands in a secret's place.
+/// Replaces a secret.
 const MASKED: &str = "[masked]";
 
 /// Whether a field, parameter or key of this name holds a secret.
@@ -13,7 +13,7 @@ pub(crate) fn is_secret(name: &str) -> bool {
         return true;
     }
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    // Counts of tokens are no secrets, and are what people ask for.
+    // Token counts are not secrets, and are commonly needed.
     if name.ends_with("tokens") || name.ends_with("tokencount") || name.contains("tokensdetails") {
         return false;
     }
@@ -35,7 +35,7 @@ pub(crate) fn is_secret(name: &str) -> bool {
     WHOLE.contains(&name.as_str()) || PARTS.iter().any(|p| name.contains(p))
 }
 
-/// The fields of a head in lines.
+/// A head's fields, one per line.
 pub fn mask_headers(headers: &Headers) -> String {
     let line = |(name, value): (&[u8], &[u8])| {
         let name = String::from_utf8_lossy(name);
@@ -45,7 +45,7 @@ pub fn mask_headers(headers: &Headers) -> String {
     headers.iter().map(line).collect()
 }
 
-/// A path whose query's secret parameters are masked.
+/// A path with secret query parameters masked.
 pub fn mask_path(path: &str) -> String {
     let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
     let pair = |pair: &str| match pair.split_once('=') {
@@ -55,7 +55,7 @@ pub fn mask_path(path: &str) -> String {
     format!("{path}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))
 }
 
-/// A body as text, JSON and forms without their secrets; `None` when it is no text.
+/// A body as text, with secrets in JSON and forms masked; `None` if it is not text.
 pub fn mask_body(media: &str, body: &[u8], whole: bool) -> Option<String> {
     if media == "application/x-www-form-urlencoded" {
         let text = std::str::from_utf8(body).ok()?;
@@ -65,7 +65,7 @@ pub fn mask_body(media: &str, body: &[u8], whole: bool) -> Option<String> {
         mask_json(&mut value);
         return serde_json::to_string_pretty(&value).ok();
     }
-    // The end of a body that was cut may lie within a character.
+    // A truncated body may end within a character.
     let text = match std::str::from_utf8(body) {
         Ok(text) => text,
         Err(e) if !whole && e.valid_up_to() + 4 > body.len() => {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_secrets_are_told_from_others() {
+    fn secret_names_are_recognised() {
         for name in
             ["Authorization", "x-api-key", "X-Goog-Api-Key", "access_token", "clientSecret", "password", "key", "sig"]
         {

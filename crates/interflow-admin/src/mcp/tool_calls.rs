@@ -1,4 +1,4 @@
-//! Calls of tools that the running instance has to be asked for: what rules say of a flow, and what changes something.
+//! Tool calls that need the running instance: rule explanations, and changes.
 
 use interflow_types::FlowId;
 use serde_json::{Value, json};
@@ -8,13 +8,12 @@ use super::{failure, success};
 /// Whether tools that change something are offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteAccess {
-    /// They are not.
     ReadOnly,
-    /// They are: the owner started it so.
+    /// Enabled by the operator.
     Writes,
 }
 
-/// What is wanted of the instance.
+/// The operation of a remote tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolAction {
     /// `GET /rules/explain/{id}`
@@ -25,25 +24,23 @@ pub enum ToolAction {
     Replay,
 }
 
-/// A call that the instance is asked for.
+/// A tool call that the running instance executes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteToolCall {
     id: Value,
-    /// What is wanted.
     pub verb: ToolAction,
-    /// Of which flow.
     pub flow: FlowId,
-    /// What the request to the API says.
+    /// The body of the API request.
     pub input: Value,
 }
 
-/// Arguments that are handed on to the API.
+/// Arguments that are passed on to the API.
 const FORWARDED_ARGUMENTS: [&str; 8] =
     ["add_tags", "remove_tags", "comment", "method", "url", "headers", "body", "tags"];
-/// Beginnings of reasons that hold no value of a field or body.
+/// Prefixes of reasons that contain no value of a field or body.
 const PLAIN: [&str; 9] = ["host", "path", "method", "status", "scheme", "port", "there ", "it is ", "the phase"];
 
-/// The errand that a message is, or why it is none of those that are allowed; `None` for every other message.
+/// Parses a remote tool call, or returns why it is not allowed; `None` for every other message.
 pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<RemoteToolCall, Value>> {
     if message["method"] != "tools/call" {
         return None;
@@ -74,7 +71,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
 }
 
 impl RemoteToolCall {
-    /// The path of the API, below its root.
+    /// The API path, below its root.
     pub fn path(&self) -> String {
         match self.verb {
             ToolAction::ExplainRules => format!("/rules/explain/{}", self.flow),
@@ -83,7 +80,7 @@ impl RemoteToolCall {
         }
     }
 
-    /// The answer to the client, from what the API said.
+    /// The response to the client, from the API's result.
     pub fn answer(&self, outcome: Result<Value, String>) -> Value {
         tool_result(&self.id, outcome.map(|said| self.format_result(&said)))
     }
@@ -113,7 +110,7 @@ impl RemoteToolCall {
 fn format_explanation(rules: &Value) -> String {
     let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
     if rules.is_empty() {
-        return "no rules are in force".to_owned();
+        return "no rules are active".to_owned();
     }
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let mut out = String::new();
@@ -134,7 +131,7 @@ fn format_explanation(rules: &Value) -> String {
     out
 }
 
-/// Reasons as they may be handed out: they quote what the flow holds, and fields and bodies hold secrets.
+/// Reasons with secrets removed: they quote the flow, whose fields and bodies may contain secrets.
 fn format_reasons(why: &str) -> String {
     let shown = |reason: &str| match PLAIN.iter().any(|p| reason.starts_with(p)) {
         true => reason.to_owned(),

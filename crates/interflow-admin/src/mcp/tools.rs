@@ -1,4 +1,4 @@
-//! The tools that agents are offered.
+//! The MCP tools.
 
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::load;
@@ -9,19 +9,17 @@ use serde_json::{Value, json};
 
 use super::{WriteAccess, secret_masking};
 
-/// Flows or conversations in one answer.
+/// Maximum number of flows or conversations per response.
 const MAX_ROWS: u64 = 200;
-/// Characters of an answer, unless the client wants fewer.
+/// Default and maximum number of characters per response.
 const MAX_TEXT: u64 = 200_000;
-/// Bytes of a body that are decoded to be shown.
+/// Bytes of a body that are decoded for display.
 const MAX_BODY: u64 = 4 << 20;
 
-/// What a tool gives: a text, or what went wrong.
+/// The text of a tool's result, or of its error.
 type ToolCallResult = Result<String, String>;
-/// A tool.
 type ToolFn = fn(&dyn FlowStore, &Value) -> ToolCallResult;
 
-/// A tool by its name.
 pub fn find(name: &str) -> Option<ToolFn> {
     Some(match name {
         "search_flows" => search_flows,
@@ -34,7 +32,7 @@ pub fn find(name: &str) -> Option<ToolFn> {
     })
 }
 
-/// What is said of them.
+/// The tool descriptions.
 pub fn list(access: WriteAccess) -> Vec<Value> {
     let mut all = read_tools();
     if access == WriteAccess::Writes {
@@ -148,7 +146,7 @@ fn read_tools() -> Vec<Value> {
         tool(
             "explain_rules",
             "Explain rules",
-            "Says of each rule in force whether it matches a recorded flow, phase by phase, and why. Needs a running instance.",
+            "Explains for each active rule whether it matches a recorded flow, phase by phase, and why. Needs a running instance.",
             json!({"id": text("the flow's id")}),
             &["id"],
         ),
@@ -312,7 +310,7 @@ fn changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     Ok(if out.is_empty() { "there is no request with one before it".into() } else { out })
 }
 
-/// A part of a text, with a word on what is left out.
+/// A part of a text, with a note on what is omitted.
 fn text_window(text: &str, skip: usize, most: usize) -> String {
     let mut places = text.char_indices().map(|(i, _)| i);
     let Some(start) = places.nth(skip) else { return String::new() };

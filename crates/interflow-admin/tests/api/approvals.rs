@@ -1,4 +1,4 @@
-//! Approvals as a person meets them: a request is held, shown, answered; rules, sessions.
+//! Approvals from a user's perspective: a request becomes pending, is listed and decided; rules, sessions.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::*;
 
-/// The URL of a path at the origin under a name that is not this machine's.
+/// The URL of a path at the origin under a name other than this machine's.
 pub(super) fn named(it: &Instance, host: &str, path: &str) -> String {
     format!("http://{host}:{}{path}", it.origin.port())
 }
 
-/// The first open question, once there is one.
+/// The first pending request, as soon as there is one.
 async fn held(it: &Instance) -> Value {
     for _ in 0..500 {
         let state = it.json("/approvals").await;
@@ -28,7 +28,7 @@ async fn status(it: &Instance, url: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_waits_until_somebody_answers() {
+async fn a_request_waits_until_it_is_decided() {
     let it = Instance::start().await;
     assert_eq!(it.json("/approvals").await["mode"], "observe");
     assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 200, "nothing is held at first");
@@ -98,7 +98,7 @@ async fn a_client_that_goes_away_is_asked_about_no_more() {
         held(&it).await;
         it.json("/approvals").await["version"].clone()
     };
-    // The end of its sending side alone would not tell: it may still read.
+    // Closing only the sending side would not suffice: the client may still read.
     wire.reset();
     let state = it.json(&format!("/approvals?after={version}&wait=20s")).await;
     assert_eq!(state["held"], json!([]));
@@ -246,7 +246,7 @@ async fn a_request_without_a_body_that_is_shown_cannot_get_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_instant_is_told_in_microseconds() {
+async fn every_instant_is_reported_in_microseconds() {
     let it = Instance::start().await;
     let before = interflow_types::Timestamp::now().micros();
     let minute = 60_000_000;

@@ -1,4 +1,4 @@
-//! Archives out and in again.
+//! Export and import of archives.
 
 use interflow_testkit::pattern;
 use serde_json::json;
@@ -29,7 +29,7 @@ async fn what_is_exported_is_imported_again() {
         let page = to.json("/flows?query=path:/bytes").await;
         let id = page["flows"][0]["id"].as_str().unwrap();
         assert_eq!(to.get(&format!("/flows/{id}/response/body")).await.body, pattern(100_000), "{format}");
-        // Our own lines bring a flow back as it was; what another program may have written counts as imported.
+        // Interflow's own JSON lines restore a flow exactly; flows from other formats are marked as imported.
         assert_eq!(to.json(&format!("/flows/{id}")).await["imported"], format == "har");
     }
     let jsonl = from.get("/export?format=jsonl").await;
@@ -92,7 +92,7 @@ async fn a_client_that_leaves_an_export_leaves_no_thread_behind() {
     let it = Instance::start().await;
     it.through("/bytes/9000000").await;
     let id = it.ids().await.remove(0);
-    // More than may run at a time: places must come back.
+    // More than the limit of concurrent transfers: permits must be released.
     for _ in 0..40 {
         let mut wire = Wire::connect(it.admin).await.unwrap();
         let head = format!(

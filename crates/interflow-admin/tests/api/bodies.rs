@@ -1,10 +1,10 @@
-//! Bodies: bytes in ranges, views, and nothing that a browser would run.
+//! Bodies: byte ranges, views, and nothing that a browser would execute.
 
 use interflow_testkit::{Reply, pattern};
 
 use super::*;
 
-/// A body whose coding is raw deflate with one stored block.
+/// A raw deflate body with one stored block.
 fn deflated(text: &str) -> Vec<u8> {
     let n = u16::try_from(text.len()).unwrap();
     [&[1], &n.to_le_bytes()[..], &(!n).to_le_bytes(), text.as_bytes()].concat()

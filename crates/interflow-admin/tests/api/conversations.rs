@@ -1,4 +1,4 @@
-//! Conversations over the API: lists, threads, documents, totals, and the protocol for agents.
+//! Conversations over the API: lists, threads, documents, totals, and MCP.
 
 use interflow_testkit::llm;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::documented::assert_documented;
 use super::*;
 
-/// An instance through which a model was asked twice in one history, both put together.
+/// An instance through which a model was called twice with one history.
 async fn talked() -> (Instance, String) {
     let it = Instance::answering(llm::provider(Origin::http()).0).await;
     let mut history = vec![json!({"role": "user", "content": "what is <b>bold</b>?"})];

@@ -1,10 +1,10 @@
-//! The OpenAPI document against the real thing: every path it names is there, and answers have the shapes it gives them.
+//! The OpenAPI document against the implementation: every path exists, and responses match their schemas.
 
 use serde_json::json;
 
 use super::*;
 
-/// What is wrong with a value by its schema; nothing when it conforms.
+/// The violations of a schema by a value; empty if it conforms.
 fn wrong(all: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.rsplit('/').next().unwrap();
@@ -101,7 +101,7 @@ async fn answers_have_the_documented_shapes() {
     assert_eq!(wrong(schemas, &schemas["Error"], &error, "error"), None);
 }
 
-/// Asks, and holds the answer against its schema.
+/// Sends a request and validates the response against its schema.
 pub async fn assert_documented(it: &Instance, path: &str, input: Option<Value>) {
     let document = it.json("/openapi.json").await;
     let method = if input.is_some() { "post" } else { "get" };
@@ -115,7 +115,7 @@ pub async fn assert_documented(it: &Instance, path: &str, input: Option<Value>) 
     assert_eq!(wrong(&document["components"]["schemas"], schema, &answer, path), None);
 }
 
-/// The documented path that a path is an instance of.
+/// The path template that matches a path.
 fn template(document: &Value, path: &str) -> String {
     let wanted: Vec<&str> = path.split('?').next().unwrap().split('/').skip(1).collect();
     let fits = |template: &str| {
@@ -123,7 +123,7 @@ fn template(document: &Value, path: &str) -> String {
         parts.len() == wanted.len() && parts.iter().zip(&wanted).all(|(t, w)| t == w || t.starts_with('{'))
     };
     let mut found: Vec<&String> = document["paths"].as_object().unwrap().keys().filter(|t| fits(t)).collect();
-    // A word of its own comes before a placeholder.
+    // A literal segment takes precedence over a parameter.
     found.sort_by_key(|t| t.matches('{').count());
     found[0].clone()
 }

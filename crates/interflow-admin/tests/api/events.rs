@@ -1,4 +1,4 @@
-//! The event socket: batches, filters, pauses, and clients that are too slow.
+//! The event socket: batches, filters, pauses, and slow clients.
 
 use std::time::{Duration, Instant};
 
@@ -41,12 +41,12 @@ async fn next(socket: &mut Socket) -> Value {
     }
 }
 
-async fn say(socket: &mut Socket, wish: Value) -> Value {
-    socket.send(Message::text(wish.to_string())).await.unwrap();
+async fn say(socket: &mut Socket, command: Value) -> Value {
+    socket.send(Message::text(command.to_string())).await.unwrap();
     next(socket).await
 }
 
-/// Reads batches until a flow is in the state.
+/// Reads batches until a flow reaches the state.
 async fn until(socket: &mut Socket, path: &str, state: &str) -> Value {
     loop {
         let message = next(socket).await;
@@ -59,7 +59,7 @@ async fn until(socket: &mut Socket, path: &str, state: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flows_are_told_as_they_begin_and_end() {
+async fn flows_are_reported_as_they_begin_and_end() {
     let it = Instance::start().await;
     let mut socket = watch(&it).await;
     let (flow, mut capture) = it.begin("/live");
@@ -79,7 +79,7 @@ async fn nothing_is_sent_before_the_query_is_known() {
     assert_eq!(next(&mut socket).await["type"], "hello");
     it.record("/unwanted");
     it.settle().await;
-    // Longer than summaries are gathered.
+    // Longer than summaries are collected.
     tokio::time::sleep(Duration::from_millis(400)).await;
     let answer = say(&mut socket, json!({"subscribe": {"query": "path:/wanted", "generation": 7}})).await;
     assert_eq!((&answer["type"], &answer["generation"]), (&json!("subscribed"), &json!(7)), "{answer}");
@@ -116,7 +116,7 @@ async fn the_first_query_stands_in_the_address_and_messages_name_their_querys_nu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_filters_what_is_told_headers_and_bodies_too() {
+async fn a_query_filters_events_by_headers_and_bodies_too() {
     let it = Instance::start().await;
     for (query, first, second) in [
         ("path:/wanted", "/other", "/wanted"),
@@ -199,7 +199,8 @@ async fn a_client_that_never_reads_is_cut_and_the_others_go_on() {
     }
     drop(deaf);
     let mut socket = watch(&it).await;
-    // What was recorded to fill the deaf client's pipe may still come, and be told of as missed: others go on even so.
+    // Events recorded to fill the stalled client's socket may still arrive or be reported as missed; other clients
+    // continue anyway.
     let told = async {
         loop {
             it.record("/after");

@@ -1,4 +1,4 @@
-//! Lists, one flow, marks, deletion.
+//! Lists, single flows, annotations, deletion.
 
 use serde_json::json;
 

@@ -1,12 +1,12 @@
-//! The admin API over real connections: an engine, a store in a temporary folder, an origin, and a client that shows
-//! exactly the fields a test gives it.
+//! The admin API over real connections: a proxy, a store in a temporary folder, an origin, and a client that sends
+//! exactly the fields given by a test.
 
+mod access_control;
 mod approvals;
 mod archives;
 mod bodies;
 mod conversations;
 mod documented;
-mod door;
 mod events;
 mod flows;
 mod privacy;
@@ -42,7 +42,7 @@ struct Instance {
     origin: Origin,
 }
 
-/// What is special about an instance.
+/// Options of an instance.
 #[derive(Default)]
 struct Setup {
     unrecorded: bool,
@@ -117,7 +117,7 @@ impl Instance {
         Self { _dir: dir, engine, store, admin, origin: origin.start().await }
     }
 
-    /// Sends a GET through the proxy; what it did is in the store afterwards.
+    /// Sends a GET through the proxy; the flow is in the store afterwards.
     async fn through(&self, path: &str) -> Answer {
         let answer = client::get_through(self.engine.proxy_addresses()[0], &self.origin.url(path)).await.unwrap();
         self.settle().await;
@@ -135,7 +135,7 @@ impl Instance {
         answer
     }
 
-    /// Until no flow is under way and everything is written.
+    /// Waits until no flow is open and everything is written.
     async fn settle(&self) {
         let store = self.store.as_ref().expect("this instance records");
         for _ in 0..200 {
@@ -148,7 +148,7 @@ impl Instance {
         panic!("a flow does not end");
     }
 
-    /// A request to the admin side with exactly these fields besides the framing.
+    /// A request to the admin side with exactly these fields in addition to the framing.
     async fn plain(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut wire = Wire::connect(self.admin).await.unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
@@ -159,7 +159,7 @@ impl Instance {
         wire.answer_to(method).await.unwrap()
     }
 
-    /// The same with the host and the bearer token.
+    /// Like `plain`, with the host and the bearer token.
     async fn call(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
         let (host, bearer) = (self.admin.to_string(), format!("Bearer {TOKEN}"));
         let mut all = vec![("Host", host.as_str()), ("Authorization", bearer.as_str())];
@@ -181,18 +181,18 @@ impl Instance {
         self.call("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes()).await
     }
 
-    /// The ids of all flows, the latest first.
+    /// The ids of all flows, latest first.
     async fn ids(&self) -> Vec<String> {
         let page = self.json("/flows").await;
         page["flows"].as_array().unwrap().iter().map(|f| f["id"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// A flow that begins now, as the corridor would tell of it.
+    /// A flow that begins now, recorded as the request pipeline would.
     fn begin(&self, path: &str) -> (Flow, Box<dyn FlowRecording>) {
         let flow = Flow::begin(a_client(), EntryKind::Connect, Scheme::Https, "live.test:443".parse().unwrap());
         let store = self.store.as_ref().unwrap();
         let recorder = store.recorder().unwrap();
-        // Who floods the recorder must wait for it.
+        // Wait while the recorder is behind.
         let capture = loop {
             match recorder.begin(&flow, Some(&a_head(&flow.authority, path))) {
                 Some(capture) => break capture,
@@ -233,7 +233,7 @@ fn a_head(authority: &Authority, path: &str) -> RequestHead {
     }
 }
 
-/// The error's kind in an answer.
+/// The error kind of a response.
 fn kind(answer: &Answer) -> String {
     let json = answer.json();
     assert!(json["error"]["message"].as_str().is_some_and(|m| !m.is_empty()), "{json}");

@@ -1,4 +1,4 @@
-//! Redaction seen from the admin side.
+//! Redaction over the admin API.
 
 use serde_json::json;
 
@@ -31,7 +31,7 @@ async fn what_was_found_is_counted_in_metrics_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_found_is_told_over_time_by_kind_and_host() {
+async fn findings_are_reported_over_time_by_kind_and_host() {
     let it = Instance::start().await;
     it.through("/private").await;
     it.through("/plain").await;

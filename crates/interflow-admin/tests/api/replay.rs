@@ -1,4 +1,4 @@
-//! Requests sent again, and flows compared.
+//! Replaying requests, and comparing flows.
 
 use serde_json::json;
 

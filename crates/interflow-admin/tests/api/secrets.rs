@@ -1,5 +1,5 @@
-//! Secrets behind placeholders: put in at the origins they are bound to, and hidden in everything that comes back from there,
-//! as an attacker would try to read them.
+//! Secrets for placeholders: injected at the origins they are bound to, and masked in everything that these return,
+//! tested from an attacker's perspective.
 
 use std::io::Write as _;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use super::*;
 
 const REAL: &str = "the-real/secret+of==the-bank";
 
-/// An origin that keeps what it is sent, and gives it back in every way there is.
+/// An origin that records what it receives and echoes it in every possible way.
 fn leaky() -> (OriginBuilder, Arc<Mutex<Vec<u8>>>) {
     let stored = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&stored);
@@ -83,7 +83,7 @@ fn leak(request: &Request, stored: &Mutex<Vec<u8>>) -> Reply {
     }
 }
 
-/// Everything that an answer over HTTP/1 is made of, as it came.
+/// A raw HTTP/1 response.
 async fn raw(it: &Instance, url: &str, fields: &str) -> String {
     let mut wire = Wire::connect(it.engine.proxy_addresses()[0]).await.unwrap();
     let host = url.split('/').nth(2).unwrap();
@@ -93,7 +93,7 @@ async fn raw(it: &Instance, url: &str, fields: &str) -> String {
     String::from_utf8_lossy(&wire.to_end().await.unwrap()).into_owned()
 }
 
-/// No file of the instance holds the secret.
+/// No file of the instance contains the secret.
 fn assert_not_recorded(it: &Instance) {
     fn files(folder: &std::path::Path, all: &mut Vec<std::path::PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -126,7 +126,7 @@ async fn plant(it: &Instance, host: &str, placeholder: &str, stored: &Mutex<Vec<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_was_given_to_its_host_is_read_back_by_nobody() {
+async fn a_secret_sent_to_its_host_cannot_be_read_back() {
     let (origin, stored) = leaky();
     let it = Instance::answering(origin).await;
     let placeholder = bound(&it, &named(&it, "held.test", "")).await;
@@ -150,7 +150,7 @@ async fn a_secret_that_was_given_to_its_host_is_read_back_by_nobody() {
         assert!(answer.starts_with("HTTP/1.1 200") || path == "/early", "{path}: {answer}");
         assert!(answer.contains(&placeholder), "{path}: the placeholder stands there: {answer}");
     }
-    // Two ranges that meet within it.
+    // Two adjacent ranges that split the secret.
     for range in ["0-10", "11-31"] {
         let answer =
             raw(&it, &named(&it, "held.test", "/range"), &format!("Range: bytes={range}\r\nIf-Range: \"x\"\r\n")).await;

@@ -13,9 +13,9 @@ use crate::zip::ZipWriter;
 use crate::{BodySource, FlowExporter, har};
 use interflow_store::{FlowKind, FlowRow};
 
-/// Connections that are told apart; more of them share the number 0.
+/// Maximum number of distinct connections; further ones share the number 0.
 const MAX_CONNECTIONS: usize = 1_000_000;
-/// WebSocket messages longer than this, in bytes, are files of their own.
+/// WebSocket messages above this size, in bytes, become separate files.
 const MAX_INLINE_BODY: usize = 64 << 10;
 
 /// Writes flows as one `.fxzy`; a tunnel is an exchange with the method CONNECT.
@@ -37,7 +37,7 @@ impl<W: Write> FxzyWriter<W> {
     /// The number of a flow's connection, which is written with its first flow.
     fn connection(&mut self, row: &FlowRow) -> io::Result<u64> {
         let Some(upstream) = &row.upstream else { return Ok(0) };
-        // Imports name no connection; each of their flows gets its own.
+        // Imported flows name no connection; each gets its own.
         let key = if upstream.connection == 0 { u64::MAX - self.exchanges } else { upstream.connection };
         if let Some(known) = self.connections.get(&key) {
             return Ok(*known);
@@ -129,7 +129,7 @@ fn write(out: &mut dyn Write, value: &Value) -> io::Result<()> {
     out.write_all(&bytes)
 }
 
-/// The members of an exchange by their places.
+/// The members of an exchange, by position.
 fn exchange(row: &FlowRow, id: u64, connection: u64, messages: Value) -> Value {
     let version = row.request.as_ref().map_or("HTTP/1.1", |r| &*r.version);
     let peer = row.upstream.as_ref().and_then(|u| u.peer).map(|p| p.ip().to_canonical().to_string());
@@ -156,7 +156,7 @@ fn exchange(row: &FlowRow, id: u64, connection: u64, messages: Value) -> Value {
     ])
 }
 
-/// A UUID for a tag; the same tag has the same.
+/// A stable UUID for a tag.
 fn identifier(tag: &str) -> Value {
     let hex = blake3::hash(tag.as_bytes()).to_hex();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32]].join("-").into()
@@ -195,14 +195,14 @@ fn response(row: &FlowRow) -> Value {
     Value::Array(vec![response.status.into(), fields(&[(":status", &status)], &response.headers)])
 }
 
-/// Name, value, and whether the proxy sent it on.
+/// Name, value, and whether the proxy forwarded it.
 fn fields(pseudo: &[(&str, &str)], headers: &Headers) -> Value {
     let field = |name: &[u8], value: &[u8]| Value::Array(vec![wide(name), wide(value), true.into()]);
     let pseudo = pseudo.iter().map(|(n, v)| field(n.as_bytes(), v.as_bytes()));
     Value::Array(pseudo.chain(headers.iter().map(|(n, v)| field(n, v))).collect())
 }
 
-/// Moments and sizes by name.
+/// Times and sizes by name.
 fn metrics(row: &FlowRow) -> Value {
     let t = &row.timings;
     let at =
@@ -242,7 +242,7 @@ fn metrics(row: &FlowRow) -> Value {
     Value::Map(members.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 
-/// The members of a connection by their places.
+/// The members of a connection, by position.
 fn connection(row: &FlowRow, number: u64) -> Value {
     let upstream = row.upstream.as_ref();
     let t = &row.timings;

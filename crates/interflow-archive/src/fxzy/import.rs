@@ -14,10 +14,10 @@ use crate::zip::{ZipEntry, ZipReader};
 use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport, frames, har};
 use interflow_store::{ErrorRow, FlowKind, FlowRow, MessageRow, UpstreamRow};
 
-/// Hands out the flows of an archive.
+/// Imports the flows of an archive.
 ///
 /// # Errors
-/// A file that is cut off, after what was whole in it.
+/// A truncated file, after its complete entries.
 pub(crate) fn import<R: Read + Seek>(zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let mut exchanges = BTreeMap::new();
     let mut files = HashMap::new();
@@ -135,7 +135,7 @@ fn exchange(
     let (method, path) = (part(0, "method"), part(2, "path"));
     let (scheme, authority, path) = target(facts, &part(1, "scheme"), &part(3, "authority"), path)?;
     let metrics = member(facts, 4, "metrics");
-    // By name, or in the order in which that program declares them.
+    // By name, or in the order of declaration in Fluxzy.
     let moment = |place, name: &str| metrics.and_then(|m| member(m, place, name)).and_then(time);
     let started = moment(1, "ReceivedFromProxy").unwrap_or_default();
     let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
@@ -171,7 +171,7 @@ fn exchange(
     flow.row.request = Some(made);
     if let Some(response) = member(facts, 3, "responseHeader") {
         let status = member(response, 0, "statusCode").and_then(Value::as_u64).and_then(|s| u16::try_from(s).ok());
-        // 0 stands for an answer that never came.
+        // 0 stands for a missing response.
         if let Some(status) = status.filter(|s| *s > 0) {
             let mut made =
                 import_support::response(status, b"", &version, fields(member(response, 1, "headers"), notes), b"");
@@ -182,7 +182,7 @@ fn exchange(
     Ok(flow)
 }
 
-/// The path of a request to a plain origin may be a whole URL.
+/// The path of a plain-HTTP request may be an absolute URL.
 fn target(facts: &Value, scheme: &str, authority: &str, path: String) -> Result<(Scheme, Authority, String), String> {
     if path.starts_with("http://") || path.starts_with("https://") {
         return har::parse_url(&path).map_err(|why| format!("{why}: {}", shorten(&path)));

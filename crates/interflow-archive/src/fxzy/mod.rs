@@ -1,8 +1,8 @@
-//! Fluxzy's archives: a folder, or the same folder as a zip with the ending `.fxzy`. Heads and facts are MessagePack, bodies
-//! are files of their own with their content coding.
+//! Fluxzy archives: a folder, or the same folder as a zip with the extension `.fxzy`. Metadata is MessagePack, bodies
+//! are separate files with their content coding.
 //!
-//! Objects are arrays whose places have a meaning, or maps from member to value; texts that .NET holds as memory of
-//! characters are arrays of UTF-16 units. All of these are read; what that program expects is written.
+//! Objects are arrays with positional members, or maps by name; strings that .NET stores as character memory are arrays
+//! of UTF-16 units. All of these are read; the variant that Fluxzy expects is written.
 
 mod export;
 mod import;
@@ -13,7 +13,7 @@ pub use export::FxzyWriter;
 pub(super) use import::import;
 pub use pack::{pack, pack_to_temp_file};
 
-/// Exchanges and connections stand a hundred to a folder.
+/// Exchanges and connections are stored in folders of a hundred.
 fn bucket(id: u64) -> String {
     let begin = id / 100 * 100;
     format!("{begin}-{}", begin + 100)

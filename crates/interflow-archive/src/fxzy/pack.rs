@@ -1,4 +1,4 @@
-//! A folder of Fluxzy's as the `.fxzy` that it would be.
+//! Packs a Fluxzy folder into the equivalent `.fxzy`.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use crate::zip::ZipWriter;
 
-/// How deep folders are looked into: `exchanges/0-100/ex-1.mpack`.
+/// Maximum depth of folders: `exchanges/0-100/ex-1.mpack`.
 const MAX_DEPTH: usize = 3;
 
-/// Writes the facts and contents that stand in a folder as one archive.
+/// Writes the metadata and bodies of a folder as one archive.
 ///
 /// # Errors
-/// When it is no such folder, or something in it cannot be read.
+/// The folder is not a Fluxzy recording, or a file in it cannot be read.
 pub fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     if !folder.join("exchanges").is_dir() {
-        let why = "this folder is no recording of Fluxzy: it has no folder 'exchanges'";
+        let why = "this folder is not a Fluxzy recording: it has no folder 'exchanges'";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut zip = ZipWriter::new(out);
@@ -28,10 +28,10 @@ pub fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     zip.finish()
 }
 
-/// The same, in a file without a name that is read from its beginning.
+/// Like [`pack`], to an unnamed temporary file positioned at its start.
 ///
 /// # Errors
-/// As [`pack`], and when there is no place for it.
+/// As for [`pack`], or the temporary file cannot be created.
 pub fn pack_to_temp_file(folder: &Path) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     pack(folder, io::BufWriter::new(&mut file))?;
@@ -44,7 +44,7 @@ fn add<W: Write>(zip: &mut ZipWriter<W>, folder: &Path, name: &str, depth: usize
     inside.sort_by_key(fs::DirEntry::file_name);
     for entry in inside {
         let name = format!("{name}/{}", entry.file_name().to_string_lossy());
-        // Links are not followed: what they point to is not of this recording.
+        // Symbolic links are not followed, because they may point outside of the recording.
         let kind = entry.file_type()?;
         if kind.is_dir() && depth > 0 {
             add(zip, &entry.path(), &name, depth - 1)?;
@@ -102,6 +102,6 @@ mod tests {
     #[test]
     fn another_folder_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(pack(folder.path(), Vec::new()).unwrap_err().to_string().contains("no recording of Fluxzy"));
+        assert!(pack(folder.path(), Vec::new()).unwrap_err().to_string().contains("not a Fluxzy recording"));
     }
 }

@@ -1,17 +1,18 @@
-//! MessagePack as .NET's serialiser writes it: members by place or by name, times as timestamps, texts in three ways.
+//! MessagePack as written by .NET's serializer: members by position or name, times as timestamps, three encodings of
+//! strings.
 
 use interflow_types::Timestamp;
 use rmpv::Value;
 
-/// The longest file of facts that is read, in bytes: a value in memory is forty times as large as on disk at worst.
+/// Maximum size of a metadata file, in bytes: decoded values take up to forty times their size on disk.
 const MAX_FACTS: usize = 8 << 20;
-/// Values nested deeper than this are refused.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 32;
 
 /// Reads one value.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The input is malformed; the error says why.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, String> {
     if bytes.len() > MAX_FACTS {
         return Err(format!("{} bytes of facts on one exchange are too many", bytes.len()));
@@ -21,7 +22,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, String> {
         .map_err(|e| format!("byte {}: no MessagePack: {e}", bytes.len() - rest.len()))
 }
 
-/// The member at this place, or of this name; nothing where it is null.
+/// The member at this position, or of this name; `None` if null.
 pub(super) fn member<'v>(object: &'v Value, place: u64, name: &str) -> Option<&'v Value> {
     let found = match object {
         Value::Array(items) => items.get(usize::try_from(place).ok()?),
@@ -35,7 +36,7 @@ fn is(key: &Value, place: u64, name: &str) -> bool {
     key.as_u64() == Some(place) || key.as_str().is_some_and(|k| k.eq_ignore_ascii_case(name))
 }
 
-/// A text: a string, bytes, or UTF-16 units.
+/// A string: a MessagePack string, bytes, or UTF-16 units.
 pub(super) fn text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(s) => String::from_utf8_lossy(s.as_bytes()).into_owned(),
@@ -50,14 +51,14 @@ pub(super) fn text(value: &Value) -> Option<String> {
     Some(text.replace('\0', "\u{fffd}"))
 }
 
-/// A header's bytes: .NET holds each as a character.
+/// A header's bytes: .NET stores each as a character.
 pub(super) fn latin(value: &Value) -> Option<Vec<u8>> {
     let text = text(value)?;
     let narrow = text.chars().any(|c| ('\u{80}'..='\u{ff}').contains(&c)) && text.chars().all(|c| (c as u32) < 256);
     Some(if narrow { text.chars().map(|c| c as u8).collect() } else { text.into_bytes() })
 }
 
-/// A time that is set; the year 1 stands for none (MessagePack's extension -1).
+/// A time; year 1 stands for none (MessagePack's extension -1).
 pub(super) fn time(value: &Value) -> Option<Timestamp> {
     let Value::Ext(-1, bytes) = value else { return None };
     let (seconds, nanos) = match bytes.len() {
@@ -73,10 +74,10 @@ pub(super) fn time(value: &Value) -> Option<Timestamp> {
     (micros > 0).then(|| Timestamp::from_micros(micros))
 }
 
-/// A time as that serialiser writes it.
+/// A time in .NET's encoding.
 pub(super) fn from_time(at: Option<Timestamp>) -> Value {
     let Some(at) = at else {
-        // 0001-01-01, which stands for a time that is not set.
+        // 0001-01-01, which stands for an unset time.
         let mut bytes = vec![0; 4];
         bytes.extend_from_slice(&(-62_135_596_800_i64).to_be_bytes());
         return Value::Ext(-1, bytes);
@@ -98,7 +99,7 @@ pub(super) fn wide(bytes: &[u8]) -> Value {
     }
 }
 
-/// A text, or null.
+/// A string, or null.
 pub(super) fn text_or_null(text: Option<impl Into<String>>) -> Value {
     text.map_or(Value::Nil, |t| Value::from(t.into()))
 }
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_lengths_and_depths_are_refused() {
+    fn false_lengths_and_excessive_depths_are_rejected() {
         assert!(parse(&[0xdd, 0xff, 0xff, 0xff, 0xff]).is_err());
         assert!(parse(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).is_err());
         assert!(parse(&[0x91; 1000]).is_err());

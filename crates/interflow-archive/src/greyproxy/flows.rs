@@ -1,4 +1,4 @@
-//! Greyproxy's `http_transactions` and `request_logs` as flows.
+//! Imports Greyproxy's `http_transactions` and `request_logs` as flows.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::import_support::{self, ImportSink, clean_text, set_complete};
 use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport};
 use interflow_store::{ErrorRow, FlowKind, FlowRow, MessageRow, MissingReason, TunnelRow};
 
-/// The longest pause within one WebSocket: frames behind a longer one are taken for another's.
+/// Maximum gap within one WebSocket, in microseconds: frames after a longer one belong to another.
 const MAX_FRAME_GAP: u64 = 15 * 60 * 1_000_000;
-/// WebSockets that are put together at a time.
+/// Maximum number of WebSockets assembled concurrently.
 const MAX_SOCKETS: usize = 1000;
 /// Messages of one WebSocket.
 const MAX_MESSAGES: usize = 100_000;
@@ -36,7 +36,7 @@ struct TransactionRow {
     tags: Vec<String>,
 }
 
-/// What is kept of a direction.
+/// One direction of a transaction.
 struct TransactionSide {
     headers: Option<String>,
     body: Vec<u8>,
@@ -137,7 +137,7 @@ impl TransactionRow {
         })
     }
 
-    /// What the frames of one WebSocket have in common.
+    /// The identity that the frames of one WebSocket share.
     fn key(&self) -> String {
         format!("{}\n{}\n{}\n{}", self.container, self.host, self.port, self.path())
     }
@@ -155,7 +155,7 @@ impl TransactionRow {
         let mut row = base_row(self.id, "transaction", self.at, &self.container, (&self.host, self.port), scheme)?;
         row.kind = kind;
         row.tags.extend(self.tags.iter().cloned());
-        // What it calls the time of a transaction is when that was written down: its end.
+        // The timestamp of a transaction is the time at which it was stored: its end.
         row.started = Timestamp::from_micros(self.at.micros().saturating_sub(self.duration));
         row.timings.done = Some(self.duration);
         if self.result == "blocked" {
@@ -184,7 +184,7 @@ impl TransactionRow {
 }
 
 impl TransactionSide {
-    /// Fields and body. Bodies were kept without their content coding, so the field that names one would lie.
+    /// Fields and body. Bodies were stored decoded, so the `Content-Encoding` field is removed.
     fn parts(&self, notes: &mut Vec<String>) -> (Headers, Bytes) {
         let mut headers = Headers::new();
         let given: Value = self.headers.as_deref().and_then(|h| serde_json::from_str(h).ok()).unwrap_or_default();
@@ -205,7 +205,7 @@ impl TransactionSide {
         (headers, Bytes::copy_from_slice(&self.body))
     }
 
-    /// What was kept of a longer body is marked so.
+    /// Marks a body that was stored truncated.
     fn mark_truncated(&self, body: &mut interflow_store::BodyRow) {
         if self.size > body.kept {
             body.size = self.size;
@@ -214,7 +214,7 @@ impl TransactionSide {
     }
 }
 
-/// WebSockets that are being put together from their frames.
+/// WebSockets being assembled from their frames.
 #[derive(Default)]
 struct OpenWebSockets {
     open: HashMap<String, (FlowWithBodies, i64)>,
@@ -287,7 +287,7 @@ fn emit(mut flow: FlowWithBodies, id: i64, intake: &mut ImportSink<'_>) -> Resul
     Ok(intake.push(&format!("http_transactions {id}"), Ok(flow), Vec::new())?)
 }
 
-/// A WebSocket whose handshake is not there.
+/// A WebSocket whose handshake is missing.
 fn socket_flow(frame: &TransactionRow) -> Result<FlowWithBodies, String> {
     let mut flow = FlowWithBodies::new(frame.row(FlowKind::WebSocket)?);
     flow.row.started = frame.at;
@@ -298,7 +298,7 @@ fn socket_flow(frame: &TransactionRow) -> Result<FlowWithBodies, String> {
     Ok(flow)
 }
 
-/// Connections that were blocked, and those that passed unseen.
+/// Blocked connections, and tunnels passed through without inspection.
 fn connections(db: &GreyproxyDb, intake: &mut ImportSink<'_>) -> Result<(), GreyproxyReadError> {
     if !db.has("request_logs")? {
         return Ok(());
@@ -340,7 +340,7 @@ fn denied() -> ErrorRow {
     ErrorRow { kind: "denied".into(), blame: "config".into(), message: "Greyproxy blocked it".to_owned() }
 }
 
-/// A row with what both tables have.
+/// A row with the fields common to both tables.
 fn base_row(
     id: i64,
     table: &str,

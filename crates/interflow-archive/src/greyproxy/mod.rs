@@ -1,5 +1,5 @@
-//! Greyproxy's database: its transactions and blocked connections as flows, its rules, sessions and credentials as they
-//! stand there. It is opened for reading only.
+//! Greyproxy's database: its transactions and blocked connections as flows, and its rules, sessions and credentials as
+//! stored. Opened read-only.
 
 mod flows;
 
@@ -10,59 +10,55 @@ use rusqlite::{Connection, OpenFlags, Row};
 
 use super::{FlowSink, ImportError, ImportReport};
 
-/// A database that was opened.
+/// An open database.
 pub struct GreyproxyDb {
     connection: Connection,
 }
 
-/// A rule as it stands there.
+/// A rule as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GreyproxyRule {
-    /// Its number.
     pub id: i64,
-    /// Whose it is: a glob over names of containers.
+    /// Whom it applies to: a glob over container names.
     pub container: String,
-    /// Where to: a glob over hosts.
+    /// The destination: a glob over hosts.
     pub destination: String,
     /// Ports: `*`, numbers, ranges.
     pub port: String,
     /// `allow` or `deny`.
     pub action: String,
-    /// When it ends.
+    /// Its expiry.
     pub expires: Option<Timestamp>,
-    /// What it is for.
+    /// The user's note.
     pub notes: Option<String>,
-    /// The session that it belongs to.
+    /// The session that created it.
     pub session: Option<String>,
 }
 
-/// A credential as it stands there, encrypted.
+/// An encrypted credential as stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GreyproxyCredential {
-    /// What it is called.
     pub label: String,
-    /// What stands for it.
+    /// The placeholder that stands for it.
     pub placeholder: String,
     /// Its value: nonce, ciphertext and tag of AES-256-GCM.
     pub sealed: Vec<u8>,
 }
 
-/// A session as it stands there.
+/// A session as stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GreyproxySession {
-    /// Its name.
     pub id: String,
-    /// Its container.
     pub container: String,
-    /// When it ends.
+    /// Its expiry.
     pub expires: Option<Timestamp>,
-    /// Placeholders and their values, as JSON, encrypted as a credential's value.
+    /// Placeholders and their values, as JSON, encrypted like a credential's value.
     pub sealed: Vec<u8>,
     /// Placeholders and their labels, as JSON.
     pub labels: String,
 }
 
-/// What its owner says is spoken at an endpoint.
+/// A user-defined endpoint format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GreyproxyEndpoint {
     /// A glob over hosts.
@@ -71,45 +67,44 @@ pub struct GreyproxyEndpoint {
     pub path: String,
     /// A method, or `*`.
     pub method: String,
-    /// What reads it.
+    /// The name of its decoder.
     pub decoder: String,
-    /// The highest counts.
+    /// Higher priorities take precedence.
     pub priority: i64,
-    /// Whether it counts.
     pub enabled: bool,
 }
 
-/// How much there is of what has no place here.
+/// Numbers of items that are not imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GreyproxyRest {
-    /// Conversations that were put together there: ours are made from the flows.
+    /// Conversations; Interflow rebuilds them from the flows.
     pub conversations: u64,
-    /// Connections that were waiting for an answer.
+    /// Pending requests.
     pub pending: u64,
-    /// Names of addresses.
+    /// Cached names of addresses.
     pub names: u64,
 }
 
 type Result<T> = std::result::Result<T, rusqlite::Error>;
 
 impl GreyproxyDb {
-    /// Opens it.
+    /// Opens a database.
     ///
     /// # Errors
-    /// The file cannot be read, or is no database of Greyproxy.
+    /// The file cannot be read, or is not a Greyproxy database.
     pub fn open(path: &Path) -> std::result::Result<Self, String> {
         let place = path.display();
         if !path.is_file() {
             return Err(format!("{place}: there is no such file"));
         }
-        // While Greyproxy runs, what it wrote last stands in the log beside the file; that is read as well.
+        // While Greyproxy runs, recent data is in the write-ahead log, which is read as well.
         let connection =
             Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|e| format!("{place}: {e}"))?;
         let db = Self { connection };
         match db.has("rules").and_then(|rules| Ok(rules && db.has("http_transactions")?)) {
             Ok(true) => Ok(db),
             Ok(false) => Err(format!(
-                "{place}: this is no database of Greyproxy: it has no tables `rules` and `http_transactions`"
+                "{place}: this is not a Greyproxy database: it has no tables `rules` and `http_transactions`"
             )),
             Err(e) => Err(format!("{place}: {e}")),
         }
@@ -126,7 +121,7 @@ impl GreyproxyDb {
         statement.query_map([table], |row| row.get(0))?.collect()
     }
 
-    /// A column where there is one, else nothing.
+    /// A column if it exists, else NULL.
     fn column(columns: &[String], name: &'static str) -> &'static str {
         if columns.iter().any(|c| c == name) { name } else { "NULL" }
     }
@@ -139,7 +134,7 @@ impl GreyproxyDb {
         statement.query_map([], |row| read(row))?.collect()
     }
 
-    /// The rules, those that have ended too.
+    /// All rules, including expired ones.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -163,7 +158,7 @@ impl GreyproxyDb {
         })
     }
 
-    /// The credentials for all.
+    /// The global credentials.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -174,7 +169,7 @@ impl GreyproxyDb {
         })
     }
 
-    /// The sessions, those that have ended too.
+    /// All sessions, including expired ones.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -191,7 +186,7 @@ impl GreyproxyDb {
         })
     }
 
-    /// What its owner says of endpoints; what it knows by itself is left out.
+    /// The user-defined endpoint formats, without the built-in ones.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -217,7 +212,7 @@ impl GreyproxyDb {
         })
     }
 
-    /// What has no place here.
+    /// Counts the items that are not imported.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -234,10 +229,11 @@ impl GreyproxyDb {
         })
     }
 
-    /// Hands out its transactions, the frames of one WebSocket as one flow, and connections that were blocked or passed unseen.
+    /// Imports its transactions (the frames of one WebSocket as one flow), blocked connections, and tunnels passed
+    /// through without inspection.
     ///
     /// # Errors
-    /// The database cannot be read, or a flow not be kept.
+    /// The database cannot be read, or a flow cannot be stored.
     pub fn flows(&self, sink: FlowSink<'_>) -> std::result::Result<ImportReport, ImportError> {
         flows::import(self, sink)
     }
@@ -261,7 +257,7 @@ fn bytes(row: &Row<'_>, at: usize) -> Result<Vec<u8>> {
     })
 }
 
-/// A moment as SQLite and Go write it: `2026-04-23 10:11:12`, with or without a fraction, an offset, a name of a zone.
+/// A time as SQLite and Go write it: `2026-04-23 10:11:12`, with optional fraction, offset and zone name.
 fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let mut words = text.split_whitespace();
     let (date, rest) = match words.next()?.split_once('T') {

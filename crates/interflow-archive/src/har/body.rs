@@ -1,4 +1,4 @@
-//! A body on its way into a HAR: looked through once to see whether it is text, and passed on in pieces.
+//! Bodies in HAR: read once to determine whether they are text, and then copied in pieces.
 
 use std::io::{self, Read, Write};
 
@@ -11,7 +11,7 @@ use super::parts;
 use crate::{BodySource, content_coding};
 use interflow_store::FlowRow;
 
-/// A body on its way into the archive. It is read twice: to see what it is, and to write it.
+/// A body to export. It is read twice: to classify it, and to write it.
 pub(super) struct HarBody<'a> {
     pub row: &'a FlowRow,
     pub contents: &'a dyn BodySource,
@@ -19,13 +19,13 @@ pub(super) struct HarBody<'a> {
     pub headers: &'a Headers,
 }
 
-/// What a body turned out to be.
+/// The classification of a body.
 pub(super) struct BodyProbe {
-    /// Its content coding could be undone, and is.
+    /// Whether its content coding is decoded.
     pub decoded: bool,
-    /// Its length as it is written, in bytes.
+    /// Its size as written, in bytes.
     pub plain_size: u64,
-    /// It can stand in JSON as it is: UTF-8, and not declared to be something else.
+    /// Whether it can be written as a JSON string: UTF-8, and not declared otherwise.
     pub is_text: bool,
 }
 
@@ -81,11 +81,11 @@ impl HarBody<'_> {
     }
 }
 
-/// Looks whether bytes that come in pieces are UTF-8.
+/// Validates UTF-8 incrementally.
 #[derive(Default)]
 struct TextScan {
     size: u64,
-    /// The bytes of a character that is not complete yet.
+    /// The bytes of an incomplete character.
     open: Vec<u8>,
     broken: bool,
     ascii: bool,
@@ -122,7 +122,7 @@ impl TextScan {
     }
 }
 
-/// Escapes UTF-8 for a JSON string (RFC 8259 7). What needs it is ASCII, so pieces may be cut anywhere.
+/// Escapes UTF-8 for a JSON string (RFC 8259 7). Only ASCII needs escaping, so input may be split anywhere.
 struct JsonEscaper<'a>(&'a mut dyn Write);
 
 impl Write for JsonEscaper<'_> {
@@ -154,7 +154,7 @@ pub(super) fn content_type(headers: &Headers) -> String {
     headers.get("content-type").map(|v| parts::text(v).into_owned()).unwrap_or_default()
 }
 
-/// The charset that a media type names, in lower case.
+/// The charset of a media type, in lower case.
 pub(super) fn charset(content_type: &str) -> Option<String> {
     let lower = content_type.to_ascii_lowercase();
     let (_, behind) = lower.split_once("charset=")?;

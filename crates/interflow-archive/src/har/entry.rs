@@ -1,4 +1,4 @@
-//! Makes a flow of a HAR's entry. What browsers and proxies get wrong is forgiven; what is left out is noted.
+//! Converts a HAR entry to a flow. Known errors of browsers and proxies are tolerated; what is dropped is noted.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,30 +20,30 @@ use interflow_store::{
     UpstreamRow,
 };
 
-/// Base 64 with or without its padding.
+/// Base64 with optional padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The most that is kept of fields without a place of their own, in bytes for each entry.
+/// Maximum size of unmapped fields kept per entry, in bytes.
 const MAX_KEPT: usize = 256 * 1024;
 
-/// The pages of an archive by their ids.
+/// The pages of an archive, by id.
 pub(super) type HarPages = HashMap<String, Value>;
 
-/// Where the page of an entry stands among what is kept of an archive.
+/// The key of an entry's page among the archive facts kept with a flow.
 pub(super) const PAGE: &str = "_page";
-/// Where the negative status stands that tools write for a request that was blocked.
+/// The key of the negative status that tools write for a blocked request.
 pub(super) const NO_RESPONSE: &str = "_noResponse";
 
-/// What is wrong with a part of an entry, its path in front.
+/// A problem with a part of an entry, prefixed by its path.
 pub(super) type EntryProblem = String;
 
-/// The flow of the entry of this number, and notes on what of it is left out. `pages` are those of the archive.
+/// The flow of entry `number`, with notes on dropped parts. `pages` are those of the archive.
 ///
 /// # Errors
-/// What makes the entry no flow.
+/// Why the entry cannot be converted.
 pub(super) fn flow(
     number: u64,
     entry: &Value,
@@ -55,7 +55,7 @@ pub(super) fn flow(
     let (scheme, authority, path) = parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
     let started = match entry.get("startedDateTime").and_then(Value::as_str) {
         Some(text) => {
-            from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is no ISO 8601 time", shorten(text)))?
+            from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is not an ISO 8601 time", shorten(text)))?
         }
         None => Timestamp::now(),
     };
@@ -87,7 +87,7 @@ pub(super) fn flow(
     Ok(whole)
 }
 
-/// The id that we gave it; else one that comes out the same when the file is imported again.
+/// Interflow's own id; else one that is stable across imports of the same file.
 fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
     let ours = entry.get("_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
     let told = |part: Option<&Value>| part.map(Value::to_string).unwrap_or_default();
@@ -98,7 +98,7 @@ fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
     })
 }
 
-/// What browsers say of an entry that has no place in our rows, within a bound.
+/// Browser-specific members without a column of their own, bounded in size.
 fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProblem>) -> Option<Arc<Map<String, Value>>> {
     let own = |name: &str| {
         matches!(
@@ -156,7 +156,7 @@ pub(crate) fn parse_url(url: &str) -> Result<(Scheme, Authority, String), &'stat
     Ok((scheme, authority, format!("{slash}{}", escape(path))))
 }
 
-/// What may not stand in a request's target is percent-coded.
+/// Percent-encodes characters not allowed in a request target.
 fn escape(path: &str) -> Cow<'_, str> {
     let plain = |b: u8| (0x21..0x7f).contains(&b);
     if path.bytes().all(plain) {
@@ -235,7 +235,7 @@ fn read_request(
     Ok(())
 }
 
-/// What was posted: in `_content` when it was no text, in `text`, or as the fields of a form.
+/// The posted body: from `_content` if not text, from `text`, or from the form fields.
 fn posted_body(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<EntryProblem>) -> Option<Vec<u8>> {
     if let Some(content) = request.get("_content").filter(|c| c.get("text").is_some()) {
         return content_bytes(content, headers, "request._content", notes);
@@ -275,7 +275,7 @@ fn read_response(
     notes: &mut Vec<EntryProblem>,
 ) -> Result<(), EntryProblem> {
     let status = response.get("status").and_then(number_of).unwrap_or(0.0);
-    // 0 and less say that there was none: the request failed or was blocked.
+    // 0 and below mean no response: the request failed or was blocked.
     if status <= 0.0 || whole.row.kind == FlowKind::Tunnel {
         return Ok(());
     }
@@ -301,7 +301,7 @@ fn read_response(
     Ok(())
 }
 
-/// Archives without header fields still name the type of a body: it becomes the field that says so.
+/// Archives without header fields still give a body's type, which becomes a `Content-Type` field.
 fn keep_content_type(headers: &mut Headers, content: &Value) {
     let named = content.get("mimeType").and_then(Value::as_str).unwrap_or_default().trim();
     let plain =
@@ -315,12 +315,12 @@ fn status_of(response: &Value) -> Option<f64> {
     response.get("status").and_then(number_of)
 }
 
-/// A number, or a text that is one.
+/// A number, or a string containing one.
 fn number_of(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// The bytes of `text`, decoded as `encoding` says, in the charset that the head names.
+/// The bytes of `text`, decoded according to `encoding`, in the charset named by the head.
 fn content_bytes(content: &Value, headers: &Headers, path: &str, notes: &mut Vec<EntryProblem>) -> Option<Vec<u8>> {
     let text = content.get("text").and_then(Value::as_str)?;
     let encoding = content.get("encoding").or(content.get("_encoding")).and_then(Value::as_str).unwrap_or_default();
@@ -335,7 +335,7 @@ fn content_bytes(content: &Value, headers: &Headers, path: &str, notes: &mut Vec
     decoded.ok()
 }
 
-/// Readers turn Latin-1 into Unicode; a head that says Latin-1 wants it back.
+/// Browsers convert Latin-1 to Unicode; reverts that if the head declares Latin-1.
 fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
     let named = headers.get_str("content-type").and_then(charset);
     let latin = named.is_some_and(|c| matches!(c.as_str(), "iso-8859-1" | "latin1" | "windows-1252" | "us-ascii"));
@@ -346,7 +346,7 @@ fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// A body with the content coding of its head done again, and what is to be said of it.
+/// A body re-encoded with the content coding of its head, and its row.
 fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (BodyRow, Bytes) {
     let told = told.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
     match plain {
@@ -359,8 +359,8 @@ fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (Bod
     }
 }
 
-/// Header fields. HTTP/2's pseudo-header fields, which Chromium writes down too, are not among them; a value of several
-/// lines stands for several fields.
+/// Header fields. HTTP/2 pseudo-header fields, which Chromium includes, are skipped; a multi-line value stands for
+/// several fields.
 fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<EntryProblem>) -> Headers {
     let mut headers = Headers::new();
     for field in list.and_then(Value::as_array).into_iter().flatten() {
@@ -371,13 +371,13 @@ fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<EntryProblem>) -> H
         }
         let mut lines = value.split('\n').map(|l| l.trim_matches(['\r', ' ', '\t']));
         if lines.any(|line| headers.append(name, line).is_err()) {
-            notes.push(format!("{side}.headers: '{}' is no header field and is left out", shorten(name)));
+            notes.push(format!("{side}.headers: '{}' is not a valid header field and is left out", shorten(name)));
         }
     }
     headers
 }
 
-/// The name of a version that tools spell in many ways.
+/// Normalizes protocol versions, which tools spell differently.
 pub(crate) fn version(text: &str) -> Cow<'static, str> {
     match text.to_ascii_lowercase().as_str() {
         "http/1.0" => "HTTP/1.0".into(),
@@ -442,7 +442,7 @@ fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut F
     }
 }
 
-/// Ours is an object with the kind, Chromium's a text.
+/// Interflow writes an object with the kind, Chromium a string.
 fn error_row(told: &Value) -> Option<ErrorRow> {
     if let Some(error) = told.as_object() {
         let of = |name, usual: &str| string(error.get(name)).unwrap_or_else(|| usual.to_owned());
@@ -459,7 +459,7 @@ fn text_of(value: Option<&Value>) -> &str {
     value.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A text, or a number as text; without NUL characters, which no store takes.
+/// A string, or a number as string; without NUL characters, which the store rejects.
 fn string(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::String(text) => Some(text.replace('\0', "\u{fffd}")),

@@ -1,4 +1,4 @@
-//! Writes HAR 1.2, entry by entry; bodies pass through in pieces.
+//! Writes HAR 1.2, entry by entry; bodies are copied in pieces.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use super::parts::{self, HarTimings, fields};
 use crate::{BodySource, FlowExporter};
 use interflow_store::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
 
-/// Posted forms longer than this, in bytes, are not taken apart.
+/// Posted forms above this size, in bytes, are not parsed.
 const MAX_FORM: u64 = 1 << 20;
 
 /// Writes flows as the entries of one HAR.
@@ -20,7 +20,7 @@ pub struct HarWriter<W: Write> {
     out: W,
     entries: u64,
     ended: bool,
-    /// The pages of the entries so far, and the ids that they had.
+    /// The pages of the entries so far, with their original ids.
     pages: Vec<(Value, String)>,
 }
 
@@ -37,12 +37,12 @@ impl<W: Write> HarWriter<W> {
 }
 
 impl<W: Write> HarWriter<W> {
-    /// The id of the page that an imported entry belongs to. Pages of several archives may have the same id: the later one
-    /// gets another.
+    /// The id of the page that an imported entry belongs to. Pages of several archives may share an id: the later one
+    /// is renamed.
     fn page(&mut self, row: &FlowRow) -> Option<String> {
         let mut page = row.archive.as_ref()?.get(PAGE)?.as_object()?.clone();
         let id = page.get("id")?.as_str()?.to_owned();
-        // What the format asks for, where only the id is known.
+        // The mandatory members, if only the id is known.
         let usual =
             [("startedDateTime", parts::iso(row.started).into()), ("title", "".into()), ("pageTimings", json!({}))];
         let complete = page.contains_key("startedDateTime");
@@ -120,7 +120,7 @@ fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dy
     out.write_all(b"}")
 }
 
-/// What HAR has no place for.
+/// Facts without a place in HAR.
 fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
     for (name, value) in row.archive.iter().flat_map(|a| a.iter()).filter(|(name, _)| *name != NO_RESPONSE) {
         entry.insert(name.clone(), value.clone());
@@ -205,7 +205,7 @@ fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents:
         body.write(out, &found)?;
         return out.write_all(b"}");
     }
-    // The format knows no encoding for what was posted; readers that go by it alone find an empty text.
+    // The format has no encoding for posted data; readers that do not know `_content` find an empty text.
     write!(out, ",\"text\":\"\"}},\"_content\":{{\"size\":{},\"encoding\":\"base64\",\"text\":", found.plain_size)?;
     body.write(out, &found)?;
     out.write_all(b"}")
@@ -327,7 +327,7 @@ fn opcode(kind: MessageKind) -> Option<u8> {
     })
 }
 
-/// Says in a comment why a body is not here whole.
+/// Explains in a comment why a body is incomplete.
 fn note_missing(body: &BodyRow, object: &mut Map<String, Value>) {
     if let Some(missing) = body.missing {
         let why = missing.explanation();
@@ -345,7 +345,7 @@ fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
     }
 }
 
-/// Bytes of the head with its empty line; -1 where HTTP/2 sent it packed.
+/// Size of the head including the empty line; -1 for HTTP/2, where it was compressed.
 fn request_head_size(request: &RequestRow) -> i64 {
     head_size(&request.version, request.method.len() + request.path.len() + request.version.len() + 4, &request.headers)
 }

@@ -1,4 +1,4 @@
-//! Reads HAR, entry by entry: a whole archive is never in memory.
+//! Reads HAR entry by entry, without loading the whole archive.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::entry::{HarPages, flow};
 use crate::{FlowSink, ImportError, ImportReport};
 
-/// Hands out the flows of a HAR that is neither compressed nor begins with a byte order mark.
+/// Imports the flows of an uncompressed HAR without byte order mark.
 ///
 /// # Errors
-/// A text that is no HAR, with the place; what was handed out before it stays so.
+/// Invalid HAR, with the location; flows imported before remain.
 pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let mut reader = HarReader {
         sink,
@@ -41,7 +41,7 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, Im
             let text = e.to_string();
             let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
             let place = format!("{path}line {} column {}", e.line(), e.column());
-            Err(ImportError::Malformed { place, problem: format!("{problem}; this is no whole HAR"), report })
+            Err(ImportError::Malformed { place, problem: format!("{problem}; the HAR is incomplete"), report })
         }
     }
 }
@@ -50,15 +50,15 @@ struct HarReader<'s> {
     sink: FlowSink<'s>,
     report: ImportReport,
     failed: Option<io::Error>,
-    /// The entry being read.
+    /// The index of the current entry.
     index: Option<u64>,
-    /// `log.entries` was met.
+    /// Whether `log.entries` was found.
     found: bool,
-    /// The pages met so far.
+    /// The pages found so far.
     pages: HarPages,
 }
 
-/// The most pages that are remembered.
+/// Maximum number of pages remembered.
 const MAX_PAGES: usize = 10_000;
 
 /// The outermost object.

@@ -1,7 +1,7 @@
-//! HAR 1.2: the archive that browsers write and read.
+//! HAR 1.2, the archive format of browsers.
 //!
-//! What HAR has no place for stands in fields that begin with `_`, as the format allows: WebSocket messages as Chromium
-//! writes them, bodies of requests that are no text, errors, tags, and facts of both legs.
+//! Facts without a place in HAR are stored in fields that begin with `_`, as the format allows: WebSocket messages in
+//! Chromium's form, binary request bodies, errors, tags, and facts of the downstream and upstream sides.
 
 mod body;
 mod entry;

@@ -1,4 +1,4 @@
-//! The small parts of a HAR entry: cookies, queries, forms, times.
+//! Parts of a HAR entry: cookies, queries, forms, times.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(super) struct HarPair {
     pub value: String,
 }
 
-/// A cookie of either side.
+/// A cookie of a request or response.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HarCookie {
@@ -47,12 +47,12 @@ pub(super) struct HarParam {
     pub content_type: Option<String>,
 }
 
-/// Header fields as pairs. Bytes that are no UTF-8 are read as Latin-1, which every byte is.
+/// Header fields as pairs. Bytes that are not UTF-8 are decoded as Latin-1.
 pub(super) fn fields(headers: &Headers) -> Vec<HarPair> {
     headers.iter().map(|(n, v)| HarPair { name: text(n).into_owned(), value: text(v).into_owned() }).collect()
 }
 
-/// UTF-8, or Latin-1 where it is none.
+/// UTF-8, or Latin-1 if it is invalid.
 pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -106,7 +106,7 @@ fn set_cookie(line: &str) -> HarCookie {
     cookie
 }
 
-/// An HTTP date, its older forms included (RFC 6265 5.1.1), as ISO 8601.
+/// An HTTP date, including obsolete formats (RFC 6265 5.1.1), as ISO 8601.
 fn http_date(value: &str) -> Option<String> {
     let value = value.strip_suffix("GMT").or_else(|| value.strip_suffix("UTC")).unwrap_or(value).trim();
     let plain: String = value.split_once(", ").map_or(value, |(_, rest)| rest).replace('-', " ");
@@ -116,14 +116,14 @@ fn http_date(value: &str) -> Option<String> {
     })
 }
 
-/// The parameters of a query, percent-coding undone.
+/// The parameters of a query, percent-decoded.
 pub(super) fn query(path: &str) -> Vec<HarPair> {
     let Some((_, query)) = path.split_once('?') else { return Vec::new() };
     let query = query.split_once('#').map_or(query, |(q, _)| q);
     urlencoded(query)
 }
 
-/// `a=b&c=d`, percent-coding and `+` undone.
+/// Decodes `a=b&c=d`, including percent-encoding and `+`.
 fn urlencoded(text: &str) -> Vec<HarPair> {
     let parts = text.split('&').filter(|p| !p.is_empty());
     parts
@@ -157,7 +157,7 @@ fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| text(e.as_bytes()).into_owned())
 }
 
-/// The fields of a posted form; none when the body is of another type.
+/// The fields of a posted form; empty for other types.
 pub(super) fn params(content_type: &str, body: &[u8]) -> Vec<HarParam> {
     let (essence, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
     match essence.trim().to_ascii_lowercase().as_str() {
@@ -193,7 +193,7 @@ fn parameter(text: &str, wanted: &str) -> Option<String> {
     None
 }
 
-/// The parts of a multipart form (RFC 7578). The content of files is left out: the body has it.
+/// The parts of a multipart form (RFC 7578), without the content of files, which is in the body.
 fn multipart(boundary: &str, body: &[u8]) -> Vec<HarParam> {
     let mark = format!("--{boundary}");
     let body = text(body);
@@ -220,10 +220,10 @@ fn part(text: &str) -> Option<HarParam> {
     })
 }
 
-/// The longest phase that is believed, in microseconds: some 30 years.
+/// Maximum plausible phase, in microseconds: some 30 years.
 const MAX_PHASE_MICROS: f64 = 1e15;
 
-/// The timings of an entry in milliseconds; -1 for a phase that had no part in it.
+/// The timings of an entry in milliseconds; -1 for a phase that does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct HarTimings {
     pub blocked: f64,
@@ -236,11 +236,11 @@ pub(super) struct HarTimings {
 }
 
 impl HarTimings {
-    /// Phases that follow one another without gaps. `connect` includes `ssl`, as the format wants it; time that
-    /// passed before the first of them counts as blocked.
+    /// Phases without gaps between them. `connect` includes `ssl`, as the format requires; time before the first phase
+    /// counts as blocked.
     pub fn from_timings(t: &FlowTimings) -> Self {
         let end = [t.last_byte, t.done].into_iter().flatten().max();
-        // An import may hold any figures.
+        // An import may contain arbitrary values.
         let sum = |lengths: &[Option<u64>]| lengths.iter().flatten().fold(0u64, |a, b| a.saturating_add(*b));
         let setup = sum(&[t.dns, t.connect, t.tls]);
         let ready = sum(&[t.request_head, t.blocked, Some(setup)]);
@@ -261,15 +261,15 @@ impl HarTimings {
         }
     }
 
-    /// What `time` must be: everything but what did not take part, `ssl` being in `connect`.
+    /// The value of `time`: the sum of all phases that apply, with `ssl` included in `connect`.
     pub fn sum(&self) -> f64 {
         let parts = [self.blocked, self.dns, self.connect, self.send, self.wait, self.receive];
-        // Summed as microseconds, so that the sum has no more digits than its parts.
+        // Summed in microseconds, so that the sum has no more digits than its parts.
         let micros = parts.iter().filter(|p| **p > 0.0).map(|p| (p * 1000.0).round() as u64);
         millis(micros.fold(0, u64::saturating_add))
     }
 
-    /// The moments that these phases stand for.
+    /// Converts phases to points in time.
     pub fn timings(&self, time: f64) -> FlowTimings {
         let micros = |ms: f64| (ms >= 0.0).then(|| (ms * 1000.0).round().min(MAX_PHASE_MICROS) as u64);
         let length = |ms: f64| micros(ms).unwrap_or(0);
@@ -299,13 +299,13 @@ fn millis(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
 
-/// Wall time as ISO 8601 with microseconds, UTC.
+/// A time as ISO 8601 with microseconds, UTC.
 pub(crate) fn iso(at: Timestamp) -> String {
     let moment = i64::try_from(at.micros()).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok());
     moment.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// ISO 8601 with an offset; without one it counts as UTC.
+/// Parses ISO 8601; without an offset it is UTC.
 pub(crate) fn from_iso(text: &str) -> Option<Timestamp> {
     let zoned = text.parse::<jiff::Timestamp>().ok();
     let moment = zoned.or_else(|| {

@@ -1,4 +1,4 @@
-//! Writes flows in the newest version of the format. What it has no place for stands in `metadata`.
+//! Writes flows in the newest version of the format. Facts without a place in it are stored in `metadata`.
 
 use std::io::{self, Read, Write};
 
@@ -13,7 +13,7 @@ use interflow_store::{FlowKind, FlowRow, FlowState, MessageRow, RequestRow, Resp
 /// Writes one flow.
 ///
 /// # Errors
-/// When its bytes cannot be read, or the file not be written.
+/// Its bytes cannot be read, or the file cannot be written.
 pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
     let kept = MitmExtras::from_row(row);
@@ -55,13 +55,13 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
     out.write_all(&dict(&members))
 }
 
-/// Our ids are 128 bits, as a UUID is.
+/// Flow ids are 128 bits, like a UUID.
 fn uuid(id: FlowId) -> String {
     let hex = format!("{:032x}", id.to_u128());
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// Tags, and what was not kept of the bodies.
+/// Tags, and which parts of the bodies were not recorded.
 fn metadata(row: &FlowRow) -> Vec<u8> {
     let mut members = MitmExtras::from_row(row).metadata();
     if !row.tags.is_empty() {
@@ -137,7 +137,7 @@ fn server(row: &FlowRow) -> Vec<u8> {
     let tls = upstream.and_then(|u| u.tls.as_ref());
     let at = |micros: u64| seconds(row.started.micros().saturating_add(micros));
     let t = &row.timings;
-    // Durations follow one another once the request is there.
+    // Durations are contiguous from the end of the request head.
     let begun = t.request_head.unwrap_or(0).saturating_add(t.blocked.unwrap_or(0)).saturating_add(t.dns.unwrap_or(0));
     let tcp = t.connect.map(|c| begun.saturating_add(c));
     let secured = t.tls.map(|s| tcp.unwrap_or(begun).saturating_add(s));
@@ -172,18 +172,18 @@ fn server(row: &FlowRow) -> Vec<u8> {
     ])
 }
 
-/// Whether a version of TLS is that of QUIC.
+/// Whether a TLS version is that of QUIC.
 fn is_quic(version: &str) -> bool {
     version.get(..4).is_some_and(|v| v.eq_ignore_ascii_case("quic"))
 }
 
-/// What carries a connection with this version of TLS.
+/// The transport protocol implied by a TLS version.
 fn transport_protocol(version: Option<&str>) -> &'static str {
     let datagrams = |v: &str| is_quic(v) || v.starts_with("DTLS");
     if version.is_some_and(datagrams) { "udp" } else { "tcp" }
 }
 
-/// The names that mitmproxy knows; it refuses a file with any other.
+/// The names known to mitmproxy, which rejects a file with any other.
 fn tls_version(version: &str) -> Option<&'static str> {
     const KNOWN: [&str; 8] = ["SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3", "DTLSv0.9", "DTLSv1", "DTLSv1.2"];
     if is_quic(version) {
@@ -202,7 +202,7 @@ fn trailers(headers: &Headers) -> Vec<u8> {
     if headers.is_empty() { null() } else { fields(headers) }
 }
 
-/// `HTTP/2` is `HTTP/2.0` there.
+/// mitmproxy writes `HTTP/2` as `HTTP/2.0`.
 fn version(version: &str) -> Vec<u8> {
     bytes(match version {
         "HTTP/2" => b"HTTP/2.0",
@@ -258,7 +258,7 @@ fn response_state(
     ]))
 }
 
-/// Text and binary messages; how the WebSocket was closed stands beside them. Pings have no place there.
+/// Text and binary messages; the close of a WebSocket is stored separately. Pings have no place in the format.
 fn messages(row: &FlowRow, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> io::Result<Vec<u8>> {
     let (mut all, mut close): (Vec<Vec<u8>>, Option<MessageRow>) = (Vec::new(), None);
     for message in contents.messages(row)? {

@@ -1,4 +1,4 @@
-//! What a flow of mitmproxy has that our rows have no place for: kept beside the row as it is, and written again.
+//! mitmproxy fields without a column of their own: kept unchanged with the row, and written back on export.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::tnetstring::TnetValue;
 use super::tnetstring::write::{bool, bytes, dict, float, int, list, null, text};
 use interflow_store::FlowRow;
 
-/// The member of what is kept of an archive.
+/// The key among the archive facts of a row.
 const MEMBER: &str = "_mitmproxy";
-/// The most that is kept of one flow, in bytes.
+/// Maximum size kept per flow, in bytes.
 const MAX_KEPT: usize = 256 * 1024;
-/// Members of `metadata` that our rows have a place for.
+/// Members of `metadata` that map to columns.
 const OWN_METADATA: [&str; 4] = ["tags", "user", "request_size", "response_size"];
 
-/// Keeps what has no other place.
+/// Keeps the unmapped fields.
 pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRow, notes: &mut Vec<String>) {
     let mut kept = Map::new();
     if let Some(TnetValue::Dict(members)) = state.get("metadata") {
@@ -70,7 +70,7 @@ fn replayed_before_version_8(state: &TnetValue<'_>, side: &str) -> bool {
     state.get(side).and_then(|m| m.get("is_replay")).is_some_and(TnetValue::is_true)
 }
 
-/// What was kept, for writing it again.
+/// The kept fields, for export.
 pub(super) struct MitmExtras<'a>(Option<&'a Map<String, Json>>);
 
 impl<'a> MitmExtras<'a> {
@@ -107,7 +107,7 @@ impl<'a> MitmExtras<'a> {
     }
 }
 
-/// Whether a text holds a whole certificate: mitmproxy refuses a file of flows for one that it cannot read.
+/// Whether a text contains a complete certificate: mitmproxy rejects a file with an unreadable one.
 fn is_certificate(pem: &str) -> bool {
     let inner = pem.trim().strip_prefix("-----BEGIN CERTIFICATE-----");
     let Some(inner) = inner.and_then(|rest| rest.strip_suffix("-----END CERTIFICATE-----")) else { return false };

@@ -1,4 +1,4 @@
-//! Reads flows of every version. Names changed over the years; each fact is looked for under all that it had.
+//! Reads flows of all format versions. Names changed over time; each fact is looked up under all of them.
 
 use std::io::{self, BufRead};
 use std::net::{IpAddr, SocketAddr};
@@ -16,10 +16,10 @@ use interflow_store::{
     ClientTlsRow, ErrorRow, FlowKind, FlowRow, MessageRow, MissingReason, TunnelRow, UpstreamRow, UpstreamTlsRow,
 };
 
-/// Hands out the flows of a file.
+/// Imports the flows of a file.
 ///
 /// # Errors
-/// A file that is cut off or none of this format, after what was whole in it.
+/// A truncated or invalid file, after its complete flows.
 pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let mut intake = ImportSink::new(sink);
     let mut handshakes = PendingHandshakes::default();
@@ -52,17 +52,17 @@ pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<Impor
     Ok(intake.report)
 }
 
-/// Requests for WebSockets whose messages stand in a flow of their own, as they did up to version 11 of the format.
+/// WebSocket handshakes whose messages are in a separate flow, as in format versions up to 11.
 #[derive(Default)]
 struct PendingHandshakes {
     waiting: Vec<(String, FlowWithBodies)>,
 }
 
 impl PendingHandshakes {
-    /// The most that wait for their messages.
+    /// Maximum number of handshakes waiting for their messages.
     const MAX_PENDING: usize = 1000;
 
-    /// Lets a flow by; one that only opens a WebSocket waits for its messages, and goes with them.
+    /// Passes a flow on; one that only opens a WebSocket is held until its messages arrive, and merged with them.
     fn join(&mut self, state: &TnetValue<'_>, mut flow: FlowWithBodies) -> Result<Option<FlowWithBodies>, String> {
         let metadata = |name: &str| state.get("metadata").and_then(|m| m.get(name));
         if state.get("type").and_then(TnetValue::text).as_deref() == Some("websocket") {
@@ -85,7 +85,7 @@ impl PendingHandshakes {
         Ok(Some(flow))
     }
 
-    /// Those whose messages never came.
+    /// Handshakes without messages.
     fn into_remaining(self) -> impl Iterator<Item = (String, FlowWithBodies)> {
         self.waiting.into_iter().map(|(id, flow)| (format!("flow {id}"), flow))
     }
@@ -144,7 +144,7 @@ fn tags(state: &TnetValue<'_>) -> Vec<String> {
     tags
 }
 
-/// A new row with what both kinds of flows have.
+/// A new row with the fields common to both kinds of flows.
 fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Authority) -> FlowRow {
     let (client, server) = (state.get("client_conn"), state.get("server_conn"));
     let mode = client.and_then(|c| c.get("proxy_mode")).and_then(TnetValue::text).unwrap_or_default();
@@ -177,7 +177,7 @@ fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Aut
     let begun = time(server, &["timestamp_start"]);
     let tcp = time(server, &["timestamp_tcp_setup"]);
     let secured = time(server, &["timestamp_tls_setup", "timestamp_ssl_setup"]);
-    // A connection that was there before the request had no part in it.
+    // A connection that existed before the request has no part in its timing.
     if begun.is_some_and(|b| b >= started.micros()) {
         row.timings.connect = tcp.zip(begun).map(|(t, b)| t.saturating_sub(b));
         row.timings.tls = secured.zip(tcp).map(|(s, t)| s.saturating_sub(t));
@@ -185,7 +185,7 @@ fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Aut
     row
 }
 
-/// The id that we gave it, when the UUID is one of ours: its first part is the time of the flow.
+/// Interflow's own id, if the UUID is one: its first part is the time of the flow.
 fn id(state: &TnetValue<'_>, started: Timestamp) -> FlowId {
     let text = state.get("id").and_then(TnetValue::text).unwrap_or_default();
     let ours = u128::from_str_radix(&text.replace('-', ""), 16).ok().map(FlowId::from_u128);
@@ -221,7 +221,7 @@ fn upstream_tls(conn: &TnetValue<'_>) -> UpstreamTlsRow {
     }
 }
 
-/// `[host, port, …]`; until version 1 within a dictionary.
+/// `[host, port, …]`; in a dictionary until version 1.
 fn socket(value: &TnetValue<'_>) -> Option<SocketAddr> {
     let list = value.get("address").unwrap_or(value).list();
     let ip: IpAddr = list.first()?.text()?.parse().ok()?;
@@ -272,7 +272,7 @@ fn http(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies
     Ok(flow)
 }
 
-/// Scheme, authority and path. A CONNECT that mitmproxy kept as a request is none of ours.
+/// Scheme, authority and path. A CONNECT that mitmproxy stored as a request is skipped.
 fn target(request: &TnetValue<'_>, text: &dyn Fn(&str) -> String) -> Result<(Scheme, Authority, String), String> {
     let host = text("host");
     let port = request.get("port").and_then(TnetValue::int).and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
@@ -300,7 +300,7 @@ fn content<'a>(message: &TnetValue<'a>) -> &'a [u8] {
     message.any(&["content", "body"]).and_then(TnetValue::bytes).unwrap_or_default()
 }
 
-/// A body whose size we noted was not kept whole.
+/// A body whose original size was noted on export is incomplete.
 fn body_row(state: &TnetValue<'_>, name: &str, body: &[u8]) -> interflow_store::BodyRow {
     let told = state.get("metadata").and_then(|m| m.get(name)).and_then(TnetValue::int);
     let mut row = import_support::whole_body_row(body);
@@ -338,8 +338,8 @@ fn web_socket(state: &TnetValue<'_>, flow: &mut FlowWithBodies) {
     }
 }
 
-/// The messages of a WebSocket as a flow of their own, up to version 11. Its request is another flow; where that one is not
-/// in the file, only the server's address is known of it.
+/// The messages of a WebSocket in a flow of their own, up to version 11. Its request is another flow; if that is not in
+/// the file, only the server's address is known.
 fn old_web_socket(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
     let mut flow = tcp(state)?;
     let secured = state.get("server_conn").and_then(|s| s.any(&["tls", "tls_established", "ssl_established"]));
@@ -383,7 +383,7 @@ fn push(flow: &mut FlowWithBodies, sent: bool, kind: MessageKind, payload: &[u8]
     });
 }
 
-/// Bytes that passed unseen, kept as messages.
+/// Tunnelled bytes that were not inspected, kept as messages.
 fn tcp(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
     let server = state.get("server_conn").ok_or("the server's connection is missing")?;
     let address = server.any(&["address", "peername", "ip_address"]).ok_or("the server's address is missing")?;

@@ -1,5 +1,5 @@
-//! mitmproxy's flow files: one tnetstring after another, each a dictionary that is the state of one flow. Written in
-//! version 21 of the format (mitmproxy 11 and 12); read in every version up to it.
+//! mitmproxy flow files: a sequence of tnetstrings, each a dictionary with the state of one flow. Written in version 21
+//! of the format (mitmproxy 11 and 12); read in every version up to it.
 
 mod export;
 mod extra_fields;

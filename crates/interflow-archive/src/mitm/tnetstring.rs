@@ -1,16 +1,16 @@
-//! Tagged netstrings: `LENGTH:BYTES` and a letter for the type, as mitmproxy writes them (`;` for text beside the usual `,`
-//! for bytes).
+//! Tagged netstrings: `LENGTH:BYTES` and a type letter, in mitmproxy's dialect (`;` for text in addition to `,` for
+//! bytes).
 
 use std::io::{self, BufRead, Read};
 
-/// Values nested deeper than this are refused.
+/// Maximum nesting depth.
 const MAX_DEPTH: u32 = 64;
-/// The most values that one flow may hold.
+/// Maximum number of values per flow.
 const MAX_VALUES: u32 = 4_000_000;
-/// The longest flow, in bytes.
+/// Maximum size of a flow, in bytes.
 const MAX_LEN: u64 = 1 << 30;
 
-/// A value over the bytes that it was read from.
+/// A value that borrows from its input.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TnetValue<'a> {
     Null,
@@ -24,14 +24,14 @@ pub(super) enum TnetValue<'a> {
 }
 
 impl<'a> TnetValue<'a> {
-    /// The member of a dictionary; nothing where there is none, or where it is null.
+    /// The member of a dictionary; `None` if missing or null.
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Self::Dict(members) = self else { return None };
         let found = members.iter().find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v);
         found.filter(|v| **v != Self::Null)
     }
 
-    /// The first of these members that is there.
+    /// The first of these members that exists.
     pub fn any(&self, names: &[&str]) -> Option<&Self> {
         names.iter().find_map(|n| self.get(n))
     }
@@ -43,7 +43,7 @@ impl<'a> TnetValue<'a> {
         }
     }
 
-    /// Text; bytes that are no UTF-8 become U+FFFD.
+    /// Text; invalid UTF-8 becomes U+FFFD.
     pub fn text(&self) -> Option<String> {
         self.bytes().map(|b| String::from_utf8_lossy(b).replace('\0', "\u{fffd}"))
     }
@@ -78,10 +78,10 @@ impl<'a> TnetValue<'a> {
     }
 }
 
-/// Reads the next tnetstring of a file whole, its type last; `None` at the end.
+/// Reads the next complete tnetstring of a file, ending with its type; `None` at the end.
 ///
 /// # Errors
-/// `InvalidData` for what is no tnetstring, `UnexpectedEof` where it breaks off.
+/// `InvalidData` for an invalid tnetstring, `UnexpectedEof` for a truncated one.
 pub(super) fn read_value(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut len: u64 = 0;
     for digits in 0.. {
@@ -99,7 +99,7 @@ pub(super) fn read_value(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>>
     if len > MAX_LEN {
         return Err(invalid("a flow of more than 1 GiB"));
     }
-    // Memory grows with what is really there, not with what the length promises.
+    // Memory grows with the data read, not with the declared length.
     let mut body = Vec::new();
     file.take(len + 1).read_to_end(&mut body)?;
     if body.len() as u64 <= len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some(body)) }
@@ -109,17 +109,17 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// The value of one tnetstring without its length: bytes, and the type behind them.
+/// Parses a tnetstring without its length: bytes, followed by the type.
 ///
 /// # Errors
-/// What is wrong, with the place in it.
+/// The input is malformed; the error gives the offset.
 pub(super) fn parse(whole: &[u8]) -> Result<TnetValue<'_>, String> {
     let (kind, body) = whole.split_last().ok_or("an empty tnetstring")?;
     TnetParser { begin: whole.as_ptr() as usize, values: 0 }.value(*kind, body, 0)
 }
 
 struct TnetParser {
-    /// The address of the first byte, to tell places by.
+    /// The address of the first byte, to compute offsets.
     begin: usize,
     values: u32,
 }
@@ -172,7 +172,7 @@ impl TnetParser {
     }
 }
 
-/// Writers of the types, each giving a whole tnetstring.
+/// Encoders, each of which returns a complete tnetstring.
 pub(super) mod write {
     /// `LENGTH:BYTES` and the type.
     fn encode_tagged(body: &[u8], kind: u8) -> Vec<u8> {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_told_with_their_place() {
+    fn malformed_input_is_reported_with_its_offset() {
         for (text, why) in [
             (&b"5:3:ab,]"[..], "byte 0"),
             (b"9:99999999]", "byte 0"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_breaks_off_or_lies_takes_no_memory() {
+    fn truncated_or_false_input_allocates_no_memory() {
         for (file, kind) in [
             (&b"999999999:abc"[..], io::ErrorKind::UnexpectedEof),
             (b"12", io::ErrorKind::UnexpectedEof),

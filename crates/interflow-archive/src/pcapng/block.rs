@@ -12,13 +12,13 @@ const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 const SECRETS: u32 = 0x0a;
 
-/// The head of the file.
+/// The section header.
 pub(super) fn section(out: &mut dyn Write) -> io::Result<()> {
     let mut body = Vec::new();
     body.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
     body.extend_from_slice(&1_u16.to_le_bytes());
     body.extend_from_slice(&0_u16.to_le_bytes());
-    // The length of the section is not known beforehand.
+    // The length of the section is not known in advance.
     body.extend_from_slice(&[0xff; 8]);
     let note = "Packets made of recorded flows: TCP and TLS are not those that were on the wire.";
     option(&mut body, 1, note.as_bytes());
@@ -27,11 +27,11 @@ pub(super) fn section(out: &mut dyn Write) -> io::Result<()> {
     block(out, SECTION, &body)
 }
 
-/// An interface; packets name it by its number. Times are microseconds, which is what is meant when nothing is said.
+/// An interface description; packets refer to it by number. Times are in microseconds, the default resolution.
 pub(super) fn interface(out: &mut dyn Write, name: &str, description: &str) -> io::Result<()> {
     let mut body = Vec::new();
     body.extend_from_slice(&LINK_TYPE.to_le_bytes());
-    // No limit on the length of packets.
+    // No snapshot length limit.
     body.extend_from_slice(&0_u32.to_le_bytes());
     option(&mut body, 2, name.as_bytes());
     option(&mut body, 3, description.as_bytes());
@@ -39,7 +39,7 @@ pub(super) fn interface(out: &mut dyn Write, name: &str, description: &str) -> i
     block(out, INTERFACE, &body)
 }
 
-/// Secrets of TLS; they stand before the packets that they open.
+/// TLS secrets; they must precede the packets that they decrypt.
 pub(super) fn secrets(out: &mut dyn Write, lines: &str) -> io::Result<()> {
     let mut body = Vec::new();
     body.extend_from_slice(&TLS_KEY_LOG.to_le_bytes());

@@ -1,4 +1,4 @@
-//! One connection of one leg: who talks to whom, and the layers below HTTP.
+//! One connection of one side: its endpoints, and the layers below HTTP.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,15 +10,15 @@ use super::tcp::TcpWriter;
 use super::tls::{MAX_RECORD, TlsWriter};
 use interflow_store::{FlowKind, FlowRow};
 
-/// Addresses that stand for ones that were not recorded (RFC 5737, TEST-NET-1 and 2).
+/// Substitutes for addresses that were not recorded (RFC 5737, TEST-NET-1 and 2).
 const CLIENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PROXY_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const ORIGIN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 
-/// What tells connections apart.
+/// The identity of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionKey {
-    /// The recorded connection's number, or one of our own.
+    /// The recorded connection's number, or a generated one.
     pub number: u64,
     pub client: SocketAddr,
     pub server: SocketAddr,
@@ -27,7 +27,7 @@ pub(super) struct ConnectionKey {
 }
 
 impl ConnectionKey {
-    /// The ends of a flow's leg; `None` when it has no such leg. `flow` is a number of the flow in the file.
+    /// The connection of a flow's side; `None` if it has no such side. `flow` is the flow's number in the file.
     pub fn for_flow(side: Interface, row: &FlowRow, flow: u64) -> Option<Self> {
         let origin = || {
             let ip = row.authority.host.ip();
@@ -37,7 +37,7 @@ impl ConnectionKey {
             Interface::Client => row.client.connection,
             Interface::Upstream => row.upstream.as_ref()?.connection,
         };
-        // Numbers are unique within a process; imports have none, or those of another.
+        // Numbers are unique within a process; imports have none, or those of another process.
         let number = if recorded == 0 || row.imported { u64::MAX - flow } else { recorded };
         let port = 1024 + (number % 60_000) as u16;
         let version = |leg: &str| leg.starts_with("HTTP/2");
@@ -78,18 +78,18 @@ pub(super) struct PacketConnection {
     pub ends: ConnectionKey,
     pub tcp: TcpWriter,
     tls: Option<TlsWriter>,
-    /// When it began, and the time of what is written next, in microseconds since the Unix epoch.
+    /// The current time of the connection, in microseconds since the Unix epoch.
     pub at: u64,
-    /// The next stream of HTTP/2.
+    /// The next HTTP/2 stream.
     pub stream: u32,
-    /// Nothing more can follow on it.
+    /// No further exchange is possible.
     pub over: bool,
     /// The number of the last flow that used it.
     pub used: u64,
 }
 
 impl PacketConnection {
-    /// A connection that begins at `at` with the flow of this number in the file.
+    /// A connection that begins at `at` with flow number `flow` of the file.
     pub fn new(side: Interface, ends: ConnectionKey, at: u64, flow: u64) -> Self {
         let interface = match side {
             Interface::Client => 0,
@@ -101,18 +101,18 @@ impl PacketConnection {
         Self { ends, tcp, tls: None, at, stream: 1, over: false, used: 0 }
     }
 
-    /// Whether a flow with these ends may follow on it.
+    /// Whether another flow with this key may use it.
     pub fn matches(&self, ends: &ConnectionKey) -> bool {
         !self.over && self.ends == *ends
     }
 
-    /// Begins TLS; the lines of a key log that open it.
+    /// Starts TLS; returns the key log lines that decrypt it.
     pub fn secrets(&mut self, name: &str) -> String {
         let seed = format!("{name} {:?}", self.ends);
         self.tls.insert(TlsWriter::new(seed.as_bytes())).key_log()
     }
 
-    /// TLS's handshake.
+    /// Writes the TLS handshake.
     pub fn handshake(&mut self, out: &mut dyn Write, server_name: &str) -> io::Result<()> {
         let protocol = if self.ends.http2 { "h2" } else { "http/1.1" };
         let Some(tls) = &mut self.tls else { return Ok(()) };
@@ -122,7 +122,7 @@ impl PacketConnection {
         Ok(())
     }
 
-    /// Bytes of HTTP in one direction, below TLS where there is one.
+    /// Writes HTTP bytes in one direction, through TLS if the connection uses it.
     pub fn send(&mut self, out: &mut dyn Write, direction: Direction, bytes: &[u8]) -> io::Result<()> {
         for piece in bytes.chunks(MAX_RECORD) {
             match &mut self.tls {
@@ -136,7 +136,7 @@ impl PacketConnection {
         Ok(())
     }
 
-    /// A writer that gathers what is sent into records.
+    /// A writer that combines its output into records.
     pub fn packet_sink<'c>(
         &'c mut self,
         out: &'c mut dyn Write,
@@ -152,7 +152,7 @@ impl PacketConnection {
     }
 }
 
-/// When a message of a known size was sent: its first byte and its last, in microseconds since the Unix epoch.
+/// When a message of known size was sent: its first and last byte, in microseconds since the Unix epoch.
 #[derive(Clone, Copy)]
 pub(super) struct MessageTiming {
     pub first: u64,
@@ -161,7 +161,7 @@ pub(super) struct MessageTiming {
 }
 
 impl MessageTiming {
-    /// The request's time on its way, and the response's.
+    /// The times of the request, or of the response.
     pub fn from_row(row: &FlowRow, direction: Direction) -> Self {
         let t = &row.timings;
         let (first, last) = match direction {
@@ -179,7 +179,7 @@ impl MessageTiming {
     }
 }
 
-/// See [`PacketConnection::pipe`].
+/// See [`PacketConnection::packet_sink`].
 pub(super) struct PacketSink<'c> {
     connection: &'c mut PacketConnection,
     out: &'c mut dyn Write,

@@ -1,5 +1,5 @@
-//! HTTP/1 on a connection. What frames a message must hold in the file too: where the recorded head and body do not fit each
-//! other, the connection ends behind them.
+//! HTTP/1 on a connection. The framing must be consistent in the file too: if the recorded head and body do not match,
+//! the connection ends after them.
 
 use std::io::{self, Write};
 
@@ -10,14 +10,14 @@ use super::connection::{MessageTiming, PacketConnection};
 use crate::{BodySource, frames, raw};
 use interflow_store::{FlowKind, FlowRow};
 
-/// A tunnel asked for and granted.
+/// A CONNECT request with its successful response.
 pub(super) fn connect(connection: &mut PacketConnection, out: &mut dyn Write, authority: &str) -> io::Result<()> {
     let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
     connection.tcp.send(out, Direction::Request, connection.at, request.as_bytes())?;
     connection.tcp.send(out, Direction::Response, connection.at, b"HTTP/1.1 200 Connection established\r\n\r\n")
 }
 
-/// A request, its interim responses and its response, and the messages behind an upgrade.
+/// A request, its interim responses and its response, and the messages after an upgrade.
 pub(super) fn exchange(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
@@ -54,7 +54,7 @@ fn message(
     pipe.flush()
 }
 
-/// WebSocket messages as frames; what an archive kept of a tunnel as bytes.
+/// WebSocket messages as frames; imported tunnel data as bytes.
 pub(super) fn messages(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
@@ -73,7 +73,7 @@ pub(super) fn messages(
     Ok(())
 }
 
-/// Makes the heads those of this leg, and notes whether another exchange can follow.
+/// Adapts the heads to this side, and notes whether another exchange can follow.
 fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection) {
     let url = row.url();
     let via = row.upstream.as_ref().is_some_and(|u| u.via.is_some());
@@ -118,14 +118,14 @@ fn http1_version(version: &interflow_store::StaticLabel) -> interflow_store::Sta
     if version.starts_with("HTTP/1.") { version.clone() } else { "HTTP/1.1".into() }
 }
 
-/// How a head and the body that was kept go together.
+/// Whether a head matches the recorded body.
 #[derive(Debug, PartialEq, Eq)]
 enum RecordedFraming {
-    /// The head says where the body ends, and there it ends.
+    /// The head delimits the body correctly.
     Holds,
-    /// The head says nothing of a length.
+    /// The head declares no length.
     None,
-    /// The head promises another length.
+    /// The head declares another length.
     Broken,
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/2 on a connection (RFC 9113): one stream for each flow, heads as literals without an index (RFC 7541 6.2.2).
+//! HTTP/2 on a connection (RFC 9113): one stream per flow, header fields as literals without indexing (RFC 7541 6.2.2).
 
 use std::io::{self, Read, Write};
 
@@ -22,7 +22,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// The preface and the settings of both ends.
+/// The preface and the settings of both endpoints.
 pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Write) -> io::Result<()> {
     let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     frame(&mut preface, kind::SETTINGS, 0, 0, b"");
@@ -36,7 +36,7 @@ pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Wri
     connection.send(out, Direction::Request, &ack)
 }
 
-/// A request and what came back, on the next stream.
+/// A request and its response, on the next stream.
 pub(super) fn exchange(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
@@ -83,7 +83,7 @@ struct StreamSide<'a> {
     stream: u32,
     direction: Direction,
     trailers: &'a Headers,
-    /// Messages follow.
+    /// Whether messages follow.
     open: bool,
 }
 
@@ -108,7 +108,7 @@ impl StreamSide<'_> {
             bytes.clear();
             let mut data = Vec::new();
             let read = body.by_ref().take(left.min(MAX_FRAME as u64)).read_to_end(&mut data)? as u64;
-            // A body may be shorter than the row says when its bytes on disk are damaged.
+            // A body may be shorter than its row says if its stored bytes are damaged.
             left = if read == 0 { 0 } else { left - read };
             let end = left == 0 && !trailers && !self.open;
             frame(&mut bytes, kind::DATA, if end { END_STREAM } else { 0 }, self.stream, &data);
@@ -125,7 +125,7 @@ impl StreamSide<'_> {
     }
 }
 
-/// The frames of a WebSocket within a stream (RFC 8441).
+/// WebSocket frames within a stream (RFC 8441).
 fn messages(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
@@ -146,7 +146,7 @@ fn messages(
     Ok(())
 }
 
-/// A head, continued where it is long.
+/// A HEADERS frame, with CONTINUATION frames if needed.
 fn headers(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: bool) {
     let mut pieces = block.chunks(MAX_FRAME).peekable();
     let mut kind = kind::HEADERS;
@@ -167,7 +167,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Fields that have no place in HTTP/2 are left out (RFC 9113 8.2.2); `Host` is in `:authority`.
+/// Fields not allowed in HTTP/2 are omitted (RFC 9113 8.2.2); `Host` becomes `:authority`.
 fn fields(out: &mut Vec<u8>, headers: &Headers) {
     const CONNECTION_HEADERS: [&str; 7] =
         ["connection", "host", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"];
@@ -185,7 +185,7 @@ fn literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     string(out, value);
 }
 
-/// A length in seven bits and more (RFC 7541 5.1), and the bytes as they are.
+/// A length as prefixed integer with a 7-bit prefix (RFC 7541 5.1), followed by the bytes.
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = bytes.len();
     if len < 127 {

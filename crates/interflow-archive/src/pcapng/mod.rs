@@ -1,9 +1,9 @@
-//! Packets made of recorded flows, for Wireshark and what else reads pcapng (draft-ietf-opsawg-pcapng).
+//! Synthesizes packets from recorded flows, for Wireshark and other readers of pcapng (draft-ietf-opsawg-pcapng).
 //!
-//! What passed was recorded above TCP and TLS, so both are made anew: Ethernet, IP and TCP with right numbers and checksums
-//! between the addresses that were recorded, and TLS 1.3 with keys of our own, which stand in Decryption Secrets Blocks (and
-//! in a key log, when one is asked for). HTTP/1 is written as it stood, HTTP/2 as frames whose heads are packed plainly.
-//! Sizes, order and times of single packets are not those that were on the wire; the file says so.
+//! Traffic is recorded above TCP and TLS, so both are generated: Ethernet, IP and TCP with valid numbers and checksums
+//! between the recorded addresses, and TLS 1.3 with generated keys in Decryption Secrets Blocks (and in a key log, if
+//! requested). HTTP/1 is written as recorded, HTTP/2 as frames with uncompressed headers. Sizes, order and times of
+//! packets differ from those on the wire; a comment in the file says so.
 
 mod block;
 mod connection;
@@ -23,20 +23,20 @@ use self::sides::SideContents;
 use super::{BodySource, FlowExporter};
 use interflow_store::{FlowKind, FlowRow};
 
-/// Which side of the flows is written.
+/// Which side of the flows is exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketSides {
-    /// Between the client and this proxy.
+    /// Between client and proxy.
     #[default]
     Client,
-    /// Between this proxy and the origin, or an upstream proxy.
+    /// Between proxy and origin, or an upstream proxy.
     Upstream,
-    /// Both, each as an interface of its own.
+    /// Both, each as a separate interface.
     Both,
 }
 
 impl PacketSides {
-    /// The names on the command line.
+    /// The command line names.
     pub const NAMES: [&'static str; 3] = ["client", "upstream", "both"];
 
     const fn interfaces(self) -> &'static [Interface] {
@@ -56,37 +56,36 @@ impl std::str::FromStr for PacketSides {
             "client" => Ok(Self::Client),
             "upstream" => Ok(Self::Upstream),
             "both" => Ok(Self::Both),
-            other => Err(format!("'{other}' is no leg: choose client, upstream or both")),
+            other => Err(format!("'{other}' is not a side: choose client, upstream or both")),
         }
     }
 }
 
-/// One leg; also the number of its interface in the file.
+/// One side; also the number of its interface in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Interface {
     Client,
     Upstream,
 }
 
-/// How packets are written.
+/// Options for packets.
 #[derive(Default)]
 pub struct PcapngOptions<'w> {
-    /// Which side of the flows.
+    /// Which side of the flows to export.
     pub leg: PacketSides,
-    /// Where the secrets are written too, in the form of `SSLKEYLOGFILE`.
+    /// A second destination of the secrets, in the format of `SSLKEYLOGFILE`.
     pub keylog: Option<Box<dyn Write + 'w>>,
 }
 
-/// Connections that are open at the same time in a file; the one used longest ago is closed for a new one.
+/// Maximum number of concurrently open connections in a file; the least recently used one is closed for a new one.
 const MAX_OPEN: usize = 4096;
 
-/// Writes flows as packets. Flows are written one after another, so packets of flows that ran at the same time do not stand
-/// in the order of their times.
+/// Writes flows as packets, one flow after another, so packets of concurrent flows are not in chronological order.
 pub struct PcapngWriter<'w, W: Write> {
     out: W,
     options: PcapngOptions<'w>,
     open: HashMap<(Interface, u64), PacketConnection>,
-    /// Flows so far, to tell connections that have no number apart and to know the oldest.
+    /// Number of flows so far, to identify unnumbered connections and to find the oldest.
     flows: u64,
 }
 
@@ -124,7 +123,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         self.close_oldest()
     }
 
-    /// Opens the connection: TCP, the tunnel through a proxy, TLS, and what HTTP/2 begins with.
+    /// Opens the connection: TCP, the tunnel through a proxy, TLS, and the HTTP/2 preface.
     fn begin(
         &mut self,
         mut connection: PacketConnection,
@@ -166,7 +165,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
     ) -> io::Result<()> {
         let out = &mut self.out;
         if row.kind == FlowKind::Tunnel {
-            // What crossed it was not recorded, or came from an archive as messages.
+            // Tunnel data was not recorded, or was imported as messages.
             connection.over = true;
             return http1::messages(connection, out, row, contents);
         }

@@ -1,5 +1,5 @@
-//! What each side saw of a flow that was edited here: the client sent the request as it came and got the response that went on,
-//! the origin got the request that went on and sent the response as it came.
+//! Each side's view of an edited flow: the client sent the request as received by the proxy and got the response that
+//! was sent on; the origin got the request that was sent on and sent the response as received.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use crate::BodySource;
 use interflow_store::{FlowRow, MessageRow};
 
 impl Interface {
-    /// The direction whose message this side exchanged before it was edited.
+    /// The direction of the message that this side exchanged before it was edited.
     const fn unedited(self) -> Direction {
         match self {
             Self::Client => Direction::Request,
@@ -19,7 +19,7 @@ impl Interface {
         }
     }
 
-    /// The flow as this side saw it.
+    /// The flow as seen on this side.
     pub(super) fn view(self, row: &FlowRow) -> Cow<'_, FlowRow> {
         let direction = self.unedited();
         let Some(original) = row.original.as_deref().filter(|_| row.is_edited(direction)) else {
@@ -34,10 +34,10 @@ impl Interface {
     }
 }
 
-/// The bytes of a flow as one side saw them.
+/// The bytes of a flow as seen on one side.
 pub(super) struct SideContents<'c> {
     pub side: Interface,
-    /// The flow with everything that was recorded of it.
+    /// The flow with all recorded data.
     pub whole: &'c FlowRow,
     pub contents: &'c dyn BodySource,
 }

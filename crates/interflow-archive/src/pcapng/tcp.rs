@@ -13,7 +13,7 @@ const SEGMENT: usize = 1440;
 const ACK_EVERY: usize = 16;
 const WINDOW: u16 = 0xffff;
 
-/// Bits of a segment.
+/// TCP flags.
 mod bit {
     pub const FIN: u8 = 1;
     pub const SYN: u8 = 2;
@@ -24,11 +24,11 @@ mod bit {
 /// A connection being written.
 pub(super) struct TcpWriter {
     interface: u32,
-    /// The client's end and the server's.
+    /// The client's endpoint and the server's.
     ends: [SocketAddr; 2],
-    /// What each end sends next.
+    /// Each endpoint's next sequence number.
     next: [u32; 2],
-    /// The IPv4 identification of each end's next packet.
+    /// The IPv4 identification of each endpoint's next packet.
     ident: [u16; 2],
     /// The time of the last packet: a connection's packets are in order.
     at: u64,
@@ -49,7 +49,8 @@ const fn other(direction: Direction) -> Direction {
 }
 
 impl TcpWriter {
-    /// A connection that begins at `at`. Both ends have addresses of one family. The first numbers come from `seed`.
+    /// A connection that begins at `at`. Both endpoints have addresses of one family. Initial sequence numbers derive
+    /// from `seed`.
     pub fn new(interface: u32, client: SocketAddr, server: SocketAddr, at: u64, seed: [u8; 8]) -> Self {
         let [a, b, c, d, rest @ ..] = seed;
         let next = [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes(rest)];
@@ -63,7 +64,7 @@ impl TcpWriter {
         self.packet(out, Direction::Request, bit::ACK, b"")
     }
 
-    /// Bytes in one direction, and the other end's acknowledgements.
+    /// Data in one direction, with the other endpoint's acknowledgements.
     pub fn send(&mut self, out: &mut dyn Write, direction: Direction, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.at = self.at.max(at);
         let last = bytes.len().div_ceil(SEGMENT);
@@ -77,7 +78,7 @@ impl TcpWriter {
         Ok(())
     }
 
-    /// Both ends say that they are done.
+    /// FIN from both endpoints.
     pub fn close(&mut self, out: &mut dyn Write) -> io::Result<()> {
         self.packet(out, Direction::Response, bit::FIN | bit::ACK, b"")?;
         self.packet(out, Direction::Request, bit::FIN | bit::ACK, b"")?;
@@ -89,7 +90,7 @@ impl TcpWriter {
         let acknowledged = if bits & bit::ACK == 0 { 0 } else { self.next[to] };
         let segment = segment(self.ends[from], self.ends[to], self.next[from], acknowledged, bits, payload);
         let mut packet = Vec::with_capacity(segment.len() + 54);
-        // Addresses of our own making: the bit of local administration is set.
+        // Generated MAC addresses: the locally-administered bit is set.
         packet.extend_from_slice(&[2, 0, 0, 0, 0, to as u8 + 1, 2, 0, 0, 0, 0, from as u8 + 1]);
         match (self.ends[from].ip(), self.ends[to].ip()) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
@@ -120,7 +121,7 @@ fn ipv4(out: &mut Vec<u8>, source: [u8; 4], target: [u8; 4], ident: u16, payload
     let mut head = vec![0x45, 0];
     head.extend_from_slice(&(payload as u16 + 20).to_be_bytes());
     head.extend_from_slice(&ident.to_be_bytes());
-    // Not to be fragmented, 64 hops, TCP, the checksum's place.
+    // Don't fragment, TTL 64, TCP, checksum placeholder.
     head.extend_from_slice(&[0x40, 0, 64, 6, 0, 0]);
     head.extend_from_slice(&source);
     head.extend_from_slice(&target);
@@ -138,7 +139,7 @@ fn ipv6(out: &mut Vec<u8>, source: [u8; 16], target: [u8; 16], payload: usize) {
 }
 
 fn segment(from: SocketAddr, to: SocketAddr, number: u32, acknowledged: u32, bits: u8, payload: &[u8]) -> Vec<u8> {
-    // The largest segment is told in the handshake.
+    // The handshake announces the maximum segment size.
     let options: &[u8] = if bits & bit::SYN == 0 { &[] } else { &[2, 4, (SEGMENT >> 8) as u8, SEGMENT as u8] };
     let mut out = Vec::with_capacity(24 + payload.len());
     out.extend_from_slice(&from.port().to_be_bytes());

@@ -1,5 +1,5 @@
-//! TLS 1.3 with secrets that are handed out (RFC 8446): enough of a handshake for a reader that has them, and protected
-//! records. Nobody is kept out by it; it exists so that readers find the layers that were there.
+//! TLS 1.3 with disclosed secrets (RFC 8446): enough of a handshake for readers that have them, and protected records.
+//! It provides no security; it only reproduces the protocol layers for readers.
 
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Nonce};
@@ -7,7 +7,7 @@ use hmac::{Hmac, Mac};
 use interflow_types::Direction;
 use sha2::Sha256;
 
-/// The most that one record holds, in bytes.
+/// Maximum content of one record, in bytes.
 pub(super) const MAX_RECORD: usize = 16_384;
 
 /// `TLS_AES_128_GCM_SHA256`.
@@ -19,15 +19,15 @@ mod content {
     pub const APPLICATION_DATA: u8 = 23;
 }
 
-/// A session: its secrets and where each direction's records have come to.
+/// A session: its secrets and the record sequence of each direction.
 pub(super) struct TlsWriter {
     seed: [u8; 32],
-    /// Keys of the client's records and the server's, once the handshake is over.
+    /// Keys of the client's records and the server's, after the handshake.
     keys: Option<[RecordKeys; 2]>,
 }
 
 impl TlsWriter {
-    /// Secrets are derived from the seed, so that the same flows give the same file.
+    /// Secrets are derived from the seed, so that the output is deterministic.
     pub fn new(seed: &[u8]) -> Self {
         Self { seed: blake3::derive_key("Interflow pcapng TLS session", seed), keys: None }
     }
@@ -48,7 +48,7 @@ impl TlsWriter {
         labels.iter().map(|label| format!("{label} {random} {}\n", hex(&self.secret(label)))).collect()
     }
 
-    /// The flights of the handshake in their order.
+    /// The handshake flights in order.
     pub fn handshake(&mut self, server_name: &str, protocol: &str) -> [(Direction, Vec<u8>); 3] {
         let keys = |label| RecordKeys::new(&self.secret(label));
         let (mut client, mut server) =
@@ -108,7 +108,7 @@ impl TlsWriter {
     }
 }
 
-/// What protects one direction's records.
+/// The record protection of one direction.
 struct RecordKeys {
     cipher: Aes128Gcm,
     iv: [u8; 12],
@@ -123,7 +123,7 @@ impl RecordKeys {
         Self { cipher: Aes128Gcm::new(&key.into()), iv, number: 0 }
     }
 
-    /// RFC 8446 5.2: the type follows the content, and both are protected.
+    /// RFC 8446 5.2: the type follows the content, and both are encrypted.
     fn protect(&mut self, kind: u8, plain: &[u8]) -> Vec<u8> {
         let mut nonce = self.iv;
         nonce[4..].iter_mut().zip(self.number.to_be_bytes()).for_each(|(n, b)| *n ^= b);

@@ -15,11 +15,11 @@ use interflow_store::{FlowKind, FlowRow, MessageRow};
 pub struct SazWriter<W: Write> {
     zip: ZipWriter<W>,
     sessions: u64,
-    /// Rows of the page that shows the sessions to people.
+    /// Rows of the HTML index of sessions.
     index: String,
 }
 
-/// The most sessions that are listed on the page for people.
+/// Maximum number of sessions in the HTML index.
 const MAX_LISTED: u64 = 100_000;
 
 impl<W: Write> SazWriter<W> {
@@ -74,7 +74,7 @@ impl<W: Write> FlowExporter for SazWriter<W> {
     }
 }
 
-/// The request in absolute-form: nothing else in a SAZ says the scheme and host for certain.
+/// The request in absolute-form: nothing else in a SAZ reliably gives scheme and host.
 fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let Some(request) = &row.request else {
         return write!(out, "CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", row.authority);
@@ -82,7 +82,7 @@ fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::
     let mut absolute = row.clone();
     if let Some(r) = &mut absolute.request {
         r.path = match (request.method.as_str(), request.path.as_str()) {
-            // A tunnel that was refused: its request names an authority alone (RFC 9110 9.3.6).
+            // A rejected tunnel: its request target is an authority (RFC 9110 9.3.6).
             ("CONNECT", _) => row.authority.to_string(),
             (_, "*") => format!("{}/*", row.url()),
             _ => row.url(),
@@ -98,7 +98,7 @@ fn server(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::
     raw::write_side(out, row, contents, Direction::Response)
 }
 
-/// The messages, each as one frame behind a short head.
+/// The messages, each as one frame after a short head.
 fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     for message in contents.messages(row)? {
         let message: MessageRow = message?;

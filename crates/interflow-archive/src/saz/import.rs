@@ -14,13 +14,13 @@ use crate::zip::{ZipEntry, ZipReader};
 use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport, frames, har};
 use interflow_store::{ErrorRow, FlowKind, FlowRow, MessageRow, UpstreamRow};
 
-/// The most messages that are taken up of one WebSocket.
+/// Maximum number of messages imported per WebSocket.
 const MAX_MESSAGES: usize = 1_000_000;
 
-/// Hands out the flows of a SAZ.
+/// Imports the flows of a SAZ.
 ///
 /// # Errors
-/// A file that is cut off, after what was whole in it.
+/// A truncated file, after its complete entries.
 pub(crate) fn import<R: Read + Seek>(mut zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let mut sessions: BTreeMap<u64, BTreeMap<&str, ZipEntry>> = BTreeMap::new();
     for entry in &zip.entries {
@@ -156,7 +156,7 @@ fn addresses(facts: &SazSession, row: &mut FlowRow) {
     });
 }
 
-/// Heads of `Name: value` lines, each with a frame behind it. Frames of one message are joined.
+/// Heads of `Name: value` lines, each followed by a frame. Frames of one message are joined.
 fn messages(mut rest: &[u8], flow: &mut FlowWithBodies, notes: &mut Vec<String>) {
     flow.row.kind = FlowKind::WebSocket;
     let mut open: [Option<(MessageRow, Vec<u8>)>; 2] = [None, None];

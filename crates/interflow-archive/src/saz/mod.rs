@@ -1,5 +1,5 @@
-//! SAZ, the archive of Fiddler: a zip with three files for each exchange, `raw/N_c.txt` as the client sent it, `raw/N_s.txt`
-//! as the server answered, `raw/N_m.xml` with times and flags, and `raw/N_w.txt` with the frames of a WebSocket.
+//! SAZ, Fiddler's archive: a zip with three files per exchange, `raw/N_c.txt` with the client's request, `raw/N_s.txt`
+//! with the server's response, `raw/N_m.xml` with times and flags, and `raw/N_w.txt` with the frames of a WebSocket.
 
 mod export;
 mod import;

@@ -1,4 +1,4 @@
-//! The facts beside an exchange: `N_m.xml`.
+//! The metadata of an exchange: `N_m.xml`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -9,11 +9,11 @@ use super::flag;
 use crate::har::{from_iso, iso};
 use interflow_store::{FlowKind, FlowRow};
 
-/// What of it is understood.
+/// The supported metadata.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SazSession {
     pub flags: u32,
-    /// Moments by Fiddler's names.
+    /// Times by Fiddler's names.
     pub times: HashMap<String, Timestamp>,
     /// Durations in milliseconds by Fiddler's names.
     pub durations: HashMap<String, u64>,
@@ -22,7 +22,7 @@ pub(super) struct SazSession {
 }
 
 impl SazSession {
-    /// Reads what is there; damaged XML gives less.
+    /// Parses what is present; damaged XML yields less.
     pub fn parse(xml: &[u8]) -> Self {
         let text = String::from_utf8_lossy(xml);
         let mut session = Self::default();
@@ -51,7 +51,7 @@ impl SazSession {
     }
 }
 
-/// Decimal, or hexadecimal behind `0x`, as versions differ.
+/// Decimal, or hexadecimal after `0x`: versions differ.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -59,12 +59,12 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// A time that is set: the year 1 stands for none.
+/// A time; year 1 stands for none.
 fn parse_timestamp(text: &str) -> Option<Timestamp> {
     from_iso(text).filter(|at| at.micros() > 0)
 }
 
-/// The elements with their attributes in the order of the text. Fiddler writes no text between them.
+/// The elements with their attributes, in document order. Fiddler writes no text between them.
 fn elements(xml: &str) -> impl Iterator<Item = (&str, HashMap<String, String>)> {
     xml.split('<').skip(1).filter_map(|part| {
         let end = part.find(|c: char| c.is_whitespace() || c == '>' || c == '/')?;
@@ -104,7 +104,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Writes the facts of a flow.
+/// Writes the metadata of a flow.
 pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRow) -> io::Result<()> {
     let https = if row.scheme == Scheme::Https { flag::HTTPS } else { 0 };
     let kind = match row.kind {

@@ -1,4 +1,4 @@
-//! Forms: names and values with their escapes undone, and the parts of a multipart body.
+//! Forms: decoded names and values, and the parts of a multipart body.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use memchr::memmem;
 
 use super::{TextKind, digits};
 
-/// The most of a part's text that is shown, in bytes.
+/// Maximum size of a part's text that is displayed, in bytes.
 const MAX_PART: usize = 64 << 10;
 
-/// `name = value`, one to a line, as `application/x-www-form-urlencoded` means it (URL standard 5.1).
+/// `name = value`, one per line, decoded from `application/x-www-form-urlencoded` (URL standard 5.1).
 pub(super) fn fields(text: &str, cap: usize) -> String {
     let mut out = String::new();
     for pair in text.trim_end().split('&').filter(|p| !p.is_empty()) {
@@ -23,7 +23,7 @@ pub(super) fn fields(text: &str, cap: usize) -> String {
     out
 }
 
-/// With `+` and `%XX` undone; line breaks and other controls stay visible.
+/// Decodes `+` and `%XX`; line breaks and other control characters stay visible.
 fn decode_component(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -97,7 +97,7 @@ fn write_part(out: &mut String, part: &[u8], cut: bool, cap: usize) {
     out.push_str(if cut { "\n… it ends here, before its boundary\n" } else { "\n\n" });
 }
 
-/// A part's text, itself written out where that helps; parts within parts are left as they are.
+/// A part's text, rendered by its type; nested multipart bodies are left unchanged.
 fn format_part(fields: &Headers, text: &str, cap: usize) -> String {
     let json = interflow_store::media_type(fields).is_some_and(|m| m.ends_with("json"));
     if json && let Ok(value) = serde_json::from_str::<serde_json::Value>(text) {

@@ -1,4 +1,4 @@
-//! Requests of GraphQL: the query as its author wrote it, or laid out when it is on one line; then its variables.
+//! GraphQL requests: the query as written, or formatted if it is on one line, followed by its variables.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ impl GraphQlRequests {
     }
 }
 
-/// Whether JSON is a request of GraphQL.
+/// Whether JSON is a GraphQL request.
 pub(super) fn is_request(body: &[u8]) -> bool {
     let read = || serde_json::from_slice::<GraphQlRequests>(body).ok().map(GraphQlRequests::into_list);
     let looks_so = memchr::memmem::find(&body[..body.len().min(4096)], b"\"query\"").is_some();
@@ -46,7 +46,7 @@ fn is_query(text: &str) -> bool {
     text.contains('{') && (text.starts_with('{') || words.iter().any(|w| text.starts_with(w)))
 }
 
-/// Writes a request out; a text that is no JSON is the query itself.
+/// Formats a request; text that is not JSON is taken as the query itself.
 pub(super) fn format_request(text: &str) -> String {
     let Ok(requests) = serde_json::from_str::<GraphQlRequests>(text) else { return format_query(text) };
     let mut out = String::new();
@@ -65,7 +65,7 @@ pub(super) fn format_request(text: &str) -> String {
     out
 }
 
-/// A query that has lines of its own keeps them.
+/// A query with line breaks is left unchanged.
 fn format_query(query: &str) -> String {
     if query.trim().contains('\n') {
         return format!("{}\n", query.trim());

@@ -1,4 +1,4 @@
-//! gRPC and gRPC-Web: messages behind their prefixes, each written out, and the trailers that end a gRPC-Web body.
+//! gRPC and gRPC-Web: each length-prefixed message decoded, and the trailers that end a gRPC-Web body.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use interflow_types::Headers;
 use super::{BodyContext, ProtoSchemas, message};
 use interflow_store::decoded_body;
 
-/// The largest message that is shown, in bytes.
+/// Maximum size of a message that is displayed, in bytes.
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// Writes the messages of a body, a line above each that says which it is.
+/// Writes the messages of a body, each below a heading.
 ///
 /// # Errors
-/// The place where the body stops being gRPC, and nothing could be shown.
+/// The position where the body stops being valid gRPC, if nothing could be displayed.
 pub(super) fn pretty(
     place: &BodyContext<'_>,
     body: &[u8],
@@ -68,7 +68,7 @@ pub(super) fn pretty(
     Ok(out)
 }
 
-/// A message without its compression, and a word on it.
+/// A decompressed message, with a note on its compression.
 fn decompress_message(headers: &Headers, data: Bytes, compressed: bool) -> (Bytes, String) {
     if !compressed {
         return (data, String::new());
@@ -81,10 +81,10 @@ fn decompress_message(headers: &Headers, data: Bytes, compressed: bool) -> (Byte
     (decoded.bytes, format!(", {shown}{problem}"))
 }
 
-/// The bytes of a body in base 64; each piece of a stream may end with its own padding.
+/// Decodes a base64 body; each piece of a stream may end with its own padding.
 ///
 /// # Errors
-/// It is no base 64.
+/// Invalid base64.
 pub(super) fn from_text(body: &[u8]) -> Result<Vec<u8>, String> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_or_is_damaged_is_told_behind_what_is_whole() {
+    fn damage_is_reported_after_the_intact_messages() {
         let body = [framed(0, &[8, 1]), vec![0, 0, 0, 0, 9, 1]].concat();
         assert!(shown(&body, "").unwrap().ends_with("1: 1\n# byte 7: message 2 breaks off; 6 bytes of it are here\n"));
         assert!(shown(&framed(0, &[0xff]), "").unwrap().contains("no message of Protocol Buffers\n0xff"));

@@ -1,25 +1,25 @@
-//! XML and HTML, one element to a line, indented by their nesting. Nothing is repaired and nothing is left out: only the
-//! white space between tags changes.
+//! XML and HTML, one element per line, indented by nesting. Nothing is repaired or omitted: only whitespace between
+//! tags changes.
 
-/// Nesting deeper than this is indented no further.
+/// Maximum indentation depth.
 const MAX_INDENT: usize = 40;
-/// An element whose text is no longer than this stays on one line.
+/// An element with a text up to this length stays on one line.
 const MAX_INLINE_LEN: usize = 100;
-/// Elements of HTML that have no end (HTML 13.1.2).
+/// Void elements of HTML (HTML 13.1.2).
 const VOID: [&str; 14] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
-/// Elements of HTML whose content is no markup, or keeps its white space.
+/// HTML elements whose content is not markup, or preserves whitespace.
 const VERBATIM_ELEMENTS: [&str; 4] = ["script", "style", "pre", "textarea"];
 
 enum MarkupToken<'a> {
     Open(&'a str),
     Close(&'a str),
-    /// Comments, declarations, CDATA, elements that close themselves.
+    /// Comments, declarations, CDATA, self-closing elements.
     Alone(&'a str),
     Text(&'a str),
 }
 
-/// Indents markup, until `cap` bytes have come out.
+/// Indents markup, up to `cap` bytes of output.
 pub(super) fn format_markup(text: &str, html: bool, cap: usize) -> String {
     let mut tokens = MarkupTokens { rest: text, html, raw: None }.peekable();
     let mut out = String::new();
@@ -80,7 +80,7 @@ fn line(out: &mut String, depth: usize, what: &str) {
 struct MarkupTokens<'a> {
     rest: &'a str,
     html: bool,
-    /// The element whose content is taken as it is.
+    /// The element whose content is copied verbatim.
     raw: Option<&'a str>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> MarkupTokens<'a> {
         self.rest.len()
     }
 
-    /// Where the raw element's end stands.
+    /// The length up to the end tag of the verbatim element.
     fn raw_len(&self, name: &str) -> usize {
         let bytes = self.rest.as_bytes();
         let mut from = 0;

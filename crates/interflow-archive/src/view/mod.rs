@@ -1,5 +1,5 @@
-//! Bodies written out for people: Protocol Buffers, gRPC, gRPC-Web and MessagePack, with the schemas of the owner by their
-//! names, without them by what the bytes themselves say; and texts that read better when they are laid out anew.
+//! Renders bodies for display: Protocol Buffers, gRPC, gRPC-Web and MessagePack, with configured schemas or from the
+//! wire format alone; and text formats that are easier to read when reformatted.
 
 mod form;
 mod graphql;
@@ -16,21 +16,21 @@ use interflow_types::{Direction, Headers};
 pub use schemas::{ProtoSchemaError, ProtoSchemas};
 pub use text_views::{TextKind, format_text};
 
-/// A kind of body that is written out here.
+/// A binary format that can be rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryKind {
-    /// Length-prefixed messages (gRPC over HTTP/2), Protocol Buffers within.
+    /// Length-prefixed messages (gRPC over HTTP/2) containing Protocol Buffers.
     Grpc,
-    /// The same in base 64 (gRPC-Web).
+    /// The same in base64 (gRPC-Web).
     GrpcWebText,
-    /// One message.
+    /// A single message.
     Protobuf,
-    /// Values one after another.
+    /// A sequence of values.
     MessagePack,
 }
 
 impl BinaryKind {
-    /// By the media type of a head.
+    /// Determined by the media type.
     pub fn from_headers(headers: &Headers) -> Option<Self> {
         let media = interflow_store::media_type(headers)?;
         let sub = media.strip_prefix("application/")?;
@@ -46,21 +46,20 @@ impl BinaryKind {
     }
 }
 
-/// What is known of a body beside its bytes.
+/// Facts about a body besides its bytes.
 #[derive(Clone, Copy)]
 pub struct BodyContext<'a> {
-    /// The head that it belongs to.
     pub headers: &'a Headers,
-    /// The path of the request: for gRPC it names the method.
+    /// The path of the request; for gRPC it names the method.
     pub path: &'a str,
-    /// Which way it went.
     pub direction: Direction,
-    /// The full name of its message, when somebody says it.
+    /// The full name of its message, if given explicitly.
     pub message: Option<&'a str>,
 }
 
 impl BodyContext<'_> {
-    /// The full name of the message: as said, by the head (`application/x-protobuf; messageType="a.B"`), or by the method.
+    /// The full name of the message: given explicitly, by the head (`application/x-protobuf; messageType="a.B"`), or by
+    /// the method.
     fn message_name(&self, schemas: &ProtoSchemas) -> Option<String> {
         let said = self.message.map(str::to_owned).or_else(|| {
             let value = self.headers.get_str("content-type")?;
@@ -72,10 +71,10 @@ impl BodyContext<'_> {
     }
 }
 
-/// Writes a body out, content coding removed beforehand, at most about `cap` bytes of text.
+/// Renders a body whose content coding was removed, to about `cap` bytes of text at most.
 ///
 /// # Errors
-/// What is wrong with the body, with the place in it.
+/// The body is malformed; the error gives the position.
 pub fn pretty(
     kind: BinaryKind,
     place: &BodyContext<'_>,
@@ -95,7 +94,7 @@ pub fn pretty(
     }
 }
 
-/// One message of Protocol Buffers: by its schema when that is known and fits, else by the wire alone.
+/// One Protocol Buffers message: by its schema if that is known and matches, else from the wire format alone.
 fn message(
     out: &mut String,
     bytes: &[u8],
@@ -118,10 +117,10 @@ fn message(
     protobuf::write(out, bytes, cap)
 }
 
-/// The most of a body that is taken apart, in bytes.
+/// Maximum size of a body that is rendered, in bytes.
 pub const MAX_BODY: usize = 64 << 20;
 
-/// Adds text up to the cap, and says when there was more.
+/// Appends text up to the cap, and notes if there was more.
 fn push_bounded(out: &mut String, text: &str, cap: usize) {
     let left = cap.saturating_sub(out.len());
     if text.len() <= left {
@@ -135,7 +134,7 @@ fn push_bounded(out: &mut String, text: &str, cap: usize) {
     out.push_str("\n…\n");
 }
 
-/// A text in quotes, with what a terminal or a reader could stumble over escaped.
+/// A quoted text with control characters escaped.
 fn quoted(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
@@ -152,7 +151,7 @@ fn quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Bytes in hexadecimal digits, the first of them when there are many.
+/// The bytes in hex, truncated if there are many.
 fn digits(out: &mut String, bytes: &[u8]) {
     use std::fmt::Write as _;
     const MAX_SHOWN_BYTES: usize = 64;
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_media_type() {
+    fn kinds_are_detected_by_media_type() {
         for (value, kind) in [
             ("application/grpc", Some(BinaryKind::Grpc)),
             ("application/grpc+proto", Some(BinaryKind::Grpc)),

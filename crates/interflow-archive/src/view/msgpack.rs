@@ -1,4 +1,4 @@
-//! MessagePack as an indented tree in the manner of JSON.
+//! MessagePack as an indented tree similar to JSON.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,15 @@ use rmpv::Value;
 
 use super::{digits, quoted};
 
-/// The longest body that is taken apart, in bytes: values in memory are up to forty times as large.
+/// Maximum size of a body that is rendered, in bytes: decoded values are up to forty times as large.
 const MAX_BODY: usize = 8 << 20;
-/// Values nested deeper than this are refused.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 64;
 
 /// Writes the values of a body.
 ///
 /// # Errors
-/// The place where it stops being MessagePack.
+/// The position where it stops being valid MessagePack.
 pub(super) fn pretty(body: &[u8], cap: usize) -> Result<String, String> {
     if body.len() > MAX_BODY {
         return Err(format!("{} bytes of MessagePack are too many to be shown", body.len()));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_lies_and_length_are_told() {
+    fn damage_false_lengths_and_truncation_are_reported() {
         assert!(pretty(&[0x92, 1], 1000).unwrap_err().starts_with("byte 2"));
         assert!(pretty(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1], 1000).is_err());
         assert!(pretty(&[0x91; 200], 1000).is_err());

@@ -1,8 +1,8 @@
-//! HLS playlists as a table: streams by bandwidth, or segments by the time at which they begin. The playlist itself follows.
+//! HLS playlists as a table: streams by bandwidth, or segments by start time, followed by the playlist itself.
 
 use std::fmt::Write as _;
 
-/// Segments in the table; the playlist below has them all.
+/// Maximum number of segments in the table; the playlist below contains all.
 const MAX_ROWS: usize = 2000;
 
 /// Writes a playlist out.

@@ -1,10 +1,10 @@
-//! Protocol Buffers without a schema: field numbers and what their bytes most likely are.
+//! Protocol Buffers without a schema: field numbers and the most likely interpretation of their bytes.
 
 use std::fmt::Write as _;
 
 use super::{digits, quoted};
 
-/// Messages nested deeper than this are shown as bytes.
+/// Messages nested deeper than this are displayed as bytes.
 const MAX_DEPTH: usize = 32;
 
 /// One field's value on the wire.
@@ -17,14 +17,14 @@ enum WireField<'a> {
     Fixed32(u32),
 }
 
-/// Writes the fields of a message, a line each.
+/// Writes the fields of a message, one per line.
 ///
 /// # Errors
-/// The place where the bytes stop being a message.
+/// The position where the bytes stop being a valid message.
 pub(super) fn write(out: &mut String, bytes: &[u8], cap: usize) -> Result<(), String> {
     if !is_message(bytes, 0) {
         let at = first_bad_offset(bytes);
-        return Err(format!("byte {at}: this is no message of Protocol Buffers"));
+        return Err(format!("byte {at}: this is not a Protocol Buffers message"));
     }
     fields(out, bytes, 0, cap);
     Ok(())
@@ -49,7 +49,7 @@ fn value(out: &mut String, field: &WireField<'_>, depth: usize, cap: usize) {
     match field {
         WireField::Varint(n) => {
             let _ = write!(out, ": {n}");
-            // A negative number of int32 or int64 takes ten bytes.
+            // A negative int32 or int64 takes ten bytes.
             if *n > i64::MAX as u64 {
                 let _ = write!(out, " ({})", *n as i64);
             }
@@ -87,7 +87,7 @@ enum FieldGuess<'a> {
     Bytes,
 }
 
-/// Text, unless it begins like a message: the tag of a first field is a control character, which texts rarely begin with.
+/// Text, unless it begins like a message: a first field's tag is a control character, which rarely starts a text.
 fn guess(bytes: &[u8], depth: usize) -> FieldGuess<'_> {
     let text = std::str::from_utf8(bytes).ok();
     let text = text.filter(|t| t.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t')));
@@ -100,7 +100,7 @@ fn guess(bytes: &[u8], depth: usize) -> FieldGuess<'_> {
     }
 }
 
-/// Whether the bytes are fields to their end.
+/// Whether the bytes are a sequence of complete fields.
 fn is_message(mut rest: &[u8], depth: usize) -> bool {
     if depth > MAX_DEPTH {
         return false;
@@ -123,7 +123,7 @@ fn first_bad_offset(bytes: &[u8]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// The next field: its number, its value, and what is behind it.
+/// The next field: its number, its value, and the rest.
 fn next_field(bytes: &[u8]) -> Option<(u64, WireField<'_>, &[u8])> {
     let (tag, rest) = varint(bytes)?;
     let number = tag >> 3;
@@ -148,7 +148,7 @@ fn next_field(bytes: &[u8]) -> Option<(u64, WireField<'_>, &[u8])> {
     Some((number, field, rest))
 }
 
-/// A group's fields, and what is behind its end. Groups within are skipped by counting, so that depth costs nothing.
+/// A group's fields, and what follows its end. Nested groups are skipped by counting, so that depth costs nothing.
 fn group(bytes: &[u8], number: u64) -> Option<(&[u8], &[u8])> {
     let mut open = vec![number];
     let mut rest = bytes;
@@ -174,7 +174,7 @@ fn group(bytes: &[u8], number: u64) -> Option<(&[u8], &[u8])> {
     None
 }
 
-/// Seven bits to a byte, at most ten bytes.
+/// Seven bits per byte, at most ten bytes.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut n = 0_u64;
     for (i, b) in bytes.iter().take(10).enumerate() {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_messages_are_told_apart() {
+    fn texts_and_messages_are_distinguished() {
         let field = |inner: &[u8]| shown(&[&[0x0a, inner.len() as u8], inner].concat()).unwrap();
         assert_eq!(field(b"\x0a\x05hello"), "1 {\n  1: \"hello\"\n}\n");
         assert_eq!(field(b"line\nline"), "1: \"line\\nline\"\n");

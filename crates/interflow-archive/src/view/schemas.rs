@@ -1,4 +1,4 @@
-//! The owner's `.proto` files and descriptor sets.
+//! Configured `.proto` files and descriptor sets.
 
 use std::fmt;
 use std::fs;
@@ -8,12 +8,12 @@ use interflow_types::Direction;
 use prost_reflect::text_format::FormatOptions;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 
-/// Folders of schemas are looked into this deep.
+/// Maximum depth of schema folders.
 const MAX_DEPTH: usize = 16;
-/// The most schemas that are read of one folder.
+/// Maximum number of schemas read from one folder.
 const MAX_FILES: usize = 10_000;
 
-/// A schema that cannot be used.
+/// An invalid schema.
 #[derive(Debug, thiserror::Error)]
 #[error("the schema {}: {problem}", path.display())]
 pub struct ProtoSchemaError {
@@ -21,7 +21,7 @@ pub struct ProtoSchemaError {
     problem: String,
 }
 
-/// The messages and methods that are known by name.
+/// Messages and methods by name.
 #[derive(Clone, Default)]
 pub struct ProtoSchemas {
     pools: Vec<DescriptorPool>,
@@ -35,11 +35,11 @@ impl fmt::Debug for ProtoSchemas {
 }
 
 impl ProtoSchemas {
-    /// Reads `.proto` files, folders of them (imports are looked for from the folder on), and compiled descriptor sets
-    /// (any other file, as `protoc --descriptor_set_out --include_imports` writes it).
+    /// Reads `.proto` files, folders of them (which are also the import root), and compiled descriptor sets (any other
+    /// file, as written by `protoc --descriptor_set_out --include_imports`).
     ///
     /// # Errors
-    /// A file that cannot be read or compiled, with line and column where there are such.
+    /// A file that cannot be read or compiled, with line and column if available.
     pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ProtoSchemaError> {
         let mut schemas = Self::default();
         for path in paths {
@@ -53,17 +53,17 @@ impl ProtoSchemas {
                 compile(path.parent().unwrap_or(Path::new(".")), &[path.to_owned()])
             } else {
                 let bytes = fs::read(path).map_err(|e| failed(e.to_string()))?;
-                DescriptorPool::decode(&bytes[..]).map_err(|e| format!("it is no descriptor set: {e}"))
+                DescriptorPool::decode(&bytes[..]).map_err(|e| format!("invalid descriptor set: {e}"))
             };
             schemas.pools.push(pool.map_err(failed)?);
         }
         Ok(schemas)
     }
 
-    /// The full name of what a gRPC method takes or gives: `/package.Service/Method`.
+    /// The full name of a gRPC method's request or response message: `/package.Service/Method`.
     pub(super) fn message_of_method(&self, path: &str, direction: Direction) -> Option<String> {
         let (service, method) = path.split('?').next()?.trim_start_matches('/').rsplit_once('/')?;
-        // A prefix may stand before the service where several share a host.
+        // A prefix may precede the service if several share a host.
         let service = service.rsplit('/').next()?;
         let service = self.pools.iter().find_map(|p| p.get_service_by_name(service))?;
         let method = service.methods().find(|m| m.name() == method)?;
@@ -74,7 +74,7 @@ impl ProtoSchemas {
         Some(message.full_name().to_owned())
     }
 
-    /// A message in the text format; `None` when no schema names it.
+    /// A message in text format; `None` if no schema defines it.
     pub(super) fn text(&self, name: &str, bytes: &[u8]) -> Option<Result<String, String>> {
         let descriptor = self.pools.iter().find_map(|p| p.get_message_by_name(name))?;
         let options = FormatOptions::new().pretty(true).skip_unknown_fields(false);
@@ -130,7 +130,7 @@ mod tests {
         folder
     }
 
-    /// id "o1", items { name "nut", count -3 }, state PAID, and a field 9 that the schema does not know.
+    /// id "o1", items { name "nut", count -3 }, state PAID, and a field 9 that is not in the schema.
     const ORDER: &[u8] = b"\x0a\x02o1\x12\x07\x0a\x03nut\x10\x05\x18\x01\x48\x07";
 
     #[test]
@@ -175,7 +175,10 @@ mod tests {
         assert!(error.contains("bad.proto") && error.contains("strng"), "{error}");
         fs::write(folder.path().join("set.bin"), b"\xff").unwrap();
         assert!(
-            ProtoSchemas::load(&[folder.path().join("set.bin")]).unwrap_err().to_string().contains("no descriptor set")
+            ProtoSchemas::load(&[folder.path().join("set.bin")])
+                .unwrap_err()
+                .to_string()
+                .contains("invalid descriptor set")
         );
     }
 }

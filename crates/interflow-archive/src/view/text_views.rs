@@ -1,30 +1,30 @@
-//! Bodies of text that read better when they are written anew: markup, forms, parts, GraphQL, playlists.
+//! Text bodies that are easier to read when reformatted: markup, forms, multipart, GraphQL, playlists.
 //!
-//! All of them take a body that was cut off: what is there is shown.
+//! All of them accept truncated bodies and render what is there.
 
 use interflow_types::Headers;
 
 use super::{form, graphql, markup, playlist};
 
-/// A kind of text that is written out here.
+/// A text format that can be rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextKind {
     /// `application/x-www-form-urlencoded`.
     Form,
     /// `multipart/*` (RFC 2046 5.1).
     Multipart,
-    /// XML, and what is made of it: SVG, Atom, SOAP, MPD.
+    /// XML and its applications: SVG, Atom, SOAP, MPD.
     Xml,
     /// HTML.
     Html,
-    /// A query of GraphQL, alone or in JSON.
+    /// A GraphQL query, plain or in JSON.
     GraphQl,
     /// An HLS playlist (RFC 8216).
     Playlist,
 }
 
 impl TextKind {
-    /// By the media type, and where that says too little by the first bytes.
+    /// By media type, and by the first bytes if that is ambiguous.
     pub fn detect(headers: &Headers, body: &[u8]) -> Option<Self> {
         let media = interflow_store::media_type(headers).unwrap_or_default();
         Some(match media.as_str() {
@@ -43,7 +43,7 @@ impl TextKind {
         })
     }
 
-    /// The name by which it is told to clients.
+    /// The name reported to clients.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Form => "form",
@@ -56,7 +56,7 @@ impl TextKind {
     }
 }
 
-/// Writes a body out: `text` is the body in its charset, `body` its bytes; at most about `cap` bytes come out.
+/// Renders a body: `text` is the decoded text, `body` its bytes; to about `cap` bytes at most.
 pub fn format_text(kind: TextKind, headers: &Headers, body: &[u8], text: &str, cap: usize) -> String {
     let mut out = match kind {
         TextKind::Form => form::fields(text, cap),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_media_type_and_first_bytes() {
+    fn kinds_are_detected_by_media_type_and_first_bytes() {
         for (media, body, kind) in [
             ("application/x-www-form-urlencoded; charset=utf-8", "a=1", Some(TextKind::Form)),
             ("multipart/form-data; boundary=x", "", Some(TextKind::Multipart)),

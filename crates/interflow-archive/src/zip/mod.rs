@@ -1,5 +1,5 @@
-//! Zip files, as far as archives of flows need them: written in one pass to any output, and read with care, since a zip's
-//! directory is easily made to lie (PKWARE APPNOTE 6.3).
+//! Zip files, as needed for archives of flows: written in one pass to any output, and read defensively, since a zip's
+//! directory may contain false data (PKWARE APPNOTE 6.3).
 
 mod read;
 mod write;
@@ -17,7 +17,7 @@ mod signature {
     pub const LOCATOR_64: u32 = 0x0706_4b50;
 }
 
-/// How an entry's bytes are packed: not at all, or by deflate.
+/// Compression methods: stored or deflate.
 mod method {
     pub const STORED: u16 = 0;
     pub const DEFLATE: u16 = 8;

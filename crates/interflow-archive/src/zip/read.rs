@@ -1,5 +1,5 @@
-//! Reads a zip whose directory may lie, or be gone because the file was cut off: then the entries are found one behind the
-//! other, as far as they are whole.
+//! Reads a zip whose directory may be false, or missing because the file was truncated: then complete entries are found
+//! by scanning local headers.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -7,15 +7,15 @@ use flate2::bufread::DeflateDecoder;
 
 use super::{flag, method, signature};
 
-/// The most entries that are taken up.
+/// Maximum number of entries.
 const MAX_ENTRIES: usize = 2_000_000;
-/// The most that a directory may hold, in bytes.
+/// Maximum size of the directory, in bytes.
 const MAX_DIRECTORY: u64 = 256 << 20;
-/// An entry may always grow to this size, in bytes; a larger one must be that large for its packed size too.
+/// An entry may always expand to this size, in bytes; larger ones are subject to the ratio limit.
 const UNCHECKED_BYTES: u64 = 64 << 20;
-/// The most that an entry may grow to, in bytes.
+/// Maximum expanded size of an entry, in bytes.
 const MAX_ENTRY: u64 = 1 << 30;
-/// How much larger than packed content may be, beyond [`FREE`].
+/// Maximum compression ratio beyond [`UNCHECKED_BYTES`].
 const MAX_RATIO: u64 = 200;
 
 /// One file in a zip.
@@ -27,7 +27,7 @@ pub(crate) struct ZipEntry {
     flags: u16,
     packed: u64,
     crc: u32,
-    /// Where its local header begins.
+    /// Offset of its local header.
     at: u64,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct ZipReader<R> {
     file: R,
     /// Its entries in the order of the directory.
     pub entries: Vec<ZipEntry>,
-    /// What is wrong with the file as a whole, with the place: it breaks off.
+    /// Why the file is incomplete, if it is truncated.
     pub cut: Option<String>,
-    /// Bytes that may still come out of it.
+    /// Remaining budget of expanded bytes.
     budget: u64,
 }
 
@@ -46,7 +46,7 @@ impl<R: Read + Seek> ZipReader<R> {
     /// Finds the entries.
     ///
     /// # Errors
-    /// When the file cannot be read, or is no zip at all.
+    /// The file cannot be read, or is not a zip.
     pub fn open(mut file: R) -> io::Result<Self> {
         let len = file.seek(SeekFrom::End(0))?;
         let budget = (1 << 30) + len.saturating_mul(MAX_RATIO);
@@ -64,10 +64,10 @@ impl<R: Read + Seek> ZipReader<R> {
         }
     }
 
-    /// The content of an entry, checked against its checksum.
+    /// The content of an entry, verified against its checksum.
     ///
     /// # Errors
-    /// What is wrong with it, its name in front.
+    /// The error, prefixed by the entry's name.
     pub fn read(&mut self, entry: &ZipEntry) -> Result<Vec<u8>, String> {
         let named = |why: String| format!("'{}': {why}", printable_name(&entry.name));
         let limit = entry.packed.saturating_mul(MAX_RATIO).clamp(UNCHECKED_BYTES, MAX_ENTRY).min(self.budget);
@@ -82,7 +82,7 @@ impl<R: Read + Seek> ZipReader<R> {
         Ok(content)
     }
 
-    /// At most one byte more than the limit.
+    /// Reads at most one byte more than the limit.
     fn unpack(&mut self, entry: &ZipEntry, limit: u64) -> io::Result<Vec<u8>> {
         if entry.flags & flag::ENCRYPTED != 0 {
             return Err(io::Error::other("is encrypted: save the archive without a password"));
@@ -106,7 +106,7 @@ impl<R: Read + Seek> ZipReader<R> {
     }
 }
 
-/// A name as it may stand in a message.
+/// A name suitable for an error message.
 fn printable_name(name: &str) -> String {
     name.chars().take(120).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -126,14 +126,14 @@ impl From<io::Error> for DirectoryError {
     }
 }
 
-/// The entries as the directory at the end lists them.
+/// The entries listed by the directory at the end.
 fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<ZipEntry>, DirectoryError> {
     let (count, size, at) = end(file, len)?;
     if size > MAX_DIRECTORY || count > MAX_ENTRIES as u64 {
         return Err(DirectoryError::Wrong("its directory is too large"));
     }
     if at.checked_add(size).is_none_or(|end| end > len) {
-        return Err(DirectoryError::Wrong("its directory lies about where it is"));
+        return Err(DirectoryError::Wrong("its directory has a false offset"));
     }
     file.seek(SeekFrom::Start(at))?;
     let mut records = BufReader::new(file.take(size));
@@ -142,12 +142,12 @@ fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<ZipEntry>, D
         entries.push(record(&mut records)?);
     }
     if entries.len() as u64 != count && count < u64::from(u16::MAX) {
-        return Err(DirectoryError::Wrong("its directory lies about its length"));
+        return Err(DirectoryError::Wrong("its directory has a false length"));
     }
     Ok(entries)
 }
 
-/// Count of entries, size and place of the directory.
+/// Entry count, size and offset of the directory.
 fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), DirectoryError> {
     // A comment of up to 64 KiB may follow the record.
     let begin = len.saturating_sub(22 + 0xffff);
@@ -164,7 +164,7 @@ fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Direc
     file.seek(SeekFrom::Start(u64_at(&tail, locator + 8).min(len)))?;
     let record: [u8; 56] = take(file)?;
     if u32_at(&record, 0) != signature::END_64 {
-        return Err(DirectoryError::Wrong("its directory lies about where it ends"));
+        return Err(DirectoryError::Wrong("its directory has a false end"));
     }
     Ok((u64_at(&record, 32), u64_at(&record, 40), u64_at(&record, 48)))
 }
@@ -181,13 +181,13 @@ fn record(records: &mut impl Read) -> Result<ZipEntry, DirectoryError> {
     let [packed, size, at] = [20, 24, 42].map(|place| u32_at(&head, place));
     let mut large = large_sizes(&extra);
     let mut wide = |n: u32| if n == u32::MAX { large.next().unwrap_or(u64::MAX) } else { u64::from(n) };
-    // Their order in the extra field is fixed (4.5.3).
+    // The order in the extra field is fixed (4.5.3).
     let (_, packed, at) = (wide(size), wide(packed), wide(at));
     let (flags, method, crc) = (u16_at(&head, 8), u16_at(&head, 10), u32_at(&head, 16));
     Ok(ZipEntry { name, method, flags, packed, crc, at })
 }
 
-/// The eight-byte numbers of an extra field.
+/// The 64-bit values of an extra field.
 fn large_sizes(extra: &[u8]) -> impl Iterator<Item = u64> {
     let mut rest = extra;
     let mut found: &[u8] = &[];
@@ -202,7 +202,7 @@ fn large_sizes(extra: &[u8]) -> impl Iterator<Item = u64> {
     found.as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n)).collect::<Vec<_>>().into_iter()
 }
 
-/// The entries that are whole, found one behind the other, and where the last of them ends.
+/// Finds complete entries by scanning, and the end of the last one.
 fn scan_local_headers(file: &mut (impl Read + Seek), len: u64) -> io::Result<(Vec<ZipEntry>, u64)> {
     let mut entries = Vec::new();
     let mut at = 0;
@@ -221,7 +221,7 @@ fn scan_local_headers(file: &mut (impl Read + Seek), len: u64) -> io::Result<(Ve
     Ok((entries, at))
 }
 
-/// The entry whose local header is next, and where it ends; `None` when there is no whole one.
+/// The entry of the next local header, and its end; `None` if there is no complete one.
 fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<(ZipEntry, u64)>> {
     let mut file = BufReader::new(file);
     let head: [u8; 30] = take(&mut file)?;
@@ -239,7 +239,7 @@ fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<
         let packed = if packed == u32::MAX { large.next().unwrap_or(u64::MAX) } else { u64::from(packed) };
         (packed, begin.saturating_add(packed))
     } else if method == method::DEFLATE {
-        // Deflate says itself where it ends.
+        // Deflate data is self-terminating.
         let mut decoder = DeflateDecoder::new(&mut file);
         io::copy(&mut decoder.by_ref().take(MAX_ENTRY), &mut io::sink())?;
         let (packed, size) = (decoder.total_in(), decoder.total_out());
@@ -258,7 +258,7 @@ fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<
 }
 
 fn text(file: &mut impl Read, len: u16) -> io::Result<String> {
-    // Names of flows' files are ASCII; others are shown as well as they can be.
+    // Names of flows' files are ASCII; others are decoded lossily.
     Ok(String::from_utf8_lossy(&bytes(file, len)?).replace('\\', "/"))
 }
 
@@ -274,7 +274,7 @@ fn take<const N: usize>(file: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(out)
 }
 
-/// Little-endian numbers; zero where there are no bytes.
+/// Little-endian integers; zero if out of range.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
 }

@@ -1,4 +1,4 @@
-//! Writes a zip in one pass: sizes follow the data, so that the output need not be able to go back.
+//! Writes a zip in one pass: sizes follow the data, so that the output need not be seekable.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use flate2::write::DeflateEncoder;
 
 use super::{flag, method, signature};
 
-/// What the directory at the end says of an entry.
+/// The directory record of an entry.
 struct CentralEntry {
     name: String,
     crc: u32,
@@ -16,22 +16,20 @@ struct CentralEntry {
     at: u64,
 }
 
-/// A zip that is being written.
 pub(crate) struct ZipWriter<W: Write> {
     out: CountingWriter<W>,
     entries: Vec<CentralEntry>,
-    /// Date and time as MS-DOS had them.
+    /// Date and time in MS-DOS format.
     when: u32,
 }
 
 impl<W: Write> ZipWriter<W> {
-    /// Begins a file.
     pub fn new(out: W) -> Self {
-        // 1980-01-01: entries carry their own times inside, and the same flows give the same file.
+        // 1980-01-01: flows contain their own times, and the output is deterministic.
         Self { out: CountingWriter { out, count: 0 }, entries: Vec::new(), when: 0x0021_0000 }
     }
 
-    /// Writes one entry, packed; `fill` writes its content.
+    /// Writes one compressed entry; `fill` writes its content.
     pub fn entry(&mut self, name: &str, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let at = self.out.count;
         let mut head = Vec::with_capacity(50 + name.len());
@@ -60,7 +58,7 @@ impl<W: Write> ZipWriter<W> {
         Ok(())
     }
 
-    /// Four or eight bytes for each size: readers tell by whether the sizes fit.
+    /// Four or eight bytes per size: readers detect which by whether the sizes match.
     fn descriptor(&mut self, crc: u32, packed: u64, size: u64) -> io::Result<()> {
         let mut tail = Vec::with_capacity(24);
         put32(&mut tail, signature::DESCRIPTOR);
@@ -88,7 +86,7 @@ impl<W: Write> ZipWriter<W> {
     }
 }
 
-/// A record of the directory; what does not fit into four bytes stands in the extra field (4.5.3).
+/// A record of the directory; values above 32 bits are stored in the extra field (4.5.3).
 fn central(entry: &CentralEntry, when: u32) -> Vec<u8> {
     let mut extra = Vec::new();
     let mut fitting = |n: u64| {
@@ -120,7 +118,7 @@ fn central(entry: &CentralEntry, when: u32) -> Vec<u8> {
     out
 }
 
-/// The end of the directory, with its larger form before it where the numbers need it.
+/// The end of the directory, preceded by its zip64 form if the values require it.
 fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
     let mut out = Vec::new();
     if count >= u64::from(u16::MAX) || size >= u64::from(u32::MAX) || at >= u64::from(u32::MAX) {
@@ -146,7 +144,7 @@ fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
     out
 }
 
-/// An entry's content on its way into the file.
+/// The content of an entry being written.
 struct EntryWriter<W: Write> {
     out: DeflateEncoder<W>,
     crc: u32,
@@ -168,7 +166,7 @@ impl<W: Write> Write for EntryWriter<W> {
     }
 }
 
-/// An output that knows how much went into it.
+/// An output that counts its bytes.
 struct CountingWriter<W> {
     out: W,
     count: u64,

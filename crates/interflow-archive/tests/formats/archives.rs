@@ -1,4 +1,4 @@
-//! SAZ, Fluxzy's and mitmproxy's archives, out and in; and all of them cut off, lying and swollen.
+//! Export and import of SAZ, Fluxzy and mitmproxy archives; truncated, false and oversized input.
 
 use std::io::Write;
 
@@ -8,10 +8,10 @@ use interflow_types::{Direction, Scheme};
 
 use super::{STARTED, body_row, exchange, export, gzipped, imported, samples, web_socket};
 
-/// The archives with everything that a flow has as far as they have a place for it.
+/// The archive formats that keep nearly all facts of a flow.
 const ARCHIVES: [ArchiveFormat; 3] = [ArchiveFormat::Saz, ArchiveFormat::Fxzy, ArchiveFormat::Mitm];
 
-/// What every one of them keeps.
+/// The facts kept by all of them.
 fn kept(flow: &FlowWithBodies) -> impl PartialEq + std::fmt::Debug + use<> {
     let row = &flow.row;
     let request = row.request.as_ref().map(|r| (r.method.clone(), r.path.clone(), r.headers.clone()));
@@ -172,7 +172,7 @@ fn a_saz_of_fiddlers_own_is_read() {
 
 #[test]
 fn old_flow_files_are_read() {
-    // As mitmproxy 0.11 wrote them: everything bytes, other names, the version as two numbers.
+    // In the form of mitmproxy 0.11: only bytes, other names, the version as two numbers.
     let s = |text: &str| format!("{}:{text},", text.len());
     let n = |number: &str| format!("{}:{number}#", number.len());
     let l = |items: &[String]| {
@@ -266,7 +266,7 @@ fn a_body_that_was_not_kept_whole_says_so_in_a_flow_file() {
     assert_eq!(back[0].row.started.micros(), STARTED);
 }
 
-/// A member of a tnetstring, as it stands in the file.
+/// A member of a tnetstring, as stored in the file.
 fn holds(file: &[u8], what: &str) -> bool {
     file.windows(what.len()).any(|w| w == what.as_bytes())
 }
@@ -300,12 +300,12 @@ mod tn {
     }
 }
 
-/// A flow of version 21, with these members beside the usual ones.
+/// A flow of version 21, with these additional members.
 fn mitm_flow(tls: &str, more: &[(&str, String)]) -> String {
     mitm_flow_with(CERTIFICATE, tls, more)
 }
 
-/// What has the form of a certificate.
+/// Data in the form of a certificate.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
 
 fn mitm_flow_with(pem: &str, tls: &str, more: &[(&str, String)]) -> String {
@@ -358,7 +358,7 @@ fn netstring(text: &str) -> (&str, &str) {
     (&rest[..length], &rest[length + 1..])
 }
 
-/// mitmproxy refuses a file where a member of a connection is missing, and one where there is another.
+/// mitmproxy rejects a file with a missing or an additional member of a connection.
 #[test]
 fn a_connection_over_quic_has_the_members_that_mitmproxy_reads_and_no_others() {
     let (flows, _) = imported(None, mitm_flow("QUICv1", &[]).as_bytes());
@@ -400,7 +400,7 @@ fn a_connection_over_quic_has_the_members_that_mitmproxy_reads_and_no_others() {
 }
 
 #[test]
-fn a_certificate_that_nobody_can_read_is_not_written() {
+fn an_unreadable_certificate_is_not_written() {
     for broken in ["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", "-----MITM-----", "MAMCAQE="] {
         let (flows, report) = imported(None, mitm_flow_with(broken, "QUICv1", &[]).as_bytes());
         assert_eq!((flows.len(), report), (1, Ok(vec![])));
@@ -441,7 +441,7 @@ fn markers_metadata_certificates_and_replay_flags_of_mitmproxy_survive() {
     ] {
         assert!(holds(&file, &what), "{what} is not in {}", String::from_utf8_lossy(&file));
     }
-    // And once more, through another archive that knows nothing of mitmproxy.
+    // Again, through another archive format that does not know mitmproxy.
     let (again, _) = imported(None, &export(ArchiveFormat::Har, &flows));
     assert_eq!(again[0].row.archive, flows[0].row.archive);
 }
@@ -506,14 +506,14 @@ fn a_web_socket_of_an_old_flow_file_is_one_flow_with_its_request() {
     let payloads: Vec<_> = flow.messages.iter().map(|m| (m.direction, m.payload.to_vec())).collect();
     assert_eq!(payloads[0], (Direction::Request, b"hello".to_vec()));
     assert_eq!((payloads.len(), &payloads[2]), (3, &(Direction::Response, b"\x03\xe9bye".to_vec())));
-    // Without the request, which may be in another file, what is known is kept.
+    // Without the request, which may be in another file, the known facts are kept.
     let (flows, report) = imported(None, socket("elsewhere").as_bytes());
     assert_eq!((report, flows.len()), (Ok(vec![]), 1));
     assert_eq!(
         (flows[0].row.kind, flows[0].messages.len(), flows[0].row.host().as_ref()),
         (FlowKind::WebSocket, 3, "ws.example")
     );
-    // Without the messages, the request is there all the same.
+    // Without the messages, the request is imported anyway.
     let (flows, _) = imported(None, handshake.as_bytes());
     assert_eq!(flows.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Commands and snippets: what they say, and that a real shell and a real curl send the same request again.
+//! Commands and snippets: their content, and that a real shell and a real curl replay the request exactly.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -93,7 +93,7 @@ fn tunnels_and_capped_bodies_are_said_in_comments() {
     }
 }
 
-/// An origin that takes one request, answers it, and gives its bytes.
+/// An origin that accepts one request, responds, and returns the request's bytes.
 fn origin() -> (u16, thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -119,7 +119,7 @@ fn origin() -> (u16, thread::JoinHandle<Vec<u8>>) {
     (port, taken)
 }
 
-/// Runs the command that is made of this request, and compares what arrives.
+/// Runs the command generated for this request, and compares what arrives.
 fn sent_by_curl(method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) {
     let (port, taken) = origin();
     let mut flow = exchange(method, path, fields, body, b"");

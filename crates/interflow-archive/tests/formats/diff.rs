@@ -1,4 +1,4 @@
-//! What differs between two flows.
+//! Differences between two flows.
 
 use interflow_archive::FlowWithBodies;
 use interflow_archive::diff::{BodyDiff, DiffSide, FlowDiff};

@@ -1,4 +1,4 @@
-//! HAR out and in.
+//! Export and import of HAR.
 
 use std::io::Write;
 
@@ -116,7 +116,7 @@ fn a_flow_without_an_answer_says_why() {
     assert_eq!(entry["response"]["_error"], "dns: no address for the name");
 }
 
-/// What a HAR cannot say: identity, the listener's side, how bodies were packed.
+/// Removes what HAR cannot represent: identity, the listener, content coding.
 fn comparable(mut flow: FlowWithBodies) -> FlowWithBodies {
     let row = &mut flow.row;
     row.id = interflow_types::FlowId::from_u128(0);
@@ -236,11 +236,11 @@ fn what_is_no_har_is_named_with_its_place() {
     let whole = export(ArchiveFormat::Har, &samples());
     let cut = &whole[..whole.len() / 2];
     for (file, error) in [
-        (&b""[..], "line 1 column 0: EOF while parsing a value; this is no whole HAR"),
-        (b"hello", "line 1 column 1: expected value; this is no whole HAR"),
+        (&b""[..], "line 1 column 0: EOF while parsing a value; the HAR is incomplete"),
+        (b"hello", "line 1 column 1: expected value; the HAR is incomplete"),
         (
             b"[]",
-            "line 1 column 2: invalid type: sequence, expected an object with the member 'log'; this is no whole HAR",
+            "line 1 column 2: invalid type: sequence, expected an object with the member 'log'; the HAR is incomplete",
         ),
         (b"{}", "log.entries: missing: a HAR is an object {\"log\": {\"entries\": […]}}"),
         (
@@ -249,13 +249,13 @@ fn what_is_no_har_is_named_with_its_place() {
         ),
         (
             b"{\n\"log\": 7}",
-            "line 2 column 9: invalid type: integer `7`, expected 'log' to be an object with the member 'entries'; this is no whole HAR",
+            "line 2 column 9: invalid type: integer `7`, expected 'log' to be an object with the member 'entries'; the HAR is incomplete",
         ),
         (
             b"{\"log\":{\"entries\":{}}}",
-            "line 1 column 20: invalid type: map, expected 'log.entries' to be an array; this is no whole HAR",
+            "line 1 column 20: invalid type: map, expected 'log.entries' to be an array; the HAR is incomplete",
         ),
-        (b"{\"log\":{\"entries\":[]}} x", "line 1 column 24: trailing characters; this is no whole HAR"),
+        (b"{\"log\":{\"entries\":[]}} x", "line 1 column 24: trailing characters; the HAR is incomplete"),
     ] {
         assert_eq!(imported(Some(ArchiveFormat::Har), file).1, Err(error.to_owned()));
     }
@@ -290,9 +290,9 @@ fn entries_that_are_no_flow_are_left_out_and_counted() {
             "log.entries[2].request.method: 'G T' is no method",
             "log.entries[3].request.url: no http or https URL: ftp://a/",
             "log.entries[4].request.url: the host cannot be read: http://a:99999/",
-            "log.entries[5].startedDateTime: 'soon' is no ISO 8601 time",
+            "log.entries[5].startedDateTime: 'soon' is not an ISO 8601 time",
             "log.entries[6].response.status: 7 is no status code",
-            "log.entries[7].response.headers: 'bad name' is no header field and is left out",
+            "log.entries[7].response.headers: 'bad name' is not a valid header field and is left out",
             "log.entries[7].response.content.text: no base64; the body is left out",
         ]
     );
@@ -383,7 +383,7 @@ fn pages_and_the_entries_that_belong_to_them_survive() {
     let (again, _) = imported(None, &file);
     check(&export(ArchiveFormat::Har, &again));
 
-    // Another archive has a page of the same id: in one file they stay two.
+    // Another archive has a page with the same id: they stay separate in one file.
     let other = paged(&entries[0]).replace("\"Start\"", "\"Elsewhere\"");
     flows.extend(imported(None, other.as_bytes()).0);
     let back: Value = serde_json::from_slice(&export(ArchiveFormat::Har, &flows)).unwrap();

@@ -1,4 +1,4 @@
-//! Lines out and in: nothing is lost.
+//! Export and import of JSON lines: nothing is lost.
 
 use bytes::Bytes;
 use interflow_archive::jsonl::JsonlWriter;
@@ -60,7 +60,7 @@ proptest! {
     }
 }
 
-/// A flow whose request and response were edited, the one with its body, the other in its head alone.
+/// A flow with an edited request and response: the former with its body, the latter only in its head.
 pub(super) fn edited() -> FlowWithBodies {
     let mut flow = exchange("POST", "/sent", &[("Host", "api.example.com"), ("X-Tag", "new")], b"beta", b"back");
     let (request, response) = (flow.row.request.clone().unwrap(), flow.row.response.clone().unwrap());

@@ -1,4 +1,4 @@
-//! The archive formats, seen from outside.
+//! Black-box tests of the archive formats.
 
 mod archives;
 mod commands;
@@ -35,7 +35,7 @@ fn body_row(bytes: &[u8]) -> BodyRow {
     BodyRow::partial(bytes.len() as u64, bytes.len() as u64, None)
 }
 
-/// A flow that was answered with 200.
+/// A flow with a 200 response.
 fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], response: &[u8]) -> FlowWithBodies {
     let mut row = row(Scheme::Https, "api.example.com:443");
     row.state = FlowState::Complete;
@@ -109,7 +109,7 @@ fn web_socket() -> FlowWithBodies {
     flow
 }
 
-/// One flow of each kind that an archive has to hold.
+/// One flow of each kind that an archive must represent.
 fn samples() -> Vec<FlowWithBodies> {
     let form = "application/x-www-form-urlencoded";
     let mut coded = exchange("GET", "/coded", &[("Host", "api.example.com")], b"", &gzipped(b"{\"a\": [1, 2, 3]}"));
@@ -179,7 +179,7 @@ fn exported(format: ArchiveFormat, flow: &FlowWithBodies) -> String {
     String::from_utf8(export(format, std::slice::from_ref(flow))).unwrap()
 }
 
-/// What an import makes of a file: its flows, and its report or error as text.
+/// The result of an import: its flows, and its report or error as text.
 fn imported(format: Option<ArchiveFormat>, file: &[u8]) -> (Vec<FlowWithBodies>, Result<Vec<String>, String>) {
     let mut flows = Vec::new();
     let report = import(format, file, &mut |flow| {

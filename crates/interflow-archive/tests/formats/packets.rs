@@ -1,4 +1,4 @@
-//! pcapng: read back by tshark where it is installed, and by a small reader of our own everywhere.
+//! pcapng: read back by tshark where installed, and by a small built-in reader.
 
 use std::io::Write;
 use std::process::Command;
@@ -76,7 +76,7 @@ fn every_sample_becomes_sound_blocks() {
     );
 }
 
-/// The payloads of the packets of each interface that go from its client, and those that come to it, joined.
+/// The joined payloads of each interface, from its client and to it.
 fn streams(file: &[u8]) -> [[String; 2]; 2] {
     let mut streams: [[Vec<u8>; 2]; 2] = Default::default();
     for (_, packet) in blocks(file).into_iter().filter(|b| b.0 == 6) {
@@ -94,7 +94,7 @@ fn streams(file: &[u8]) -> [[String; 2]; 2] {
 #[test]
 fn each_side_of_an_edited_flow_has_the_message_as_it_stood_there() {
     let mut flow = super::jsonl::edited();
-    // Plain connections, so that the packets can be read here.
+    // Plain connections, so that the packets can be parsed here.
     flow.row.scheme = interflow_types::Scheme::Http;
     flow.row.transport = EntryKind::Absolute;
     flow.row.authority = "api.example.com:80".parse().unwrap();
@@ -119,7 +119,7 @@ fn a_damaged_body_does_not_keep_the_writer_going_for_ever() {
     assert!(packets(PacketSides::Client, &[flow]).0.len() < 1 << 16);
 }
 
-/// The fields that tshark shows of the packets that a filter selects; `None` where there is no tshark.
+/// The fields that tshark prints of the packets selected by a filter; `None` without tshark.
 fn tshark(file: &[u8], filter: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     Command::new("tshark").arg("--version").output().ok().filter(|o| o.status.success())?;
     let mut path = tempfile::Builder::new().suffix(".pcapng").tempfile().unwrap();
@@ -254,7 +254,7 @@ fn tshark_sees_what_was_kept_of_a_body_and_the_next_flow_all_the_same() {
 }
 
 #[test]
-fn the_exporter_writes_the_clients_leg_and_tunnels_are_bare() {
+fn the_exporter_writes_the_client_side_and_bare_tunnels() {
     let mut tunnel = recorded(1, "HTTP/1.1", "/", b"", b"");
     tunnel.row.kind = FlowKind::Tunnel;
     tunnel.row.request = None;

@@ -1,4 +1,4 @@
-//! Requests sent again, with changes.
+//! Replaying requests with edits.
 
 use bytes::Bytes;
 use interflow_archive::FlowWithBodies;
@@ -83,12 +83,12 @@ fn edits_that_cannot_be_read_say_what_to_write() {
         let headers: Vec<String> = header.into_iter().map(str::to_owned).collect();
         RequestEdits::parse(method, url, &headers, None).unwrap_err().to_string()
     };
-    assert_eq!(parse(Some("A B"), None, None), "'A B' is no method: write one word such as POST");
+    assert_eq!(parse(Some("A B"), None, None), "'A B' is not a method: write one word such as POST");
     for url in ["example.com", "ftp://a/", "http://", "http://a b/", "http://u:p@h/", ""] {
-        assert!(parse(None, Some(url), None).starts_with(&format!("'{url}' is no URL: write ")), "{url}");
+        assert!(parse(None, Some(url), None).starts_with(&format!("'{url}' is not a URL: write ")), "{url}");
     }
     for header in ["NoColon", "bad name: x", ": x", "A: b\nC: d", ""] {
-        assert!(parse(None, None, Some(header)).contains("is no header: write 'Name: value'"), "{header}");
+        assert!(parse(None, None, Some(header)).contains("is not a header: write 'Name: value'"), "{header}");
     }
 }
 

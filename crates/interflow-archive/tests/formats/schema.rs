@@ -1,4 +1,4 @@
-//! As much of JSON Schema as the HAR schema beside it uses; a keyword it does not know is an error.
+//! The part of JSON Schema used by the HAR schema; other keywords are an error.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ pub fn har() -> Value {
     serde_json::from_str(include_str!("data/har-1.2.schema.json")).unwrap()
 }
 
-/// Every place where the document breaks the schema, with the rule that it breaks.
+/// Every location where the document violates the schema, with the violated rule.
 pub fn violations(schema: &Value, document: &Value) -> Vec<String> {
     let mut found = Vec::new();
     check(schema, schema, document, "$", &mut found);

@@ -1,4 +1,4 @@
-//! Archives into a store and out of it.
+//! Import into and export from a store.
 
 use interflow_archive::{
     ArchiveFormat, ExportOptions, FlowWithBodies, ReadableBodySource, StoreBodySource, exporter, exporter_with, import,

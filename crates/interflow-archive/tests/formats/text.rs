@@ -1,4 +1,4 @@
-//! Flows as text for people.
+//! Flows as text for terminals.
 
 use interflow_archive::text::{TextStyle, detail, duration, heading, size, summary};
 use interflow_archive::{ArchiveFormat, FlowWithBodies};

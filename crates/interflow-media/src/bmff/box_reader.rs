@@ -1,29 +1,26 @@
-//! The fields of a box one after the other, and the error that names the box in which they end too early.
+//! Reads the fields of a box in sequence; errors name the box that ends too early.
 
 use std::borrow::Cow;
 
 use super::header::{BoxRef, FourCc};
 
-/// A box that is not what it should be.
+/// A malformed box.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("box `{kind}` at byte {offset}: {what}")]
 pub struct BoxError {
-    /// Its type.
     pub kind: FourCc,
-    /// Where it begins, in bytes from the start of the file or segment.
+    /// Its offset in bytes from the start of the file or segment.
     pub offset: u64,
-    /// What is wrong.
     pub what: Cow<'static, str>,
 }
 
 impl BoxError {
-    /// From parts.
     pub fn new(kind: FourCc, offset: u64, what: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, offset, what: what.into() }
     }
 }
 
-/// A cursor over a box's content. Every read checks what is left.
+/// A cursor over a box's content. Every read checks the remaining length.
 #[derive(Clone, Debug)]
 pub struct BoxReader<'a> {
     data: &'a [u8],
@@ -33,10 +30,10 @@ pub struct BoxReader<'a> {
 
 macro_rules! numbers {
     ($($name:ident $type:ty;)*) => {$(
-        /// A big-endian number.
+        /// A big-endian integer.
         ///
         /// # Errors
-        /// When the box ends before it.
+        /// If the box ends before it.
         pub fn $name(&mut self) -> Result<$type, BoxError> {
             self.array().map(<$type>::from_be_bytes)
         }
@@ -67,7 +64,6 @@ impl<'a> BoxReader<'a> {
     /// The next `N` bytes.
     ///
     /// # Errors
-    /// When the box ends before them.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], BoxError> {
         let (head, rest) = self.data.split_first_chunk().ok_or_else(|| self.truncated_error())?;
         self.data = rest;
@@ -84,7 +80,7 @@ impl<'a> BoxReader<'a> {
         Ok(head)
     }
 
-    /// Passes over `n` bytes.
+    /// Skips `n` bytes.
     ///
     /// # Errors
     /// When the box ends before that.
@@ -101,7 +97,7 @@ impl<'a> BoxReader<'a> {
         Ok(((word >> 24) as u8, word & 0xff_ffff))
     }
 
-    /// A number of 64 bits when `wide`, else of 32.
+    /// An integer of 64 bits if `wide`, else of 32.
     ///
     /// # Errors
     /// When the box ends before it.
@@ -109,10 +105,11 @@ impl<'a> BoxReader<'a> {
         if wide { self.u64() } else { self.u32().map(u64::from) }
     }
 
-    /// How many entries follow, each at least `each` bytes long: a count that cannot fit in what is left is a lie.
+    /// The entry count that follows, where each entry takes at least `each` bytes; larger counts than the rest can hold
+    /// are rejected.
     ///
     /// # Errors
-    /// When there is no count, or it is one.
+    /// If there is no count, or it is too large for the box.
     pub fn count(&mut self, each: usize) -> Result<usize, BoxError> {
         let n = self.u32()? as usize;
         if n.saturating_mul(each) > self.data.len() {
@@ -121,7 +118,7 @@ impl<'a> BoxReader<'a> {
         Ok(n)
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.data
     }

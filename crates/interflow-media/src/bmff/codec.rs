@@ -1,13 +1,13 @@
-//! Decoder configurations in sample entries, and the names of codecs by RFC 6381.
+//! Decoder configurations in sample entries, and RFC 6381 codec names.
 
 use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxRef, FourCc};
 use super::movie::SampleEntry;
 
-/// NAL units that a decoder needs before the first picture, and how units are framed in samples.
+/// Parameter sets that a decoder needs before the first picture, and how NAL units are framed in samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParameterSets {
-    /// Bytes of the length before each NAL unit: 1, 2 or 4.
+    /// Size of the length field before each NAL unit: 1, 2 or 4 bytes.
     pub length_size: usize,
     /// VPS (HEVC only), SPS and PPS in this order.
     pub units: Vec<Vec<u8>>,
@@ -63,25 +63,25 @@ fn required_child<'a>(entry: &'a SampleEntry, kind: &[u8; 4]) -> Result<BoxRef<'
     entry.child(kind).ok_or_else(|| BoxError::new(entry.kind, entry.offset(), format!("it has no `{}`", FourCc(*kind))))
 }
 
-/// What an `esds` says (ISO 14496-1 7.2.6): the object type, and the configuration of AAC.
+/// The content of an `esds` (ISO 14496-1 7.2.6): the object type, and the configuration of AAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementaryStreamInfo {
     /// `objectTypeIndication`: 0x40 is AAC, 0x69 and 0x6b are MP3.
     pub object_type: u8,
-    /// AAC's own configuration.
+    /// The AAC configuration.
     pub aac: Option<AacConfig>,
 }
 
-/// An `AudioSpecificConfig` (ISO 14496-3 1.6.2.1) as far as ADTS can say it.
+/// The part of an `AudioSpecificConfig` (ISO 14496-3 1.6.2.1) that ADTS can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AacConfig {
     /// Audio object type of the core: 2 is AAC-LC.
     pub object_type: u8,
     /// The object type that is signalled: 5 for HE-AAC, 29 for its second version.
     pub signalled: u8,
-    /// Index of the core's sampling rate; 15 when it has none.
+    /// Index of the core's sampling rate; 15 if the rate has no index.
     pub rate_index: u8,
-    /// Channel configuration; 0 when the stream itself says it.
+    /// Channel configuration; 0 if it is defined in the stream.
     pub channels: u8,
 }
 
@@ -111,7 +111,7 @@ impl ElementaryStreamInfo {
                 4 => {
                     object_type = f.u8()?;
                     f.skip(12)?;
-                    // MP3 has no more to say.
+                    // MP3 has no further configuration.
                     if f.rest().first() != Some(&5) {
                         return Ok(Self { object_type, aac: None });
                     }
@@ -135,7 +135,7 @@ fn descriptor_length(f: &mut BoxReader<'_>) -> Result<usize, BoxError> {
     Ok(length)
 }
 
-/// Bits from the left.
+/// Reads bits, most significant first.
 struct BitReader<'a> {
     data: &'a [u8],
     at: usize,
@@ -183,8 +183,8 @@ fn aac(config: &[u8]) -> Option<AacConfig> {
     Some(AacConfig { object_type, signalled, rate_index, channels })
 }
 
-/// The codec of a sample entry as `CODECS` and `codecs` name it (RFC 6381 3.3): `avc1.64001f`, `mp4a.40.2`, `ec-3`, ….
-/// What cannot be said in full is the bare type.
+/// The codec of a sample entry as used in `CODECS` and `codecs` (RFC 6381 3.3): `avc1.64001f`, `mp4a.40.2`, `ec-3`, ….
+/// Only the bare type where the parameters are unknown.
 pub fn codec_string(entry: &SampleEntry) -> String {
     let format = entry.format;
     let full = match &format.0 {

@@ -1,4 +1,4 @@
-//! What a `moof` says of its samples (ISO 14496-12 8.8), and where they lie once the defaults are filled in.
+//! Movie fragments (`moof`, ISO 14496-12 8.8), and the positions of their samples once defaults are applied.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::box_reader::{BoxError, BoxReader};
 use super::header::BoxRef;
 use super::movie::FragmentDefaults;
 
-/// Most samples of one fragment that are taken; a run may state any number without a byte for each.
+/// Maximum number of samples per fragment; a run may declare any number without a byte for each.
 pub const MAX_SAMPLES: usize = 1 << 20;
 
 /// A movie fragment.
@@ -39,20 +39,20 @@ pub struct TrackFragment {
     pub time: Option<u64>,
     /// The runs.
     pub runs: Vec<TrackRun>,
-    /// Where the `traf` lies, counted from the first byte of the `moof`.
+    /// Range of the `traf`, relative to the first byte of the `moof`.
     pub range: Range<usize>,
 }
 
-/// A run of samples that lie one behind the other.
+/// A run of contiguous samples.
 #[derive(Clone, Debug, Default)]
 pub struct TrackRun {
-    /// Where it begins, counted from the base; `None` behind the run before it.
+    /// Its start relative to the base; `None` if it follows the previous run.
     pub data_offset: Option<i32>,
     /// The samples.
     pub samples: Vec<RunSample>,
 }
 
-/// What a run says of one sample.
+/// Per-sample fields of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunSample {
     /// In units of the track.
@@ -65,7 +65,7 @@ pub struct RunSample {
     pub composition: i32,
 }
 
-/// A sample with its place and time.
+/// A sample with its position and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedSample {
     /// First byte in the file.
@@ -93,26 +93,26 @@ impl MovieFragment {
     /// Reads a `moof` box.
     ///
     /// # Errors
-    /// When a box is broken, or states more than 1,048,576 samples.
+    /// If a box is malformed, or declares more than 1,048,576 samples.
     pub fn read(moof: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut fragment = Self { offset: moof.offset, tracks: Vec::new() };
-        let mut room = MAX_SAMPLES;
+        let mut budget = MAX_SAMPLES;
         for b in moof.children() {
             let b = b?;
             if b.kind() == b"traf" {
                 let at = (b.offset - moof.offset) as usize;
                 let mut track = TrackFragment { range: at..at + b.whole.len(), ..TrackFragment::default() };
-                track.fill(&b, &mut room)?;
+                track.fill(&b, &mut budget)?;
                 fragment.tracks.push(track);
             }
         }
         Ok(fragment)
     }
 
-    /// Places the samples of every track fragment; `defaults` gives a track's `trex`.
+    /// Computes the positions of all samples; `defaults` returns a track's `trex`.
     ///
     /// # Errors
-    /// When an offset leaves the range of 64 bits.
+    /// If an offset exceeds 64 bits.
     pub fn locate_samples(
         &self,
         mut defaults: impl FnMut(u32) -> FragmentDefaults,
@@ -122,7 +122,7 @@ impl MovieFragment {
         for (i, track) in self.tracks.iter().enumerate() {
             let base = match track.base {
                 Some(base) => base,
-                // Without a base of its own, a track begins where the one before it ended.
+                // Without a base of its own, a track starts where the previous one ended.
                 None if track.base_is_moof || i == 0 => self.offset,
                 None => end,
             };
@@ -135,7 +135,7 @@ impl MovieFragment {
 }
 
 impl TrackFragment {
-    fn fill(&mut self, traf: &BoxRef<'_>, room: &mut usize) -> Result<(), BoxError> {
+    fn fill(&mut self, traf: &BoxRef<'_>, budget: &mut usize) -> Result<(), BoxError> {
         let mut has_header = false;
         for b in traf.children() {
             let b = b?;
@@ -149,7 +149,7 @@ impl TrackFragment {
                     let (version, _) = f.version()?;
                     self.time = Some(f.u32_or_64(version == 1)?);
                 }
-                b"trun" => self.runs.push(TrackRun::read(&b, room)?),
+                b"trun" => self.runs.push(TrackRun::read(&b, budget)?),
                 _ => {}
             }
         }
@@ -170,12 +170,10 @@ impl TrackFragment {
         Ok(())
     }
 
-    /// How many samples it has.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|r| r.samples.len()).sum()
     }
 
-    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -209,13 +207,13 @@ impl TrackFragment {
 }
 
 impl TrackRun {
-    fn read(b: &BoxRef<'_>, room: &mut usize) -> Result<Self, BoxError> {
+    fn read(b: &BoxRef<'_>, budget: &mut usize) -> Result<Self, BoxError> {
         let mut f = BoxReader::from_box(b);
         let (_, flags) = f.version()?;
         let has = |bit: u32| flags & bit != 0;
         let each = 4 * (flags >> 8 & 15).count_ones() as usize;
         let count = f.count(each)?;
-        *room = room.checked_sub(count).ok_or_else(|| b.error_here("its fragment has too many samples"))?;
+        *budget = budget.checked_sub(count).ok_or_else(|| b.error_here("its fragment has too many samples"))?;
         let data_offset = has(1).then(|| f.i32()).transpose()?;
         let first_flags = has(4).then(|| f.u32()).transpose()?;
         let mut samples = Vec::with_capacity(count);
@@ -224,7 +222,7 @@ impl TrackRun {
                 duration: has(0x100).then(|| f.u32()).transpose()?,
                 size: has(0x200).then(|| f.u32()).transpose()?,
                 flags: if has(0x400) { Some(f.u32()?) } else { first_flags.filter(|_| i == 0) },
-                // Version 0 calls it unsigned, but writers put negative offsets there all the same.
+                // Version 0 defines it as unsigned, but writers store negative offsets there anyway.
                 composition: if has(0x800) { f.i32()? } else { 0 },
             });
         }
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_fragments_are_refused() {
+    fn fragments_with_false_sizes_are_rejected() {
         let header = |flags| boxed(b"tfhd", &words(&[flags, 1, 0, 50]));
         let traf = |parts: &[Vec<u8>]| boxed(b"traf", &parts.concat());
         let bomb = boxed(b"trun", &words(&[0, u32::MAX]));

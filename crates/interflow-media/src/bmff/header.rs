@@ -1,4 +1,4 @@
-//! Box headers (ISO 14496-12 4.2) and the way from a box to its children.
+//! Box headers (ISO 14496-12 4.2), and iteration over child boxes.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::box_reader::BoxError;
 pub struct FourCc(pub [u8; 4]);
 
 impl FourCc {
-    /// The `n`-th four bytes of a slice, when it is long enough.
+    /// The four bytes at `at`, if the slice is long enough.
     pub fn at(data: &[u8], at: usize) -> Option<Self> {
         data.get(at..)?.first_chunk().map(|b| Self(*b))
     }
@@ -37,7 +37,7 @@ impl PartialEq<&[u8; 4]> for FourCc {
     }
 }
 
-/// What stands before a box's content.
+/// The header of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxHeader {
     /// The type.
@@ -46,7 +46,7 @@ pub struct BoxHeader {
     pub uuid: Option<[u8; 16]>,
     /// Length of the header itself: 8, 16, 24 or 32 bytes.
     pub len: usize,
-    /// Length of the whole box with its header; `None` when it runs to the end of the file (size 0).
+    /// Length of the box including its header; `None` if it extends to the end of the file (size 0).
     pub size: Option<u64>,
 }
 
@@ -54,10 +54,10 @@ impl BoxHeader {
     /// The longest header: 64-bit size and user type.
     pub const MAX_HEADER_LEN: usize = 32;
 
-    /// Reads a header that stands at byte `offset` of the file. `Ok(None)` asks for more bytes.
+    /// Reads a header at byte `offset` of the file. `Ok(None)` means that more bytes are needed.
     ///
     /// # Errors
-    /// When the stated size is smaller than the header.
+    /// If the declared size is smaller than the header.
     pub fn read(data: &[u8], offset: u64) -> Result<Option<Self>, BoxError> {
         let (Some(size), Some(kind)) = (be32(data, 0), FourCc::at(data, 4)) else { return Ok(None) };
         let (mut len, size) = match size {
@@ -90,16 +90,16 @@ fn be32(data: &[u8], at: usize) -> Option<u32> {
     data.get(at..)?.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
-/// A whole box inside a buffer.
+/// A complete box inside a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct BoxRef<'a> {
     /// Its header.
     pub header: BoxHeader,
-    /// Where the box begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Where the box begins in the buffer that `boxes` was given.
+    /// Its offset in the buffer passed to `boxes`.
     pub at: usize,
-    /// All of it, with the header.
+    /// The box including its header.
     pub whole: &'a [u8],
 }
 
@@ -109,12 +109,11 @@ impl<'a> BoxRef<'a> {
         self.header.kind
     }
 
-    /// What follows the header.
     pub fn content(&self) -> &'a [u8] {
         self.whole.get(self.header.len..).unwrap_or_default()
     }
 
-    /// Where the content begins in the file.
+    /// The offset of the content in the file.
     pub fn content_offset(&self) -> u64 {
         self.offset + self.header.len as u64
     }
@@ -124,13 +123,13 @@ impl<'a> BoxRef<'a> {
         BoxError::new(self.header.kind, self.offset, what)
     }
 
-    /// The boxes in its content, when it is a plain container.
+    /// The child boxes, if it is a plain container.
     pub fn children(&self) -> BoxIterator<'a> {
         boxes(self.content(), self.content_offset())
     }
 }
 
-/// The boxes that stand one behind the other in `data`, whose first byte is byte `offset` of the file.
+/// Iterates over consecutive boxes in `data`, whose first byte is byte `offset` of the file.
 pub fn boxes(data: &[u8], offset: u64) -> BoxIterator<'_> {
     BoxIterator { data, at: 0, offset }
 }
@@ -148,7 +147,7 @@ impl<'a> Iterator for BoxIterator<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.data.get(self.at..).unwrap_or_default();
-        // Up to seven bytes of padding behind the last box (a 32-bit zero terminator in QuickTime's udta) are none.
+        // Up to seven bytes of padding after the last box (a 32-bit zero terminator in QuickTime's udta) are ignored.
         if rest.len() < 8 {
             return None;
         }
@@ -176,7 +175,7 @@ fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, BoxError
 /// The first child of a type.
 ///
 /// # Errors
-/// When a box before it is broken.
+/// If a box before it is malformed.
 pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>, BoxError> {
     for one in parent.children() {
         let one = one?;
@@ -187,10 +186,10 @@ pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a
     Ok(None)
 }
 
-/// Follows a path of types downward, the first of each.
+/// Follows a path of box types downward, taking the first of each type.
 ///
 /// # Errors
-/// When a box on the way is broken.
+/// If a box on the way is malformed.
 pub fn find<'a>(parent: &BoxRef<'a>, path: &[&[u8; 4]]) -> Result<Option<BoxRef<'a>>, BoxError> {
     let mut at = *parent;
     for kind in path {

@@ -1,5 +1,5 @@
-//! ISO base media files (ISO 14496-12) without I/O: box headers, fields, what a movie and its fragments say of their
-//! samples. Nothing here trusts a size that a box states.
+//! ISO base media files (ISO 14496-12) without I/O: box headers, fields, movie and fragment structures. Declared sizes
+//! are never trusted.
 
 mod box_reader;
 mod codec;

@@ -1,4 +1,4 @@
-//! What a `moov` says: tracks, their sample entries, defaults for fragments (ISO 14496-12 8.2 to 8.8).
+//! The `moov` box: tracks, their sample entries, defaults for fragments (ISO 14496-12 8.2 to 8.8).
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes, child, find};
 use super::samples::SampleTable;
 
-/// Most tracks and sample entries that are taken.
+/// Maximum number of tracks and sample entries.
 const MAX_TRACKS: usize = 256;
 
 /// A movie: an init segment, or the index of a progressive file.
@@ -14,7 +14,7 @@ const MAX_TRACKS: usize = 256;
 pub struct Movie {
     /// Units per second of `duration`.
     pub timescale: u32,
-    /// Length of the whole in units; 0 when the movie does not know.
+    /// Total duration in units; 0 if unknown.
     pub duration: u64,
     /// The tracks in file order.
     pub tracks: Vec<MovieTrack>,
@@ -31,7 +31,7 @@ pub struct MovieTrack {
     pub handler: FourCc,
     /// Units per second of its times.
     pub timescale: u32,
-    /// Its length in units; 0 when it does not know.
+    /// Duration in units; 0 if unknown.
     pub duration: u64,
     /// ISO 639-2 code, `und` when there is none.
     pub language: String,
@@ -39,11 +39,11 @@ pub struct MovieTrack {
     pub entries: Vec<SampleEntry>,
     /// Edit list in the movie's and the track's units.
     pub edits: Vec<EditListEntry>,
-    /// What fragments leave unsaid.
+    /// Defaults for fragments.
     pub defaults: FragmentDefaults,
-    /// Samples that the movie itself indexes; none in an init segment.
+    /// Samples indexed by the movie itself; empty in an init segment.
     pub table: SampleTable,
-    /// Where the `stbl` lies, counted from the first byte of the `moov` box.
+    /// Range of the `stbl`, relative to the first byte of the `moov` box.
     pub stbl: Range<usize>,
 }
 
@@ -71,26 +71,26 @@ impl Default for FragmentDefaults {
 pub struct EditListEntry {
     /// In units of the movie.
     pub duration: u64,
-    /// Where in the track it begins, in units of the track; -1 for an empty edit.
+    /// Media time at which it starts, in units of the track; -1 for an empty edit.
     pub media_time: i64,
 }
 
-/// A sample entry: what the samples are and how a decoder is set up.
+/// A sample entry: sample format and decoder configuration.
 #[derive(Clone, Debug)]
 pub struct SampleEntry {
-    /// The type as it stands: `avc1`, `encv`, …
+    /// The type as stored: `avc1`, `encv`, …
     pub kind: FourCc,
-    /// The type below encryption (`frma`); the same when it is clear.
+    /// The original format below encryption (`frma`); the same as `kind` if clear.
     pub format: FourCc,
-    /// Where it lies, counted from the first byte of the `moov` box.
+    /// Range, relative to the first byte of the `moov` box.
     pub range: Range<usize>,
     /// Pixels; 0 for anything but video.
     pub width: u16,
     /// Pixels; 0 for anything but video.
     pub height: u16,
-    /// Channels as the entry says; 0 for anything but audio.
+    /// Channels declared by the entry; 0 for anything but audio.
     pub channels: u16,
-    /// Samples per second as the entry says; 0 for anything but audio.
+    /// Samples per second declared by the entry; 0 for anything but audio.
     pub rate: u32,
     raw: Vec<u8>,
     inner: usize,
@@ -101,7 +101,7 @@ impl Movie {
     /// Reads a `moov` box.
     ///
     /// # Errors
-    /// When a box in it is broken, or there are more than 256 tracks.
+    /// If a box in it is malformed, or there are more than 256 tracks.
     pub fn read(moov: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut movie = Self::default();
         let mut defaults = Vec::new();
@@ -136,7 +136,6 @@ impl Movie {
         Ok(movie)
     }
 
-    /// The track with an id.
     pub fn track(&self, id: u32) -> Option<&MovieTrack> {
         self.tracks.iter().find(|t| t.id == id)
     }
@@ -181,29 +180,29 @@ impl MovieTrack {
         })
     }
 
-    /// Where the presentation begins on the track's own time line, from the first edit that is not empty.
+    /// Start of the presentation on the track's timeline, from the first edit that is not empty.
     pub fn media_start(&self) -> i64 {
         self.edits.iter().map(|e| e.media_time).find(|t| *t >= 0).unwrap_or(0)
     }
 }
 
 impl SampleEntry {
-    /// The boxes inside: decoder configuration, `sinf`, `pasp`, …
+    /// The child boxes: decoder configuration, `sinf`, `pasp`, …
     pub fn children(&self) -> BoxIterator<'_> {
         boxes(self.raw.get(self.inner..).unwrap_or_default(), self.offset + self.inner as u64)
     }
 
-    /// The first child of a type; a broken child hides those behind it.
+    /// The first child of a type; a malformed child hides those after it.
     pub fn child(&self, kind: &[u8; 4]) -> Option<BoxRef<'_>> {
         self.children().flatten().find(|b| b.kind() == kind)
     }
 
-    /// Where its first child lies, counted from the first byte of the entry.
+    /// Offset of its first child, relative to the first byte of the entry.
     pub fn inner(&self) -> usize {
         self.inner
     }
 
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -260,8 +259,8 @@ impl SampleEntry {
         boxes(rest, 0).all(|b| b.is_ok_and(|b| named(&b)))
     }
 
-    /// Text, subtitle and metadata entries have strings of any length before their boxes: the first place from which
-    /// whole boxes lead to the end.
+    /// Text, subtitle and metadata entries have variable-length strings before their child boxes: finds the first
+    /// offset from which well-formed boxes extend to the end.
     fn text_children(&self) -> usize {
         let end = self.raw.len();
         (16..end.saturating_sub(7).min(4096)).find(|at| self.holds_boxes_at(*at)).unwrap_or(end)

@@ -1,18 +1,18 @@
-//! The sample table of a progressive file (ISO 14496-12 8.6 and 8.7): where each sample lies, when it is shown.
+//! The sample table of a progressive file (ISO 14496-12 8.6 and 8.7): position and time of each sample.
 
 use super::box_reader::{BoxError, BoxReader};
 use super::header::BoxRef;
 
-/// Most samples of one track that are taken: more than 18 hours of video at 60 frames a second.
+/// Maximum number of samples per track: more than 18 hours of video at 60 frames per second.
 const MAX_TABLE_SAMPLES: usize = 4 << 20;
 
-/// The boxes of an `stbl` that place samples, as they stand.
+/// The boxes of an `stbl` that position samples, undecoded.
 #[derive(Clone, Debug, Default)]
 pub struct SampleTable {
     sizes: SampleSizes,
-    /// Where chunks begin in the file.
+    /// Chunk offsets in the file.
     chunks: Vec<u64>,
-    /// First chunk from 1, samples in each, sample-description-index.
+    /// First chunk (from 1), samples per chunk, sample-description-index.
     runs: Vec<(u32, u32, u32)>,
     /// Count, duration.
     times: Vec<(u32, u32)>,
@@ -43,7 +43,7 @@ pub struct IndexedSample {
     pub size: u32,
     /// Sample-description-index, from 1.
     pub description: u32,
-    /// The chunk that holds it, from 0.
+    /// The chunk that contains it, from 0.
     pub chunk: u32,
     /// Decoding time in units of the track.
     pub dts: u64,
@@ -56,10 +56,10 @@ pub struct IndexedSample {
 }
 
 impl SampleTable {
-    /// Reads what places samples in an `stbl`.
+    /// Reads the position tables of an `stbl`.
     ///
     /// # Errors
-    /// When a box is broken or names more than 4,194,304 samples.
+    /// If a box is malformed or declares more than 4,194,304 samples.
     pub fn read(stbl: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut table = Self::default();
         for b in stbl.children() {
@@ -85,7 +85,6 @@ impl SampleTable {
         Ok(table)
     }
 
-    /// How many samples there are.
     pub fn len(&self) -> usize {
         match &self.sizes {
             SampleSizes::Same(_, n) => *n,
@@ -93,12 +92,12 @@ impl SampleTable {
         }
     }
 
-    /// Whether there are none, as in an init segment.
+    /// Whether there are no samples, as in an init segment.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The samples in decoding order. Ends early where the chunks end, so compare the count with [`len`](Self::len).
+    /// The samples in decoding order. Ends early if the chunks do, so compare the count with [`len`](Self::len).
     pub fn iter(&self) -> impl Iterator<Item = IndexedSample> + '_ {
         let mut times = RunLengthIter::new(&self.times);
         let mut offsets = RunLengthIter::new(&self.offsets);
@@ -141,7 +140,7 @@ impl SampleTable {
     }
 }
 
-/// Values that stand for so many samples each, one by one.
+/// Expands run-length encoded values.
 struct RunLengthIter<'a, T> {
     runs: std::slice::Iter<'a, (u32, T)>,
     left: u32,

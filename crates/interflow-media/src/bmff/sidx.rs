@@ -1,4 +1,4 @@
-//! The segment index (ISO 14496-12 8.16.3): where the subsegments of a file lie.
+//! The segment index (ISO 14496-12 8.16.3): positions of a file's subsegments.
 
 use super::box_reader::{BoxError, BoxReader};
 use super::header::BoxRef;
@@ -10,18 +10,18 @@ pub struct SegmentIndex {
     pub timescale: u32,
     /// Presentation time of the first subsegment, in units.
     pub earliest: u64,
-    /// Byte of the file at which the first referenced subsegment begins.
+    /// File offset of the first referenced subsegment.
     pub first: u64,
-    /// What it refers to, in order.
+    /// The references in order.
     pub references: Vec<IndexReference>,
 }
 
 /// One reference of a `sidx`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexReference {
-    /// Whether it leads to a further `sidx` rather than to media.
+    /// Whether it refers to another `sidx` instead of media.
     pub index: bool,
-    /// Byte of the file at which it begins.
+    /// Its offset in the file.
     pub offset: u64,
     /// Its length in bytes.
     pub size: u32,
@@ -32,10 +32,10 @@ pub struct IndexReference {
 }
 
 impl SegmentIndex {
-    /// Reads the box; offsets count from the end of it, as the standard says.
+    /// Reads the box; offsets are relative to its end, as the standard defines.
     ///
     /// # Errors
-    /// When the box is cut short or states more references than it has.
+    /// If the box is truncated or declares more references than it contains.
     pub fn read(b: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut f = BoxReader::from_box(b);
         let (version, _) = f.version()?;

@@ -1,46 +1,44 @@
-//! The boxes of a file as a tree, with a word on what each says, for people to look at.
+//! The boxes of a file as a tree with short descriptions, for display.
 
 use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes};
 
-/// How deep boxes are followed.
+/// Maximum depth.
 const MAX_DEPTH: usize = 16;
-/// Most boxes of one tree.
+/// Maximum number of boxes per tree.
 const MAX_BOXES: usize = 50_000;
 
 /// One box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoxNode {
-    /// Its type.
     pub kind: FourCc,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Its length in bytes with the header; `None` when it runs to the end of the file.
+    /// Its length in bytes including the header; `None` if it extends to the end of the file.
     pub size: Option<u64>,
-    /// What it says, in short; empty when nothing is known of it.
+    /// A short description of its content; empty for unknown types.
     pub note: String,
-    /// The boxes inside.
     pub children: Vec<BoxNode>,
 }
 
 impl BoxNode {
-    /// Reads a whole box with all that is in it. What is broken inside is told in the notes.
+    /// Reads a box with all its descendants. Malformed content is reported in the notes.
     pub fn read(b: &BoxRef<'_>) -> Self {
         Self::read_at_depth(b, 0, &mut MAX_BOXES.clone())
     }
 
-    fn read_at_depth(b: &BoxRef<'_>, depth: usize, room: &mut usize) -> Self {
+    fn read_at_depth(b: &BoxRef<'_>, depth: usize, budget: &mut usize) -> Self {
         let note = describe_box(b).unwrap_or_else(|e| format!("broken: {}", e.what));
         let mut node =
             Self { kind: b.kind(), offset: b.offset, size: Some(b.whole.len() as u64), note, children: Vec::new() };
         for inner in children(b).into_iter().flatten() {
-            if depth == MAX_DEPTH || *room == 0 {
+            if depth == MAX_DEPTH || *budget == 0 {
                 node.note = "more boxes than are shown".into();
                 break;
             }
-            *room -= 1;
+            *budget -= 1;
             match inner {
-                Ok(inner) => node.children.push(Self::read_at_depth(&inner, depth + 1, room)),
+                Ok(inner) => node.children.push(Self::read_at_depth(&inner, depth + 1, budget)),
                 Err(e) => node.note = format!("broken: {e}"),
             }
         }
@@ -48,14 +46,14 @@ impl BoxNode {
     }
 }
 
-/// The boxes inside a box that is known to hold some.
+/// The children of a box of a known container type.
 fn children<'a>(b: &BoxRef<'a>) -> Option<BoxIterator<'a>> {
     let after = |n: usize| Some(boxes(b.content().get(n..)?, b.content_offset() + n as u64));
     match &b.kind().0 {
         b"moov" | b"trak" | b"mdia" | b"minf" | b"dinf" | b"stbl" | b"edts" | b"udta" | b"mvex" | b"moof" | b"traf"
         | b"mfra" | b"sinf" | b"schi" | b"tref" => after(0),
         b"stsd" | b"dref" => after(8),
-        // QuickTime's meta has no version.
+        // QuickTime's `meta` has no version field.
         b"meta" => after(if b.content().get(4..8) == Some(b"hdlr") { 0 } else { 4 }),
         b"avc1" | b"avc3" | b"hvc1" | b"hev1" | b"dvh1" | b"dvhe" | b"av01" | b"vp08" | b"vp09" | b"encv" => after(78),
         b"mp4a" | b"ac-3" | b"ec-3" | b"ac-4" | b"Opus" | b"fLaC" | b".mp3" | b"enca" => after(28),
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_opened_and_their_contents_told() {
+    fn containers_are_parsed_and_described() {
         let traf = boxed(b"traf", &[boxed(b"tfhd", &[0, 2, 0, 0, 0, 0, 0, 7]), boxed(b"abcd", &[1])].concat());
         let node = read(&boxed(b"moof", &[boxed(b"mfhd", &[0, 0, 0, 0, 0, 0, 0, 9]), traf].concat()));
         assert_eq!(node.children[0].note, "sequence 9");
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_told_where_it_is() {
+    fn malformed_boxes_are_reported_at_their_position() {
         let node = read(&boxed(b"moov", &[boxed(b"mvhd", &[0; 3]), vec![0, 0, 1, 0], b"trak".to_vec()].concat()));
         assert!(node.children[0].note.contains("shorter"), "{node:?}");
         assert!(node.note.contains("`trak` at byte 19"), "{node:?}");

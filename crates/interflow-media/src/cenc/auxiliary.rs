@@ -1,5 +1,5 @@
-//! Sample auxiliary information (ISO 23001-7 7): the IV and subsamples of each sample, in `senc`, in PIFF's `uuid`
-//! box, or wherever `saiz` and `saio` point.
+//! Sample auxiliary information (ISO 23001-7 7): the IV and subsamples of each sample, in `senc`, in PIFF's `uuid` box,
+//! or at the location given by `saiz` and `saio`.
 
 use super::cipher::CipherBlock;
 use super::error::CencError;
@@ -12,25 +12,24 @@ const PIFF_SENC: [u8; 16] = *b"\xa2\x39\x4f\x52\x5a\x9b\x4f\x14\xa2\x44\x6c\x42\
 /// Clear bytes, then protected bytes.
 pub type Subsample = (u32, u32);
 
-/// Whether a box is a `senc`, PIFF's included.
+/// Whether a box is a `senc` or PIFF's equivalent.
 pub fn is_senc(b: &BoxRef<'_>) -> bool {
     b.kind() == b"senc" || b.header.uuid == Some(PIFF_SENC)
 }
 
-/// A `senc` that is read sample by sample.
+/// Reads a `senc` sample by sample.
 pub struct SencReader<'a> {
     fields: BoxReader<'a>,
     has_subsamples: bool,
-    /// What PIFF's box may say in place of the track's `tenc`.
+    /// PIFF's override of the track's `tenc`.
     pub over: Option<SampleProtection>,
     left: usize,
 }
 
 impl<'a> SencReader<'a> {
-    /// Opens the box.
     ///
     /// # Errors
-    /// When it is cut short, or of a version with several keys per sample.
+    /// If it is truncated, or of a version with several keys per sample.
     pub fn open(b: &BoxRef<'a>) -> Result<Self, CencError> {
         let mut fields = BoxReader::from_box(b);
         let (version, flags) = fields.version()?;
@@ -47,10 +46,10 @@ impl<'a> SencReader<'a> {
         Ok(Self { fields, has_subsamples: flags & 2 != 0, over, left })
     }
 
-    /// Checks that there is one entry for each of `samples`: otherwise nobody knows which belongs to which.
+    /// Checks that there is exactly one entry per sample, without which entries cannot be assigned.
     ///
     /// # Errors
-    /// When there are more or fewer.
+    /// If the counts differ.
     pub fn expect(&self, samples: usize) -> Result<(), BoxError> {
         if self.left == samples {
             return Ok(());
@@ -58,10 +57,10 @@ impl<'a> SencReader<'a> {
         Err(self.fields.error_here(format!("it has {} entries for {samples} samples", self.left)))
     }
 
-    /// The next sample's IV and subsamples, the latter appended to `subsamples`.
+    /// The next sample's IV and subsamples; the latter are appended to `subsamples`.
     ///
     /// # Errors
-    /// When there is none left or it is cut short.
+    /// If there is none left or it is truncated.
     pub fn next(
         &mut self,
         protection: &SampleProtection,
@@ -73,10 +72,10 @@ impl<'a> SencReader<'a> {
     }
 }
 
-/// One sample's information where its length is known from `saiz`: what follows the IV are subsamples.
+/// One sample's information of a length known from `saiz`: subsamples follow the IV.
 ///
 /// # Errors
-/// When it is cut short.
+/// If it is truncated.
 pub fn sized_sample(
     fields: &mut BoxReader<'_>,
     protection: &SampleProtection,
@@ -106,7 +105,7 @@ fn sample(
     Ok(iv)
 }
 
-/// `saiz`: how long each sample's information is.
+/// `saiz`: the size of each sample's information.
 pub struct AuxiliarySizes<'a> {
     same: u8,
     each: &'a [u8],
@@ -114,10 +113,10 @@ pub struct AuxiliarySizes<'a> {
 }
 
 impl<'a> AuxiliarySizes<'a> {
-    /// Reads the box. `None` when it is about other information than encryption.
+    /// Reads the box. `None` if it is not about encryption.
     ///
     /// # Errors
-    /// When it is broken.
+    /// If it is malformed.
     pub fn read(b: &BoxRef<'a>) -> Result<Option<Self>, BoxError> {
         let mut f = BoxReader::from_box(b);
         if !is_about_encryption(&mut f)? {
@@ -128,17 +127,17 @@ impl<'a> AuxiliarySizes<'a> {
         Ok(Some(Self { same, each: if same == 0 { f.bytes(count)? } else { &[] }, count }))
     }
 
-    /// The size for the sample `i`, from 0; nothing behind the last.
+    /// The size for sample `i`, from 0; 0 after the last.
     pub fn sample_size(&self, i: usize) -> usize {
         let size = if self.same == 0 { self.each.get(i).copied() } else { (i < self.count).then_some(self.same) };
         size.map_or(0, usize::from)
     }
 }
 
-/// `saio`: where the information begins, for all samples or for each run of them.
+/// `saio`: the offset of the information, for all samples or for each run.
 ///
 /// # Errors
-/// When the box is broken.
+/// If the box is malformed.
 pub fn offsets(b: &BoxRef<'_>) -> Result<Option<Vec<u64>>, BoxError> {
     let version = b.content().first().copied().unwrap_or(0);
     let mut f = BoxReader::from_box(b);
@@ -150,7 +149,7 @@ pub fn offsets(b: &BoxRef<'_>) -> Result<Option<Vec<u64>>, BoxError> {
     (0..count).map(|_| f.u32_or_64(wide)).collect::<Result<_, _>>().map(Some)
 }
 
-/// Reads version, flags and the type that may follow.
+/// Reads version, flags and the optional type.
 fn is_about_encryption(f: &mut BoxReader<'_>) -> Result<bool, BoxError> {
     let (_, flags) = f.version()?;
     if flags & 1 == 0 {

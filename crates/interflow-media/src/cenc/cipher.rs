@@ -1,4 +1,4 @@
-//! AES-128 in counter mode and cipher block chaining over pieces of a stream, in place.
+//! AES-128 in CTR and CBC mode over pieces of a stream, in place.
 
 use aes::cipher::{
     Array, BlockModeDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper,
@@ -14,27 +14,26 @@ pub const BLOCK: usize = 16;
 /// A cipher block.
 pub type CipherBlock = [u8; BLOCK];
 
-/// A key with its schedule. Hardware AES is used where the machine has it.
+/// A key with its expanded schedule. Uses hardware AES where available.
 pub struct AesKey(Aes128);
 
 impl AesKey {
-    /// Makes the schedule.
     pub fn new(key: &ContentKey) -> Self {
         Self(Aes128::new(&Array(key.0)))
     }
 }
 
-/// Where a counter-mode stream stands. The counter is the low 64 bits of the block and wraps within them
-/// (ISO 23001-7 9.3); the stream runs on over any cuts, also within a block.
+/// The state of a CTR stream. The counter is the low 64 bits of the block and wraps within them (ISO 23001-7 9.3); the
+/// stream continues across any cuts, also within a block.
 #[derive(Clone, Copy, Debug)]
 pub struct CtrCipher {
     counter: CipherBlock,
-    /// Bytes of the current key stream block that are used up.
+    /// Bytes of the current keystream block already used.
     used: usize,
 }
 
 impl CtrCipher {
-    /// At the beginning of a sample.
+    /// The state at the start of a sample.
     pub fn new(iv: CipherBlock) -> Self {
         Self { counter: iv, used: 0 }
     }
@@ -60,7 +59,7 @@ impl CtrCipher {
         }
     }
 
-    /// Decrypts the blocks that a pattern chooses; `data` begins with a block to decrypt. The stream runs over the
+    /// Decrypts the blocks selected by a pattern; `data` begins with a block to decrypt. The keystream covers the
     /// encrypted blocks only.
     pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
         for_each_batch(data, crypt, skip, |blocks| self.apply(key, blocks.as_flattened_mut()));
@@ -82,28 +81,28 @@ impl CtrCipher {
     }
 }
 
-/// Blocks of a pattern that are decrypted together: enough to fill the pipelines of the widest AES units.
+/// Blocks of a pattern decrypted per batch: enough to fill the pipelines of the widest AES units.
 const BATCH: usize = 32;
 
-/// Where a block-chained stream stands: the ciphertext block before the next one.
+/// The state of a CBC chain: the previous ciphertext block.
 #[derive(Clone, Copy, Debug)]
 pub struct CbcCipher {
     previous: CipherBlock,
 }
 
 impl CbcCipher {
-    /// At the beginning of a chain.
+    /// The state at the start of a chain.
     pub fn new(iv: CipherBlock) -> Self {
         Self { previous: iv }
     }
 
-    /// Decrypts blocks that follow one another. A rest shorter than a block stays as it is.
+    /// Decrypts consecutive blocks. A remainder shorter than a block is left unchanged.
     pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
         let (blocks, _) = data.as_chunks_mut::<BLOCK>();
         self.chain(key, blocks);
     }
 
-    /// The same under a key of 256 bits.
+    /// Like [`apply`](Self::apply), with a 256-bit key.
     pub fn apply_256(&mut self, key: &Aes256, data: &mut [u8]) {
         let (blocks, _) = data.as_chunks_mut::<BLOCK>();
         let Some(last) = blocks.last().copied() else { return };
@@ -112,8 +111,8 @@ impl CbcCipher {
         self.previous = last;
     }
 
-    /// Decrypts `crypt` blocks, passes over `skip` blocks, and so on; `data` begins with a block to decrypt. A chain runs
-    /// through the encrypted blocks only.
+    /// Decrypts `crypt` blocks, skips `skip` blocks, and so on; `data` begins with a block to decrypt. The chain covers
+    /// the encrypted blocks only.
     pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
         for_each_batch(data, crypt, skip, |blocks| self.chain(key, blocks));
     }
@@ -126,8 +125,8 @@ impl CbcCipher {
     }
 }
 
-/// Hands over the blocks that a pattern chooses, put side by side, and puts them back: one block in ten at a time would
-/// leave the pipelines empty.
+/// Gathers the blocks selected by a pattern into a batch, processes it, and scatters them back: single blocks would
+/// leave the AES pipelines empty.
 fn for_each_batch(data: &mut [u8], crypt: usize, skip: usize, mut each: impl FnMut(&mut [CipherBlock])) {
     let (blocks, _) = data.as_chunks_mut::<BLOCK>();
     let crypt = crypt.clamp(1, BATCH);

@@ -1,4 +1,4 @@
-//! The samples that wait to be decrypted, in the order of the file, with what is needed for each.
+//! The queue of samples to decrypt, in file order, with the parameters of each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,35 +17,35 @@ pub struct DecryptJob {
     pub offset: u64,
     /// In bytes, at least 1.
     pub size: u32,
-    /// Index of its setup in the plan.
+    /// Index of its setup in the queue.
     pub setup: u32,
-    /// The track, for messages.
+    /// The track, for error messages.
     pub track: u32,
-    /// The IV; zeros while the information is awaited.
+    /// The IV; zeros until its auxiliary information has arrived.
     pub iv: CipherBlock,
-    /// Its subsamples in the plan's pool: first, and how many; none means that all of it is protected.
+    /// Its subsamples in the queue's pool: first index and count; 0 means that the whole sample is protected.
     pub subsamples: (u32, u32),
-    /// The region in which its information will come, with the place and length in it.
+    /// The pending region that will contain its information, with offset and length in it.
     pub awaits: Option<(u32, u32, u8)>,
 }
 
-/// Key and mode of samples, shared by many.
+/// Key and mode, shared by many samples.
 #[derive(Clone)]
 pub struct DecryptSetup {
-    /// What `tenc` or a group says.
+    /// The parameters from `tenc` or a sample group.
     pub protection: SampleProtection,
     /// The key.
     pub key: Arc<AesKey>,
 }
 
-/// Auxiliary information that lies in media data.
+/// Auxiliary information that is stored within media data.
 #[derive(Clone, Debug)]
 pub struct AuxiliaryRegion {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub len: u64,
-    /// What has come of it.
+    /// The part received so far.
     pub have: Vec<u8>,
 }
 
@@ -64,11 +64,11 @@ pub struct DecryptQueue {
     pub regions: Vec<AuxiliaryRegion>,
 }
 
-/// Most samples that may wait at once in fragments; those of a progressive file are bounded by its index.
+/// Maximum number of queued samples of fragments; those of a progressive file are bounded by its index.
 const MAX_WAITING: usize = 4 * MAX_SAMPLES;
 
 impl DecryptQueue {
-    /// Forgets what nobody needs any more; called before samples are added.
+    /// Drops processed entries; called before samples are added.
     pub fn tidy(&mut self) {
         if self.jobs.is_empty() {
             self.setups.clear();
@@ -77,10 +77,10 @@ impl DecryptQueue {
         }
     }
 
-    /// The setup for a protection, its key looked up.
+    /// The setup for these protection parameters, with its key looked up.
     ///
     /// # Errors
-    /// When the key was not given.
+    /// If the key is missing.
     pub fn setup(
         &mut self,
         keys: &ContentKeyRing,
@@ -95,10 +95,10 @@ impl DecryptQueue {
         Ok(self.setups.len() as u32 - 1)
     }
 
-    /// Adds a sample whose subsamples were put at the end of the pool from `first` on.
+    /// Adds a sample whose subsamples are at the end of the pool, from `first` on.
     ///
     /// # Errors
-    /// When the subsamples do not add up to the sample, or too many wait.
+    /// If the subsamples do not add up to the sample, or too many samples are queued.
     pub fn add(&mut self, mut job: DecryptJob, first: usize) -> Result<(), CencError> {
         if self.jobs.len() >= MAX_WAITING {
             return Err(BoxError::new(FourCc(*b"moof"), job.offset, "too many samples wait for their data").into());
@@ -128,10 +128,10 @@ impl DecryptQueue {
         self.subsamples.get(first..first + n).unwrap_or_default()
     }
 
-    /// Puts the samples in the order of the file once some were added; none may begin before byte `from`.
+    /// Sorts the samples by file offset after an addition; none may begin before byte `from`.
     ///
     /// # Errors
-    /// When samples lie before that, or over one another.
+    /// If samples begin before that, or overlap.
     pub fn sort(&mut self, from: u64) -> Result<(), CencError> {
         let jobs = self.jobs.make_contiguous();
         if !jobs.is_sorted_by_key(|j| j.offset) {
@@ -147,10 +147,10 @@ impl DecryptQueue {
         Ok(())
     }
 
-    /// Keeps what `data`, which begins at byte `at` of the file, has of awaited regions.
+    /// Copies the parts of pending regions from `data`, which begins at byte `at` of the file.
     ///
     /// # Errors
-    /// When a region turns out to be nonsense.
+    /// If a region's content is invalid.
     pub fn collect(&mut self, at: u64, data: &[u8]) -> Result<(), CencError> {
         for i in 0..self.regions.len() {
             let Some(region) = self.regions.get_mut(i) else { break };
@@ -169,7 +169,7 @@ impl DecryptQueue {
         Ok(())
     }
 
-    /// Gives the samples that wait for a region what came in it.
+    /// Fills in the samples that wait for a region.
     fn fill(&mut self, region: u32) -> Result<(), CencError> {
         let Self { jobs, setups, subsamples, regions } = self;
         let Some(AuxiliaryRegion { offset, have, .. }) = regions.get(region as usize) else { return Ok(()) };
@@ -185,14 +185,14 @@ impl DecryptQueue {
             job.awaits = None;
         }
         if let Some(region) = self.regions.get_mut(region as usize) {
-            // The bytes are used up; the length stays, so that it counts as whole.
+            // The bytes are no longer needed; the length is kept, so that the region counts as complete.
             region.have.shrink_to_fit();
         }
         self.jobs.iter().try_for_each(|j| if j.awaits.is_none() { self.check(j) } else { Ok(()) })?;
         Ok(())
     }
 
-    /// Where the information that a sample waits for ends; `None` when it waits for none.
+    /// The end of the information that a sample waits for; `None` if it waits for none.
     pub fn awaited_until(&self, job: &DecryptJob) -> Option<u64> {
         let (region, ..) = job.awaits?;
         self.regions.get(region as usize).map(|r| r.offset + r.len)

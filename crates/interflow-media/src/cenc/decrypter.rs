@@ -1,4 +1,4 @@
-//! The stream machine: bytes in as they come, the same number of bytes out, decrypted in the buffers they came in.
+//! The streaming decrypter: bytes are decrypted in place as they arrive, and the same number of bytes comes out.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use super::progressive::plan_table;
 use super::sample::SampleCursor;
 use crate::bmff::{BoxHeader, BoxRef, FourCc};
 
-/// How much is held in memory at the most.
+/// Memory limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecryptLimits {
-    /// The longest `moov` or `moof`, in bytes.
+    /// Maximum size of a `moov` or `moof`, in bytes.
     pub index: u64,
-    /// Media data that waits for the information that tells how to decrypt it, in bytes.
+    /// Maximum size of media data buffered until its decryption parameters arrive, in bytes.
     pub waiting: u64,
 }
 
@@ -31,27 +31,27 @@ impl Default for DecryptLimits {
 
 /// Decrypts one stream: an init segment, media segments, both, or a progressive file from its beginning.
 ///
-/// As many bytes come out as went in, and each at once: only a `moov` or `moof` is held until it is whole, and of
-/// media data at most 15 bytes of a cipher block that is cut (or, where IVs lie behind the samples, what comes
-/// before them). A chunk that nobody else holds is decrypted where it lies, any other is copied once.
+/// The output has the same length as the input and is available at once: only a `moov` or `moof` is buffered
+/// completely, and of media data at most 15 bytes of an incomplete cipher block (or, where IVs follow the samples,
+/// everything before them). A chunk that is not shared is decrypted in place, any other is copied once.
 ///
-/// After an error nothing more is taken; what came out before it is right.
+/// After an error no more input is accepted; earlier output is valid.
 pub struct CencDecrypter {
     keys: ContentKeyRing,
     limits: DecryptLimits,
     init: Option<Arc<InitSegment>>,
     state: DecrypterState,
-    /// File offset of the next byte that is not done.
+    /// File offset of the next unprocessed byte.
     pos: u64,
     plan: DecryptQueue,
     cursor: Option<(SampleCursor, u64)>,
-    /// Bytes that came, but cannot be done before there are `need` of them.
+    /// Input that cannot be processed until there are `need` bytes of it.
     stash: BytesMut,
     need: usize,
     failed: Option<CencError>,
-    /// File offset at which the stream ends, when that is known.
+    /// File offset of the end of the stream, if known.
     end: Option<u64>,
-    /// Whether an index was read that tells what is in the media data.
+    /// Whether an index describing the media data was read.
     is_indexed: bool,
     /// Whether a box was read, and whether media data was reached.
     seen: (bool, bool),
@@ -61,15 +61,15 @@ pub struct CencDecrypter {
 enum DecrypterState {
     /// Between boxes.
     Header,
-    /// In a box that passes as it is; what is left, if that is known.
+    /// In a box that passes unchanged, with the remaining length if known.
     Pass(FourCc, Option<u64>),
     /// In media data.
     Media(Option<u64>),
-    /// In a range of a progressive file, where the plan alone says what is what.
+    /// In a range of a progressive file, which is described only by the queue.
     Raw,
 }
 
-/// How far a buffer could be done, and how many bytes it takes, from there, to go on.
+/// How far a buffer was processed, and how many bytes from there are needed to continue.
 struct DecryptProgress {
     done: usize,
     need: usize,
@@ -95,52 +95,53 @@ impl CencDecrypter {
         }
     }
 
-    /// For media segments that belong to an init segment read before.
+    /// For media segments of an init segment read before.
     pub fn for_segment(keys: ContentKeyRing, init: Arc<InitSegment>) -> Self {
         Self { init: Some(init), ..Self::new(keys) }
     }
 
-    /// The same for a stream whose first byte is byte `offset` of its file, a box boundary. Only fragments with
-    /// absolute offsets need it.
+    /// Sets the file offset of the stream's first byte, which must be a box boundary. Only fragments with absolute
+    /// offsets need it.
     #[must_use]
     pub fn at_offset(mut self, offset: u64) -> Self {
         self.pos = offset;
         self
     }
 
-    /// The same for a stream of so many bytes: a box that would reach behind its end is refused at its beginning.
+    /// Sets the length of the stream: a box that would extend beyond its end is rejected at its start.
     #[must_use]
     pub fn with_length(mut self, length: Option<u64>) -> Self {
         self.end = length.map(|length| self.pos.saturating_add(length));
         self
     }
 
-    /// Whether media data was reached: before that, nothing that came out can be played.
+    /// Whether media data was reached: before that, no output can be played.
     pub fn has_media(&self) -> bool {
         self.seen.1
     }
 
-    /// The same with other limits.
+    /// Sets other limits.
     #[must_use]
     pub fn with_limits(mut self, limits: DecryptLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// For a range of a progressive file whose samples are planned.
+    /// For a range of a progressive file whose samples are queued.
     pub(super) fn raw(plan: DecryptQueue, offset: u64) -> Self {
         Self { plan, state: DecrypterState::Raw, ..Self::new(ContentKeyRing::default()).at_offset(offset) }
     }
 
-    /// What the stream's `moov` said, once it has passed.
+    /// The stream's `moov`, once it was read.
     pub fn init(&self) -> Option<&Arc<InitSegment>> {
         self.init.as_ref()
     }
 
-    /// Takes the next bytes and puts what is ready into `out`.
+    /// Processes the next bytes and appends the output to `out`.
     ///
     /// # Errors
-    /// When a box is broken, a key is missing, or a limit is passed. Nothing of the box in question has come out then.
+    /// If a box is malformed, a key is missing, or a limit is exceeded. Nothing of the box in question has been output
+    /// then.
     pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -148,10 +149,10 @@ impl CencDecrypter {
         self.take(chunk, out).inspect_err(|e| self.failed = Some(e.clone()))
     }
 
-    /// Says that nothing more comes.
+    /// Ends the stream.
     ///
     /// # Errors
-    /// When the stream ended inside a box or before the data of a sample.
+    /// If the stream ended inside a box or before the data of a sample.
     pub fn finish(&mut self) -> Result<(), CencError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -191,7 +192,7 @@ impl CencDecrypter {
         if chunk.is_empty() { Ok(()) } else { self.run(chunk, out) }
     }
 
-    /// Does what can be done of a buffer and keeps the rest.
+    /// Processes as much of a buffer as possible and keeps the rest.
     fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         let from = self.pos;
         let progress = self.advance(&mut data);
@@ -229,7 +230,7 @@ impl CencDecrypter {
             done += step.done;
             self.pos += step.done as u64;
             if matches!(self.state, DecrypterState::Header) {
-                // What an index that has just been read awaits may be here already.
+                // Regions awaited by the index just read may be in this buffer already.
                 self.plan.collect(self.pos, data.get(done..).unwrap_or_default())?;
             }
             if step.need > 0 {
@@ -239,7 +240,7 @@ impl CencDecrypter {
         Ok(DecryptProgress { done, need: 0 })
     }
 
-    /// A box begins at the start of `data`.
+    /// A box starts at `data`.
     fn header(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
         let Some(header) = BoxHeader::read(data, self.pos)? else {
             return Ok(DecryptProgress {
@@ -262,7 +263,7 @@ impl CencDecrypter {
         Ok(DecryptProgress { done: header.len, need: 0 })
     }
 
-    /// Whether a box can begin so: noise and files of another kind do not, and are not passed on as if they were in clear.
+    /// Whether a box can start here: noise and other file types are rejected instead of being passed on as clear.
     fn check(&mut self, header: &BoxHeader) -> Result<(), CencError> {
         let (kind, offset) = (header.kind, self.pos);
         let is_first = !std::mem::replace(&mut self.seen.0, true);
@@ -281,13 +282,13 @@ impl CencDecrypter {
         }
     }
 
-    /// Whether media data comes of which nothing says how it is encrypted, though the file says that it is.
+    /// Whether the media data lacks encryption parameters although the file declares encryption.
     fn is_lost(&self) -> bool {
         let is_protected = |init: &Arc<InitSegment>| init.protected().next().is_some();
         !self.is_indexed && self.init.as_ref().is_some_and(is_protected)
     }
 
-    /// A `moov` or `moof` is read and rewritten once it is whole.
+    /// A `moov` or `moof` is read and rewritten once it is complete.
     fn index(&mut self, header: &BoxHeader, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
         let (kind, offset) = (header.kind, self.pos);
         let Some(size) = header.size else {
@@ -323,7 +324,7 @@ impl CencDecrypter {
         Ok(DecryptProgress { done: size, need: 0 })
     }
 
-    /// Information that lies before the index that points to it is gone.
+    /// Information located before the index that refers to it has already passed.
     fn check_regions(&self, index: &BoxRef<'_>) -> Result<(), CencError> {
         let end = index.offset + index.whole.len() as u64;
         match self.plan.regions.iter().find(|r| r.offset < end && (r.have.len() as u64) < r.len) {
@@ -346,7 +347,7 @@ impl CencDecrypter {
                 if *left == 0 {
                     self.cursor = None;
                 } else if n < part.len() {
-                    // A cipher block is cut; it is done when the rest of it is here.
+                    // An incomplete cipher block is processed once its rest has arrived.
                     return Ok(DecryptProgress { done, need: 16 });
                 }
                 continue;
@@ -375,7 +376,7 @@ impl CencDecrypter {
         Ok(DecryptProgress { done, need: 0 })
     }
 
-    /// The IV of the next sample lies further on, and ends at byte `until`.
+    /// The IV of the next sample follows later, and ends at byte `until`.
     fn wait(&self, done: usize, at: u64, until: u64, end: Option<u64>) -> Result<DecryptProgress, CencError> {
         let kind = FourCc(*b"mdat");
         let size = until.saturating_sub(at);
@@ -390,18 +391,18 @@ impl CencDecrypter {
     }
 }
 
-/// The boxes that a file or segment begins with.
+/// The boxes that a file or segment may begin with.
 const FIRST: [&[u8; 4]; 16] = [
     b"ftyp", b"styp", b"moov", b"moof", b"sidx", b"mdat", b"free", b"skip", b"wide", b"emsg", b"prft", b"uuid",
     b"meta", b"ssix", b"pdin", b"mfra",
 ];
 
-/// Up to `n`, but not more than what is left.
+/// The smaller of `n` and the remaining length.
 fn clamp_to_left(left: Option<u64>, n: usize) -> usize {
     left.map_or(n, |left| usize::try_from(left).unwrap_or(usize::MAX).min(n))
 }
 
-/// The state once `n` bytes of a box are done.
+/// The state after `n` bytes of a box were processed.
 fn state_after(left: Option<u64>, n: usize, go_on: impl Fn(Option<u64>) -> DecrypterState) -> DecrypterState {
     match left.map(|left| left - n as u64) {
         Some(0) => DecrypterState::Header,
@@ -414,7 +415,7 @@ fn first_track(moof: &BoxRef<'_>) -> u32 {
     fragment.tracks.first().map_or(0, |t| t.track)
 }
 
-/// Joins buffers without a copy where they lie side by side.
+/// Joins adjacent buffers without a copy.
 trait ContiguousBytes {
     fn unsplit_or_extend(&mut self, more: BytesMut);
 }

@@ -1,17 +1,17 @@
-//! Why a stream cannot be decrypted, and whose fault that is.
+//! Decryption errors, and who is responsible for them.
 
 use interflow_types as flow;
 
 use super::keys::KeyId;
 use crate::bmff::{BoxError, FourCc};
 
-/// Why a stream cannot be decrypted. What was given out before the error is right; nothing behind it is.
+/// A decryption error. Output before the error is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CencError {
-    /// A box is not what it should be.
+    /// A malformed box.
     #[error(transparent)]
     Broken(#[from] BoxError),
-    /// Samples are encrypted with a key that was not given.
+    /// No key was given for an encrypted sample.
     #[error("no key was given for KID {kid} (track {track}): pass it as {kid}:KEY")]
     NoKey {
         /// The key's id.
@@ -19,12 +19,12 @@ pub enum CencError {
         /// The track that needs it.
         track: u32,
     },
-    /// The protection is none of the schemes of ISO 23001-7 or PIFF.
+    /// The protection scheme is not one of ISO 23001-7 or PIFF.
     #[error("track {track} is protected by scheme `{scheme}`, which is not supported")]
     Scheme {
         /// The track.
         track: u32,
-        /// What `schm` names.
+        /// The scheme named by `schm`.
         scheme: FourCc,
     },
     /// A feature of the standard that is not supported.
@@ -37,7 +37,7 @@ pub enum CencError {
         /// What it asks for.
         what: &'static str,
     },
-    /// A fragment came before any init segment, or belongs to a track that the init segment does not have.
+    /// A fragment without an init segment, or of a track that the init segment lacks.
     #[error("the fragment at byte {offset} belongs to track {track}, of which no init segment was given")]
     NoInit {
         /// Where the `moof` begins.
@@ -45,15 +45,15 @@ pub enum CencError {
         /// The track.
         track: u32,
     },
-    /// Media data came before the index that tells what is in it.
+    /// Media data before the index that describes it.
     #[error("the media data at byte {offset} comes before its index: read the `moov` box at the end of the file first")]
     IndexAtEnd {
         /// Where the `mdat` begins.
         offset: u64,
     },
-    /// Samples lie where the stream has already been.
+    /// Samples at an offset that has already passed.
     #[error(
-        "a sample of track {track} at byte {offset} lies before the fragment that describes it, or over another one"
+        "a sample of track {track} at byte {offset} is located before the fragment that describes it, or overlaps another one"
     )]
     Misplaced {
         /// The track.
@@ -61,15 +61,15 @@ pub enum CencError {
         /// Where it should begin.
         offset: u64,
     },
-    /// The stream ended in the middle of something.
+    /// The stream is truncated.
     #[error("the stream ends at byte {at}, inside {what}")]
     Truncated {
         /// Where it ends.
         at: u64,
-        /// What was under way.
+        /// What was being read.
         what: String,
     },
-    /// Something is larger than the limit set for it.
+    /// A box exceeds its size limit.
     #[error("box `{kind}` at byte {offset}: it takes {size} bytes; {limit} are held at the most")]
     TooLarge {
         /// The box.

@@ -1,4 +1,4 @@
-//! From boxes to samples: what `traf` and `stbl` say of the encryption of their samples goes into the plan.
+//! Queues samples with the encryption parameters from `traf` and `stbl`.
 
 use super::auxiliary::{AuxiliarySizes, SencReader, is_senc, offsets, sized_sample};
 use super::cipher::CipherBlock;
@@ -10,34 +10,34 @@ use super::keys::ContentKeyRing;
 use super::protection::SampleProtection;
 use crate::bmff::{BoxReader, BoxRef, MovieFragment, boxes};
 
-/// A sample as its index places it.
+/// A sample as located by its index.
 #[derive(Clone, Copy)]
 pub(super) struct SampleLocation {
     pub offset: u64,
     pub size: u32,
-    /// The run or chunk that holds it.
+    /// The run or chunk that contains it.
     pub run: u32,
     /// The sample entry, from 0.
     pub entry: usize,
 }
 
-/// The samples of one track that one box describes.
+/// The samples of one track described by one box.
 pub(super) struct SampleSource<'a> {
     pub track: u32,
     /// The `traf` or `stbl`.
     pub holder: BoxRef<'a>,
-    /// The `moof` or `moov` around it.
+    /// The enclosing `moof` or `moov`.
     pub around: BoxRef<'a>,
-    /// From where `saio` counts.
+    /// The base of `saio` offsets.
     pub base: u64,
-    /// Per sample entry; `None` is clear.
+    /// Per sample entry; `None` means clear.
     pub entries: &'a [Option<SampleProtection>],
     /// Groups of the whole track.
     pub groups: &'a [SampleProtection],
     pub samples: &'a [SampleLocation],
 }
 
-/// Plans the samples of a `moof`.
+/// Queues the samples of a `moof`.
 pub(super) fn plan_fragment(
     moof: &BoxRef<'_>,
     init: &InitSegment,
@@ -83,7 +83,7 @@ pub(super) fn plan_fragment(
     plan.sort(moof.offset + moof.whole.len() as u64)
 }
 
-/// Where the boxes of a `moof` that speak of encryption have their types.
+/// Positions of the type fields of all boxes of a `moof` that concern encryption.
 pub(super) fn fragment_patches(moof: &BoxRef<'_>) -> Vec<usize> {
     let type_at = |b: &BoxRef<'_>| (b.offset - moof.offset) as usize + 4;
     let mut patches = Vec::new();
@@ -97,12 +97,12 @@ pub(super) fn fragment_patches(moof: &BoxRef<'_>) -> Vec<usize> {
     patches
 }
 
-/// Writes `free` over the types at these places.
+/// Overwrites the types at these positions with `free`.
 pub(super) fn replace_with_free(data: &mut [u8], patches: &[usize]) {
     patches.iter().for_each(|at| write_kind(data, *at, FREE));
 }
 
-/// Plans the samples of a `traf` or `stbl`.
+/// Queues the samples of a `traf` or `stbl`.
 pub(super) fn plan_samples(
     source: &SampleSource<'_>,
     keys: &ContentKeyRing,
@@ -160,15 +160,15 @@ pub(super) fn plan_samples(
     Ok(())
 }
 
-/// Where IVs and subsamples come from.
+/// The source of IVs and subsamples.
 #[derive(Default)]
 struct AuxiliaryInfo<'a> {
     senc: Option<SencReader<'a>>,
     sizes: Option<AuxiliarySizes<'a>>,
     offsets: Option<Vec<u64>>,
-    /// Run and place of the information that comes next.
+    /// Run and position of the next information.
     at: Option<(u32, u64)>,
-    /// The region that is being planned, with the run that it is for.
+    /// The region being queued, with its run.
     region: Option<(u32, u32)>,
 }
 
@@ -179,7 +179,7 @@ impl AuxiliaryInfo<'_> {
         self.senc.as_ref()?.over.as_ref()
     }
 
-    /// What there is for the sample `i`; its subsamples go to the plan's pool.
+    /// The information for sample `i`; its subsamples are added to the pool.
     fn next(
         &mut self,
         i: usize,
@@ -193,7 +193,7 @@ impl AuxiliaryInfo<'_> {
         }
         let size = self.sizes.as_ref().map_or(0, |s| s.sample_size(i));
         if size == 0 {
-            // Without information of its own, all of a sample is encrypted, with the constant IV.
+            // Without auxiliary information the whole sample is encrypted with the constant IV.
             if protection.protected && protection.constant_iv.is_none() {
                 let what = format!("its sample {} is encrypted, but neither senc nor saiz and saio tell its IV", i + 1);
                 return Err(source.holder.error_here(what).into());
@@ -214,7 +214,7 @@ impl AuxiliaryInfo<'_> {
         }
     }
 
-    /// Where the information of a sample begins: in one row for all of them, or in one row for each run.
+    /// The offset of a sample's information: contiguous for all samples, or per run.
     fn auxiliary_offset(
         &mut self,
         i: usize,
@@ -238,7 +238,7 @@ impl AuxiliaryInfo<'_> {
         Ok(at)
     }
 
-    /// Information that lies in media data, and has to be waited for.
+    /// Information within media data, which has to be waited for.
     fn read_from_region(&mut self, at: u64, run: u32, size: usize, regions: &mut Vec<AuxiliaryRegion>) -> SampleIv {
         let joins = |r: &AuxiliaryRegion| r.offset + r.len == at;
         let index = match self.region {

@@ -1,10 +1,10 @@
-//! Sample groups of type `seig` (ISO 14496-12 8.9, ISO 23001-7 6): keys that change within a track.
+//! Sample groups of type `seig` (ISO 14496-12 8.9, ISO 23001-7 6): key rotation within a track.
 
 use super::error::CencError;
 use super::protection::{ProtectionScheme, SampleProtection};
 use crate::bmff::{BoxError, BoxReader, BoxRef};
 
-/// Group-description-indexes above this one count the groups of the fragment itself.
+/// Group-description-indexes above this one refer to the fragment's own groups.
 const LOCAL: u32 = 0x1_0000;
 
 /// Whether a box describes or assigns encryption groups.
@@ -28,7 +28,7 @@ pub fn descriptions(b: &BoxRef<'_>, scheme: ProtectionScheme) -> Result<Vec<Samp
     let mut groups = Vec::with_capacity(count);
     for _ in 0..count {
         let length = match (version, default) {
-            // Version 0 has no lengths: an entry is as long as its fields.
+            // Version 0 has no length fields: an entry is as long as its fields.
             (0, _) => None,
             (_, 0) => Some(f.u32()?),
             (_, n) => Some(n),
@@ -56,7 +56,7 @@ impl GroupAssignment {
     /// Reads the box.
     ///
     /// # Errors
-    /// When it is broken, or a compact one.
+    /// If it is malformed, or a compact one.
     pub fn read(b: &BoxRef<'_>) -> Result<Self, CencError> {
         if b.kind() == b"csgp" {
             let what = "a compact sample-to-group box for keys";
@@ -70,17 +70,17 @@ impl GroupAssignment {
         Ok(Self { runs })
     }
 
-    /// The group index of each sample from the first on; 0, no group, behind the last.
+    /// The group index of each sample; 0 (no group) after the last.
     pub fn each(&self) -> impl Iterator<Item = u32> + '_ {
         let listed = self.runs.iter().flat_map(|(count, index)| std::iter::repeat_n(*index, *count as usize));
         listed.chain(std::iter::repeat(0))
     }
 }
 
-/// Finds the description of a group index among the fragment's own and the track's.
+/// Finds the description for a group index among the fragment's own and the track's.
 ///
 /// # Errors
-/// When the index leads nowhere.
+/// If the index refers to no group.
 pub fn describe<'a>(
     index: u32,
     local: &'a [SampleProtection],

@@ -1,4 +1,4 @@
-//! What an init segment, or the `moov` of a progressive file, says about encryption, and how it is written without it.
+//! Encryption parameters of an init segment or `moov`, and its rewriting as clear.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::keys::{ContentKeyRing, KeyId};
 use super::protection::{PsshBox, SampleProtection, scheme_of, sinfs};
 use crate::bmff::{BoxRef, FourCc, Movie, boxes};
 
-/// An init segment, read once and shared by all segments that belong to it.
+/// An init segment, parsed once and shared by its segments.
 #[derive(Clone, Debug)]
 pub struct InitSegment {
     /// Tracks and their formats.
@@ -25,9 +25,9 @@ pub struct InitSegment {
 /// The encryption of one track.
 #[derive(Clone, Debug)]
 pub(super) struct TrackProtection {
-    /// Per sample entry; `None` is clear.
+    /// Per sample entry; `None` means clear.
     pub entries: Vec<Option<SampleProtection>>,
-    /// Key groups that hold for the whole track.
+    /// Key groups defined for the whole track.
     pub groups: Vec<SampleProtection>,
 }
 
@@ -115,7 +115,7 @@ impl InitSegment {
         self.patches.push(((b.offset - moov.offset) as usize + 4, FREE));
     }
 
-    /// Writes the types of a clear movie into the bytes of the `moov` that this was read from.
+    /// Rewrites the types in the `moov` that this was read from to those of a clear movie.
     pub(super) fn rewrite(&self, moov: &mut [u8]) {
         for (at, kind) in &self.patches {
             write_kind(moov, *at, *kind);
@@ -137,7 +137,7 @@ impl InitSegment {
         self.protected().any(|e| e.protection.protected)
     }
 
-    /// The KIDs that the tracks name, each once. With key rotation, fragments name others.
+    /// The KIDs of the tracks, deduplicated. With key rotation, fragments name others.
     pub fn kids(&self) -> Vec<KeyId> {
         let mut kids = Vec::new();
         for entry in self.protected().filter(|e| e.protection.protected) {
@@ -148,8 +148,8 @@ impl InitSegment {
         kids
     }
 
-    /// The error of the first KID whose key the ring does not have. Asked before the first segment, this lets a server
-    /// refuse at once. A KID of zeros is passed over: with key rotation no sample uses it.
+    /// Checks that the keyring has a key for every KID, so that a server can fail before the first segment. An all-zero
+    /// KID is skipped: with key rotation no sample uses it.
     ///
     /// # Errors
     /// [`CencError::NoKey`].
@@ -165,22 +165,22 @@ impl InitSegment {
         self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none())
     }
 
-    /// The schemes as `schm` names them, also unknown ones, per track id.
+    /// The schemes named by `schm`, including unknown ones, by track id.
     pub fn scheme_names(movie: &Movie) -> Vec<(u32, FourCc)> {
         let entries = movie.tracks.iter().flat_map(|t| t.entries.iter().map(|e| (t.id, e)));
         entries.flat_map(|(id, e)| sinfs(e).filter_map(move |s| scheme_of(&s).map(|k| (id, k)))).collect()
     }
 }
 
-/// The type of a box that nobody reads.
+/// The box type that all readers skip.
 pub(super) const FREE: FourCc = FourCc(*b"free");
 
-/// Whether a box of a `traf` or `stbl` speaks of encryption and nothing else.
+/// Whether a box of a `traf` or `stbl` concerns only encryption.
 pub(super) fn is_encryption(b: &BoxRef<'_>) -> bool {
     is_senc(b) || is_seig(b) || PsshBox::is_one(b) || (matches!(&b.kind().0, b"saiz" | b"saio") && is_for_encryption(b))
 }
 
-/// `saiz` and `saio` may carry other information, under a type of its own.
+/// `saiz` and `saio` may carry other information, identified by a type of its own.
 fn is_for_encryption(b: &BoxRef<'_>) -> bool {
     match b.content() {
         [_, _, _, flags, kind @ ..] if flags & 1 != 0 => {
@@ -190,7 +190,7 @@ fn is_for_encryption(b: &BoxRef<'_>) -> bool {
     }
 }
 
-/// Overwrites the four bytes of a type.
+/// Overwrites a box type.
 pub(super) fn write_kind(data: &mut [u8], at: usize, kind: FourCc) {
     if let Some(place) = data.get_mut(at..at + 4) {
         place.copy_from_slice(&kind.0);

@@ -1,4 +1,4 @@
-//! Keys as people write them, and the ring in which a KID finds its key.
+//! Parsing of keys, and the keyring that maps KIDs to keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::cipher::AesKey;
 pub struct KeyId(pub [u8; 16]);
 
 impl KeyId {
-    /// The same id as PlayReady writes it: the first three fields of the UUID in little-endian order.
+    /// The id in PlayReady's byte order: the first three fields of the UUID are little-endian.
     pub fn as_guid(self) -> Self {
         let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
         let [i, j, k, l, m, n, o, p] = rest;
@@ -31,7 +31,7 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// A content key. It does not show itself.
+/// A content key. `Debug` does not reveal it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ContentKey(pub [u8; 16]);
 
@@ -48,13 +48,13 @@ impl fmt::Debug for ContentKey {
     }
 }
 
-/// A text that holds no keys.
+/// Invalid key parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
     /// Not 16 bytes in hex or base64.
     #[error("a key or key id must be 16 bytes: 32 hex digits, a UUID, or base64url (the {0}. of the list is not)")]
     Bytes(usize),
-    /// Key ids and keys are paired by their position.
+    /// Key ids and keys are paired by position.
     #[error("there are {ids} key ids, but {keys} keys: give one key for each key id, in the same order")]
     Uneven {
         /// How many key ids.
@@ -70,7 +70,7 @@ pub enum KeyRingError {
     NoIds,
 }
 
-/// The keys that were given, each with its schedule made once. Cheap to clone.
+/// The given keys with their schedules. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct ContentKeyRing(Arc<KeyRingEntries>);
 
@@ -81,23 +81,23 @@ struct KeyRingEntries {
 }
 
 impl ContentKeyRing {
-    /// From pairs of id and key; the last of an id holds.
+    /// From pairs of id and key; the last pair of an id wins.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (KeyId, ContentKey)>) -> Self {
         let keys = pairs.into_iter().map(|(kid, key)| (kid, Arc::new(AesKey::new(&key)))).collect();
         Self(Arc::new(KeyRingEntries { keys, any: None }))
     }
 
-    /// One key for whatever KID a stream names.
+    /// One key for every KID.
     pub fn any(key: ContentKey) -> Self {
         Self(Arc::new(KeyRingEntries { keys: BTreeMap::new(), any: Some(Arc::new(AesKey::new(&key))) }))
     }
 
-    /// Reads the parameters `key_id` and `key`: lists with commas that pair up by position, or `key` alone as
-    /// `KID:KEY,KID:KEY`, or a single key that is used for any KID. Each is hex, a UUID, or base64 with or without
-    /// padding, of either alphabet.
+    /// Reads the parameters `key_id` and `key`: comma-separated lists paired by position, or `key` alone as
+    /// `KID:KEY,KID:KEY`, or a single key used for any KID. Each is hex, a UUID, or base64 with or without padding, of
+    /// either alphabet.
     ///
     /// # Errors
-    /// When something is not 16 bytes or the lists do not pair up.
+    /// If a value is not 16 bytes or the lists do not pair up.
     pub fn parse(key_id: Option<&str>, key: &str) -> Result<Self, KeyRingError> {
         let keys: Vec<&str> = list(key);
         let ids: Vec<&str> = key_id.map(list).unwrap_or_default();
@@ -122,7 +122,7 @@ impl ContentKeyRing {
             }
         } else if ids.len() == keys.len() {
             for (i, (kid, key)) in ids.iter().zip(&keys).enumerate() {
-                // Some writers give KID:KEY pairs and the ids besides.
+                // Some writers give KID:KEY pairs in addition to the ids.
                 add(i, kid, key.rsplit(':').next().unwrap_or(key))?;
             }
         } else {
@@ -131,19 +131,18 @@ impl ContentKeyRing {
         Ok(Self::from_pairs(pairs))
     }
 
-    /// The key of an id, also when one of the two is written as a PlayReady GUID.
+    /// The key of an id; also matches if one of the two is written as a PlayReady GUID.
     pub fn find(&self, kid: KeyId) -> Option<&Arc<AesKey>> {
         self.0.keys.get(&kid).or_else(|| self.0.keys.get(&kid.as_guid())).or(self.0.any.as_ref())
     }
 
-    /// Whether no key was given at all.
     pub fn is_empty(&self) -> bool {
         self.0.keys.is_empty() && self.0.any.is_none()
     }
 }
 
 impl fmt::Debug for ContentKeyRing {
-    /// The ids only.
+    /// Prints the ids only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyRing").field("kids", &self.0.keys.keys()).field("any", &self.0.any.is_some()).finish()
     }

@@ -1,9 +1,9 @@
-//! Common encryption (ISO 23001-7: `cenc`, `cens`, `cbc1`, `cbcs`; PIFF 1.1) taken out of MP4 in place: the bytes of
-//! samples are decrypted where they stand, and the boxes that spoke of encryption become `free` boxes. Nothing moves,
-//! so sizes, `sidx` offsets and byte ranges stay what they were.
+//! In-place removal of common encryption (ISO 23001-7: `cenc`, `cens`, `cbc1`, `cbcs`; PIFF 1.1) from MP4: samples are
+//! decrypted at their positions, and boxes concerning encryption become `free` boxes. Nothing moves, so sizes, `sidx`
+//! offsets and byte ranges stay valid.
 //!
-//! [`CencDecrypter`] takes a stream as it comes, fragmented or progressive; [`ProgressiveFile`] serves any byte range of a
-//! progressive file. Only keys that the caller hands over are used.
+//! [`CencDecrypter`] processes a stream, fragmented or progressive; [`ProgressiveFile`] serves any byte range of a
+//! progressive file. Only keys given by the caller are used.
 
 mod auxiliary;
 mod cipher;

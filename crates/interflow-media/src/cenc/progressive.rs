@@ -1,4 +1,4 @@
-//! Progressive MP4: the samples that the `moov` itself indexes, and decryption of any byte range of such a file.
+//! Progressive MP4: the samples indexed by the `moov`, and decryption of any byte range of such a file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::init::InitSegment;
 use super::keys::ContentKeyRing;
 use crate::bmff::{BoxHeader, BoxRef, boxes};
 
-/// Plans the samples of the tables in a `moov`; there are none in an init segment.
+/// Queues the samples of the tables in a `moov`; an init segment has none.
 pub(super) fn plan_table(
     moov: &BoxRef<'_>,
     init: &InitSegment,
@@ -54,11 +54,11 @@ pub(super) fn plan_table(
     plan.sort(0)
 }
 
-/// What is asked for, and what was found so far, on the way to a file's index. Give it the ranges that it wants.
+/// Locates a file's index step by step: the caller supplies the ranges it requests.
 ///
 /// ```text
-/// let mut probe = Probe::new(keys, length);
-/// while let Some(range) = probe.wants() { probe.give(range.start, &fetch(range))?; }
+/// let mut probe = IndexProbe::new(keys, length);
+/// while let Some(range) = probe.next_range() { probe.push(range.start, &fetch(range))?; }
 /// let file = probe.finish()?;
 /// ```
 pub struct IndexProbe {
@@ -69,16 +69,16 @@ pub struct IndexProbe {
 }
 
 enum ProbeStep {
-    /// A box begins here.
+    /// A box starts here.
     Header(u64),
-    /// The index: where it is, and what has come of it.
+    /// The index: its range, and the part received so far.
     Index(Range<u64>, BytesMut),
-    /// The IVs that lie elsewhere.
+    /// IVs stored outside of the index.
     Regions(Box<ProgressiveFile>),
     Done(Box<ProgressiveFile>),
 }
 
-/// How much is asked for at once where a box header is looked for.
+/// Bytes requested at once when looking for a box header.
 const HEADER_READ_BYTES: u64 = 4096;
 
 impl IndexProbe {
@@ -87,7 +87,7 @@ impl IndexProbe {
         Self { keys, limits: DecryptLimits::default(), length, step: ProbeStep::Header(0) }
     }
 
-    /// The range of the file that is needed next; `None` when nothing is.
+    /// The next range of the file that is needed; `None` if the probe is complete.
     pub fn next_range(&self) -> Option<Range<u64>> {
         match &self.step {
             ProbeStep::Header(at) if *at >= self.length => None,
@@ -101,10 +101,10 @@ impl IndexProbe {
         }
     }
 
-    /// Hands over bytes of the file that begin at byte `offset`: the range that was wanted, or the first part of it.
+    /// Supplies bytes of the file from byte `offset`: the requested range, or the first part of it.
     ///
     /// # Errors
-    /// When the index is broken or too large, or a key is missing.
+    /// If the index is malformed or too large, or a key is missing.
     pub fn push(&mut self, offset: u64, data: &[u8]) -> Result<(), CencError> {
         match std::mem::replace(&mut self.step, ProbeStep::Header(u64::MAX)) {
             ProbeStep::Header(at) => self.read_box_header(at, offset, data),
@@ -127,10 +127,10 @@ impl IndexProbe {
         }
     }
 
-    /// The file, or `None` when it has no index of its own: a fragmented file, or no MP4 at all.
+    /// The file, or `None` if it has no index of its own: a fragmented file, or not MP4 at all.
     ///
     /// # Errors
-    /// When the file ended too early.
+    /// If the file ended too early.
     pub fn finish(self) -> Result<Option<Arc<ProgressiveFile>>, CencError> {
         match self.step {
             ProbeStep::Done(file) => Ok(Some(Arc::new(*file))),
@@ -157,7 +157,7 @@ impl IndexProbe {
                 let have = BytesMut::from(data.get(..size as usize).unwrap_or(data));
                 self.read(at..end, have)
             }
-            // Fragments follow: what they hold is found from them.
+            // Fragments follow: their samples are indexed by the fragments.
             b"moof" => {
                 self.step = ProbeStep::Header(self.length);
                 Ok(())
@@ -199,17 +199,16 @@ impl IndexProbe {
     }
 }
 
-/// A progressive file whose index was read: any range of it can be decrypted by itself.
+/// A progressive file with a parsed index: any range of it can be decrypted independently.
 pub struct ProgressiveFile {
     init: InitSegment,
     plan: DecryptQueue,
-    /// Where the index begins, and its bytes as they are written.
+    /// The position of the index, and its rewritten bytes.
     moov: (u64, Bytes),
     length: u64,
 }
 
 impl ProgressiveFile {
-    /// What the index says.
     pub fn init(&self) -> &InitSegment {
         &self.init
     }
@@ -219,7 +218,7 @@ impl ProgressiveFile {
         self.length
     }
 
-    /// The range to fetch for a range that is asked for: as much more as whole samples need at its ends.
+    /// The range to fetch for a requested range: extended to whole samples at its ends.
     pub fn cover(&self, range: Range<u64>) -> Range<u64> {
         let jobs = &self.plan.jobs;
         let around = |at: u64| {
@@ -231,7 +230,7 @@ impl ProgressiveFile {
         start..end.max(start)
     }
 
-    /// Decrypts a range: push the bytes of [`cover`](Self::cover) of it, out come exactly those of `range`.
+    /// Decrypts a range: push the bytes of its [`cover`](Self::cover); the output is exactly `range`.
     pub fn range(self: &Arc<Self>, range: Range<u64>) -> RangeDecrypter {
         let cover = self.cover(range.clone());
         let first = self.plan.jobs.partition_point(|j| j.offset < cover.start);
@@ -246,7 +245,7 @@ impl ProgressiveFile {
         RangeDecrypter { file: Arc::clone(self), range, at: cover.start, inner }
     }
 
-    /// Gives a part of the plan the subsamples that it needs.
+    /// Copies the subsamples that a part of the queue needs.
     fn with_subsamples(&self, mut plan: DecryptQueue) -> DecryptQueue {
         for job in &mut plan.jobs {
             let first = plan.subsamples.len() as u32;
@@ -261,17 +260,17 @@ fn span(job: &DecryptJob) -> Range<u64> {
     job.offset..job.offset.saturating_add(u64::from(job.size))
 }
 
-/// Decrypts one range of a [`ProgressiveFile`] file.
+/// Decrypts one range of a [`ProgressiveFile`].
 pub struct RangeDecrypter {
     file: Arc<ProgressiveFile>,
     range: Range<u64>,
-    /// File offset of the next byte that comes out of the inner decrypter.
+    /// File offset of the inner decrypter's next output byte.
     at: u64,
     inner: CencDecrypter,
 }
 
 impl RangeDecrypter {
-    /// Takes the next bytes of the covering range and puts what is ready into `out`.
+    /// Processes the next bytes of the covering range and appends the output to `out`.
     ///
     /// # Errors
     /// As for [`CencDecrypter::push`].
@@ -291,10 +290,10 @@ impl RangeDecrypter {
         Ok(())
     }
 
-    /// Says that nothing more comes.
+    /// Ends the range.
     ///
     /// # Errors
-    /// When bytes of the range are missing.
+    /// If bytes of the range are missing.
     pub fn finish(&mut self) -> Result<(), CencError> {
         self.inner.finish()?;
         if self.at < self.range.end {
@@ -303,7 +302,7 @@ impl RangeDecrypter {
         Ok(())
     }
 
-    /// Lays the rewritten index over the bytes of the old one.
+    /// Overlays the rewritten index on the bytes of the original one.
     fn with_index(&self, from: u64, piece: Bytes) -> Bytes {
         let (start, moov) = (self.file.moov.0, &self.file.moov.1);
         let (end, to) = (start + moov.len() as u64, from + piece.len() as u64);

@@ -1,4 +1,4 @@
-//! What a `sinf` says of a sample entry (ISO 14496-12 8.12, ISO 23001-7 8 and 9), and `pssh`.
+//! Protection information of a sample entry (`sinf`; ISO 14496-12 8.12, ISO 23001-7 8 and 9), and `pssh`.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ const PIFF_PSSH: [u8; 16] = *b"\xd0\x8a\x4f\x18\x10\xf3\x4a\x82\xb6\xc8\x32\xd8\
 /// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectionScheme {
-    /// Counter mode.
+    /// CTR mode.
     Cenc,
-    /// Counter mode over a pattern of blocks.
+    /// CTR mode with a block pattern.
     Cens,
-    /// Block chaining through the whole sample.
+    /// CBC through the whole sample.
     Cbc1,
-    /// Block chaining over a pattern of blocks, begun anew in each subsample.
+    /// CBC with a block pattern, restarted in each subsample.
     Cbcs,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for ProtectionScheme {
     }
 }
 
-/// So many blocks encrypted, so many clear, and again.
+/// A repeating pattern of encrypted and clear blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptPattern {
     /// Blocks that are encrypted.
@@ -59,9 +59,9 @@ pub struct SampleProtection {
     pub scheme: ProtectionScheme,
     /// Whether samples are encrypted at all.
     pub protected: bool,
-    /// Bytes of each sample's own IV: 0, 8 or 16.
+    /// Size of the per-sample IV: 0, 8 or 16 bytes.
     pub iv_size: u8,
-    /// The IV of all samples that have none of their own.
+    /// The constant IV, used if there is no per-sample IV.
     pub constant_iv: Option<CipherBlock>,
     /// The key.
     pub kid: KeyId,
@@ -81,7 +81,7 @@ pub struct PsshBox {
 }
 
 impl PsshBox {
-    /// The system's name, when it is a known one.
+    /// The system's name, if known.
     pub fn system_name(&self) -> Option<&'static str> {
         Some(match &self.system[..4] {
             b"\xed\xef\x8b\xa9" => "Widevine",
@@ -99,10 +99,9 @@ impl PsshBox {
         b.kind() == b"pssh" || b.header.uuid == Some(PIFF_PSSH)
     }
 
-    /// Reads one.
     ///
     /// # Errors
-    /// When it is cut short.
+    /// If it is truncated.
     pub fn read(b: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut f = BoxReader::from_box(b);
         let (version, _) = f.version()?;
@@ -119,10 +118,10 @@ impl PsshBox {
 }
 
 impl SampleProtection {
-    /// Reads the first `sinf` of a supported scheme among those of a sample entry.
+    /// Reads the first `sinf` with a supported scheme.
     ///
     /// # Errors
-    /// When none is supported, or the one that is is broken.
+    /// If none is supported, or the supported one is malformed.
     pub fn read<'a>(track: u32, sinfs: impl Iterator<Item = BoxRef<'a>>) -> Result<Option<Self>, CencError> {
         let mut foreign = None;
         for sinf in sinfs {
@@ -150,7 +149,7 @@ impl SampleProtection {
     /// Reads a `seig` group entry (ISO 23001-7 6).
     ///
     /// # Errors
-    /// When it is cut short or asks for several keys per sample.
+    /// If it is truncated or uses several keys per sample.
     pub fn read_group(scheme: ProtectionScheme, f: &mut BoxReader<'_>, offset: u64) -> Result<Self, CencError> {
         let reserved = f.u8()?;
         if reserved & 0x80 != 0 {
@@ -160,7 +159,7 @@ impl SampleProtection {
         Self::fields(scheme, f)
     }
 
-    /// The fields that `tenc` and `seig` share, from the pattern on.
+    /// The fields common to `tenc` and `seig`, from the pattern on.
     fn fields(scheme: ProtectionScheme, f: &mut BoxReader<'_>) -> Result<Self, CencError> {
         let pattern = f.u8()?;
         let protected = f.u8()? != 0;
@@ -182,10 +181,10 @@ impl SampleProtection {
         Ok(Self { scheme, protected, iv_size, constant_iv, kid, pattern: has_pattern.then_some(pattern) })
     }
 
-    /// Reads the fields that PIFF puts into its `tenc` and, to override it, into its `senc`: `None` is not encrypted.
+    /// Reads the fields of PIFF's `tenc`, which its `senc` may override: `None` means not encrypted.
     ///
     /// # Errors
-    /// When they are cut short or name an unknown cipher.
+    /// If they are truncated or name an unknown cipher.
     pub fn read_piff(f: &mut BoxReader<'_>) -> Result<Self, CencError> {
         let word = f.u32()?;
         let (algorithm, iv_size) = (word >> 8, word as u8);
@@ -217,14 +216,14 @@ fn track_encryption(
         if b.kind() == b"tenc" {
             f.version()?;
             f.skip(1)?;
-            // PIFF 1.3 writers put the ISO box under their own scheme; it is counter mode then.
+            // PIFF 1.3 writers use the ISO box with their own scheme, which means CTR mode.
             return SampleProtection::fields(scheme.unwrap_or(ProtectionScheme::Cenc), &mut f);
         }
     }
     Err(schi.error_here(format!("it has no tenc (track {track})")).into())
 }
 
-/// An IV of 8 bytes is followed by zeros: the block counter.
+/// An 8-byte IV is padded with zeros, the block counter.
 pub fn padded(iv: &[u8]) -> CipherBlock {
     let mut block = [0; 16];
     block.iter_mut().zip(iv).for_each(|(to, from)| *to = *from);
@@ -236,7 +235,7 @@ pub fn sinfs(entry: &crate::bmff::SampleEntry) -> impl Iterator<Item = BoxRef<'_
     entry.children().flatten().filter(|b| b.kind() == b"sinf")
 }
 
-/// The scheme that a `sinf` names, for showing.
+/// The scheme that a `sinf` names, for display.
 pub fn scheme_of(sinf: &BoxRef<'_>) -> Option<FourCc> {
     let schm = find(sinf, &[b"schm"]).ok()??;
     FourCc::at(schm.content(), 4)

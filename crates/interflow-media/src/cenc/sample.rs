@@ -1,4 +1,4 @@
-//! The walk through one encrypted sample: clear and protected runs, patterns, and pieces of any size.
+//! Decrypts one sample incrementally: clear and protected ranges, patterns, and input of any size.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use super::cipher::{AesKey, BLOCK, CbcCipher, CipherBlock, CtrCipher};
 use super::decrypt_queue::{DecryptJob, DecryptQueue};
 use super::protection::{CryptPattern, ProtectionScheme};
 
-/// What remains of a sample that is under way.
+/// The state of a partially processed sample.
 pub struct SampleCursor {
     key: Arc<AesKey>,
     scheme: ProtectionScheme,
     pattern: Option<CryptPattern>,
     iv: CipherBlock,
-    /// Subsamples in the plan's pool that are still to come.
+    /// Index of the next subsample in the queue's pool.
     next: usize,
     end: usize,
     /// Bytes left in the clear part of the subsample.
@@ -26,7 +26,7 @@ pub struct SampleCursor {
 }
 
 impl SampleCursor {
-    /// At the beginning of a sample.
+    /// The state at the start of a sample.
     pub fn new(plan: &DecryptQueue, job: &DecryptJob) -> Option<Self> {
         let setup = plan.setups.get(job.setup as usize)?;
         let (first, n) = (job.subsamples.0 as usize, job.subsamples.1 as usize);
@@ -45,8 +45,8 @@ impl SampleCursor {
         })
     }
 
-    /// Decrypts what follows in the sample and says how much of `data` is done: all of it up to the sample's end, but
-    /// for a rest shorter than a block where a block cannot be cut.
+    /// Decrypts the next bytes of the sample and returns how many of `data` were processed: all up to the sample's end,
+    /// except for an incomplete block that cannot be split.
     pub fn feed(&mut self, plan: &DecryptQueue, data: &mut [u8]) -> usize {
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
@@ -77,18 +77,19 @@ impl SampleCursor {
         let (clear, protected) = plan.subsamples.get(self.next).copied().unwrap_or_default();
         (self.clear, self.protected) = (u64::from(clear), u64::from(protected));
         self.next += 1;
-        // ISO 23001-7 10.4: in `cbcs` the IV holds for each subsample; elsewhere the stream or chain runs on.
+        // ISO 23001-7 10.4: in `cbcs` the IV applies to each subsample; in other schemes the stream or chain continues.
         if self.scheme == ProtectionScheme::Cbcs {
             self.cbc = CbcCipher::new(self.iv);
         }
     }
 
-    /// Cuts the next span out of the protected part: one period of the pattern, or all that can be encrypted of it.
+    /// Takes the next span of the protected part: one period of the pattern, or everything that can be encrypted of it.
     fn next_span(&mut self) {
         let whole = self.protected / BLOCK as u64 * BLOCK as u64;
         self.span = match (self.scheme, self.pattern) {
             (ProtectionScheme::Cenc, _) => (self.protected, 0),
-            // ISO 23001-7 9.7: without a pattern these encrypt whole blocks, and a partial one at the end stays clear.
+            // ISO 23001-7 9.7: without a pattern whole blocks are encrypted, and a partial block at the end stays
+            // clear.
             (_, None) => (whole, self.protected - whole),
             (_, Some(CryptPattern { crypt, skip })) => {
                 let wanted = u64::from(crypt) * BLOCK as u64;
@@ -100,7 +101,7 @@ impl SampleCursor {
         self.protected -= self.span.0 + self.span.1;
     }
 
-    /// Decrypts at the beginning of `data` as far as the span, or several whole periods, reach.
+    /// Decrypts the start of `data` within the span, or several whole periods.
     fn decrypt(&mut self, data: &mut [u8]) -> usize {
         if let Some(n) = self.periods(data) {
             return n;
@@ -124,7 +125,7 @@ impl SampleCursor {
         matches!(self.scheme, ProtectionScheme::Cenc | ProtectionScheme::Cens)
     }
 
-    /// Takes the whole periods that lie in `data` at once.
+    /// Processes all whole periods within `data` at once.
     fn periods(&mut self, data: &mut [u8]) -> Option<usize> {
         let CryptPattern { crypt, skip } = self.pattern?;
         let (crypt, skip) = (usize::from(crypt), usize::from(skip));
@@ -132,7 +133,7 @@ impl SampleCursor {
         if self.span != ((crypt * BLOCK) as u64, (skip * BLOCK) as u64) {
             return None;
         }
-        // The span was cut out of the protected part already, so that one period more is at hand.
+        // The span was already taken from the protected part, so one more period is available.
         let available = (self.protected / period as u64).saturating_add(1);
         let n = (data.len() / period).min(usize::try_from(available).unwrap_or(usize::MAX));
         if n == 0 {

@@ -5,28 +5,28 @@ use std::sync::Arc;
 
 use super::xml::{XmlElement, for_each_element};
 
-/// One run of segments of a timeline.
+/// A run of equal segments in a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimelineRun {
-    /// Its first segment's time, when it is given.
+    /// Its first segment's time, if given.
     pub t: Option<u64>,
-    /// How long each one is.
+    /// Duration of each segment.
     pub d: u64,
-    /// How many follow the first; -1: until the next run, or the end.
+    /// Repetitions after the first; -1: until the next run, or the end.
     pub r: i64,
-    /// Parts of each segment (low latency).
+    /// Parts per segment (low latency).
     pub k: u64,
 }
 
-/// The most runs of a timeline that are read.
+/// Maximum number of runs read from a timeline.
 const MAX_RUNS: usize = 200_000;
 
-/// A timeline as the manifest has it: what of forty tracks a player does not want is not taken apart.
+/// An undecoded timeline: of forty tracks, only those that a player requests are parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentTimeline(Arc<str>);
 
 impl SegmentTimeline {
-    /// Its runs. What has no duration is none; numbers that are none count as not given.
+    /// Its runs. Runs without a duration are skipped; invalid numbers count as absent.
     #[must_use]
     pub fn runs(&self) -> Vec<TimelineRun> {
         let mut found = Vec::with_capacity(self.0.len() / 24);
@@ -54,46 +54,46 @@ impl SegmentTimeline {
 /// A part of a file.
 pub type DashByteRange = (u64, u64);
 
-/// Where an initialization section is: an address and a range of it.
+/// The location of an initialization section: a URL and a range of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitializationSource {
-    /// The address; the representation's own when there is none.
+    /// The URL; the representation's own if absent.
     pub address: Option<String>,
     /// The range.
     pub range: Option<DashByteRange>,
 }
 
-/// What template, list and base have in common, inherited from level to level.
+/// The attributes common to template, list and base, inherited from level to level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SegmentAddressing {
     /// Units per second.
     pub timescale: u64,
-    /// Time in units that is 0 of the period.
+    /// The time in units that corresponds to the period's start.
     pub offset: u64,
-    /// How far behind 0 of the period the first segment begins, in units, without a timeline.
+    /// Offset of the first segment from the period's start, in units, without a timeline.
     pub delta: i64,
-    /// Units of each segment, without a timeline; many packagers write parts of one.
+    /// Units per segment, without a timeline; many packagers write fractions.
     pub duration: Option<f64>,
     /// Number of the first segment.
     pub start_number: Option<u64>,
     /// Number of the last segment.
     pub end_number: Option<u64>,
-    /// How much earlier than whole a segment may be fetched, in seconds.
+    /// How much earlier than complete a segment may be fetched, in seconds.
     pub available_early: f64,
-    /// What a player needs besides, as it is written.
+    /// Further attributes for players, verbatim.
     pub kept: RetainedAttributes,
     /// The timeline.
     pub timeline: Option<SegmentTimeline>,
-    /// What kind it is.
+    /// The addressing mode.
     pub form: AddressingMode,
     /// The initialization section.
     pub init: InitializationSource,
 }
 
-/// What means nothing here, and stays in a manifest for the player.
+/// Attributes without meaning here that are kept in a manifest for the player.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedAttributes {
-    /// `availabilityTimeComplete`: whether segments are there whole once they are available (low latency).
+    /// `availabilityTimeComplete`: whether segments are complete once they are available (low latency).
     pub complete: Option<String>,
     /// `pdDelta`.
     pub pd_delta: Option<String>,
@@ -103,35 +103,35 @@ pub struct RetainedAttributes {
     pub index: Option<InitializationSource>,
 }
 
-/// A whole number; one that is written with a fraction is rounded.
+/// An integer; fractions are rounded.
 fn rounded(text: &str) -> Option<u64> {
     let text = text.trim();
     text.parse().ok().or_else(|| fraction(text).map(|n| n.round() as u64))
 }
 
-/// A number from 0 that may have a fraction.
+/// A non-negative number with an optional fraction.
 fn fraction(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     text.parse::<f64>().ok().filter(|n| plain && n.is_finite() && *n >= 0.0)
 }
 
-/// The kinds.
+/// The addressing modes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AddressingMode {
-    /// One file without an index that is known.
+    /// One file without a known index.
     #[default]
     Whole,
     /// One file with an index.
     Base {
-        /// Where the index is.
+        /// The range of the index.
         index: Option<DashByteRange>,
     },
-    /// By a pattern.
+    /// By a URL template.
     Template {
         /// The pattern.
         media: String,
     },
-    /// One by one: address and range of each.
+    /// As an explicit list: URL and range of each segment.
     List {
         /// The segments.
         media: Arc<[(Option<String>, Option<DashByteRange>)]>,
@@ -139,7 +139,7 @@ pub enum AddressingMode {
 }
 
 impl SegmentAddressing {
-    /// What holds inside an element that has one of the elements of addressing, or none of them.
+    /// The addressing inside an element, which may contain an addressing element that extends the inherited one.
     #[must_use]
     pub fn inherit(&self, element: &XmlElement<'_>) -> Self {
         let mut own = self.clone();
@@ -204,7 +204,7 @@ impl SegmentAddressing {
     }
 }
 
-/// Where an element says that something is.
+/// The location given by an element.
 fn section(element: &XmlElement<'_>) -> InitializationSource {
     InitializationSource {
         address: element.get("sourceURL").map(str::to_owned),
@@ -212,7 +212,7 @@ fn section(element: &XmlElement<'_>) -> InitializationSource {
     }
 }
 
-/// `INF` stands for: as soon as anything of it is known.
+/// `INF` means: as soon as any of it is available.
 pub fn availability_offset(text: &str) -> f64 {
     if text.trim() == "INF" {
         f64::INFINITY
@@ -228,7 +228,7 @@ pub fn byte_range(text: &str) -> Option<DashByteRange> {
     (first <= last).then_some((first, last))
 }
 
-/// What a pattern is filled with.
+/// The values of a template.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateValues<'a> {
     /// `$RepresentationID$`.
@@ -243,10 +243,11 @@ pub struct TemplateValues<'a> {
     pub part: u64,
 }
 
-/// What a pattern is filled to, in bytes, before the rest of it is let go: no server takes a longer address.
+/// Maximum size of an expanded template, in bytes: no server accepts a longer URL.
 const MAX_EXPANDED_LEN: usize = 64 << 10;
 
-/// Fills a pattern (ISO 23009-1 5.3.9.4.4): `$Number%05d$`, `$$` and the others. What is no identifier stays.
+/// Expands a template (ISO 23009-1 5.3.9.4.4): `$Number%05d$`, `$$` and the others. Unknown identifiers are left
+/// unchanged.
 pub fn fill(pattern: &str, with: TemplateValues<'_>) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
@@ -290,7 +291,7 @@ pub fn fill(pattern: &str, with: TemplateValues<'_>) -> String {
     out
 }
 
-/// The width in `05d`; no wider than a number can be.
+/// The width in `05d`, capped at the length of the longest number.
 fn width(format: &str) -> Option<usize> {
     let digits = format.strip_suffix(['d', 'i', 'u', 'x'])?.trim_start_matches('0');
     if digits.is_empty() { Some(1) } else { digits.parse().ok().map(|w: usize| w.min(20)) }

@@ -1,7 +1,8 @@
-//! DASH manifests (ISO 23009-1): read, and made into HLS playlists or into manifests whose media passes through us.
+//! DASH manifests (ISO 23009-1): parsed, and converted to HLS playlists or to manifests whose media is routed through
+//! Interflow.
 //!
-//! [`xml`] reads the document, [`model`] resolves what is inherited, [`segments`] lists what is there, [`to_hls`] and
-//! [`to_mpd`] write.
+//! [`xml`] reads the document, [`model`] resolves inheritance, [`segments`] lists the available segments, [`to_hls`]
+//! and [`to_mpd`] write.
 
 pub mod addressing;
 pub mod model;
@@ -13,7 +14,7 @@ pub mod xml;
 
 use interflow_types::{Error, ErrorKind};
 
-/// What is wrong with a manifest.
+/// An error in a manifest.
 pub(crate) fn manifest_error(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::BadResponse, format!("the manifest cannot be read: {}", text.into()))
 }

@@ -1,4 +1,4 @@
-//! What a manifest says, with everything inherited and every address base resolved.
+//! The manifest model, with inheritance and base URLs resolved.
 
 use interflow_types::Result;
 
@@ -8,33 +8,33 @@ use super::time::{duration, parse_date_time};
 use super::xml::XmlElement;
 use crate::relay::BaseUrl;
 
-/// The most addresses that one thing is looked for at.
+/// Maximum number of alternative base URLs.
 const MAX_BASE_URLS: usize = 4;
-/// The most representations of a manifest.
+/// Maximum number of representations per manifest.
 const MAX_REPRESENTATIONS: usize = 20_000;
-/// The most periods of a manifest.
+/// Maximum number of periods per manifest.
 const MAX_PERIODS: usize = 10_000;
-/// The most bytes that what representations inherit may take, counted once for each of them.
+/// Maximum size of inherited data, counted once per representation.
 const MAX_INHERITED_BYTES: usize = 64 << 20;
 
 /// A manifest.
 #[derive(Clone, Debug, Default)]
 pub struct DashManifest {
-    /// Whether it changes.
+    /// Whether it is dynamic (live).
     pub is_live: bool,
     /// When it became available, in seconds since 1970.
     pub available: f64,
-    /// How long all of it is, in seconds.
+    /// Total duration in seconds.
     pub duration: Option<f64>,
-    /// How far back it reaches, in seconds.
+    /// Time-shift buffer depth in seconds.
     pub window: Option<f64>,
-    /// How far behind the edge it asks to be played, in seconds.
+    /// Suggested presentation delay in seconds.
     pub delay: Option<f64>,
-    /// How often it changes, in seconds.
+    /// Minimum update period in seconds.
     pub update: Option<f64>,
-    /// Where to get the clock: scheme and value.
+    /// Clock sources (`UTCTiming`): scheme and value.
     pub clocks: Vec<(String, String)>,
-    /// Where it wants to be fetched from next.
+    /// The URL for the next update.
     pub location: Option<String>,
     /// Its periods in order.
     pub periods: Vec<DashPeriod>,
@@ -53,7 +53,7 @@ pub struct DashPeriod {
     pub sets: Vec<AdaptationSet>,
 }
 
-/// What a set is.
+/// The content type of an adaptation set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DashMediaKind {
     /// Pictures that move.
@@ -81,17 +81,17 @@ impl DashMediaKind {
 /// An adaptation set.
 #[derive(Clone, Debug)]
 pub struct AdaptationSet {
-    /// Its name; its place in the period when it has none.
+    /// Its id; its index in the period if it has none.
     pub id: String,
     /// What it is.
     pub media: DashMediaKind,
     /// The language.
     pub language: Option<String>,
-    /// What people call it.
+    /// A human-readable label.
     pub label: Option<String>,
     /// Its roles: `main`, `alternate`, `forced-subtitle`, …
     pub roles: Vec<String>,
-    /// Whether it is for winding on and back.
+    /// Whether it is a trick-mode set (for fast forward and rewind).
     pub is_trick: bool,
     /// Its representations.
     pub representations: Vec<Representation>,
@@ -106,7 +106,7 @@ pub struct Representation {
     pub bandwidth: u64,
     /// Its media type.
     pub mime: String,
-    /// Its codecs, when it says.
+    /// Its codecs, if declared.
     pub codecs: Option<String>,
     /// Its size in pixels.
     pub size: Option<(u32, u32)>,
@@ -120,7 +120,7 @@ pub struct Representation {
     pub tiles: Option<(u32, u32)>,
     /// Whether it is encrypted.
     pub is_protected: bool,
-    /// Where its addresses begin; the first one first.
+    /// Its base URLs, in order of preference.
     pub bases: Vec<String>,
     /// How its segments are addressed.
     pub addressing: SegmentAddressing,
@@ -129,7 +129,7 @@ pub struct Representation {
 /// Reads a manifest that came from this address.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The manifest is invalid; the error says why.
 pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     if root.name != "MPD" {
         return Err(manifest_error(format!("it begins with <{}>, not with <MPD>", root.name)));
@@ -152,7 +152,7 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     if periods.len() > MAX_PERIODS {
         return Err(manifest_error(format!("it has more than {MAX_PERIODS} periods")));
     }
-    let mut room = ManifestBudget { representations: MAX_REPRESENTATIONS, bytes: MAX_INHERITED_BYTES };
+    let mut budget = ManifestBudget { representations: MAX_REPRESENTATIONS, bytes: MAX_INHERITED_BYTES };
     let mut begins = 0.0;
     for (i, element) in periods.iter().enumerate() {
         let start = element.get("start").and_then(duration).unwrap_or(begins);
@@ -167,7 +167,7 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
             .all("AdaptationSet")
             .filter(|s| !is_emptied(s))
             .enumerate()
-            .filter_map(|(n, s)| set(s, n, &inside, &addressing, &mut room).transpose())
+            .filter_map(|(n, s)| set(s, n, &inside, &addressing, &mut budget).transpose())
             .collect::<Result<_>>()?;
         let id = element.get("id").map_or_else(|| format!("p{start}"), str::to_owned);
         manifest.periods.push(DashPeriod { id, start, duration: length, sets });
@@ -182,12 +182,12 @@ fn clock(element: &XmlElement<'_>) -> Option<(String, String)> {
     Some((element.get("schemeIdUri")?.to_owned(), element.get("value")?.to_owned()))
 }
 
-/// An element that is to be fetched from elsewhere, to be taken for nothing.
+/// An element with a remote reference that is treated as empty.
 fn is_emptied(element: &XmlElement<'_>) -> bool {
     element.get("xlink:href") == Some("urn:mpeg:dash:resolve-to-zero:2013")
 }
 
-/// Elements that are to be fetched from elsewhere are not: a manifest could lead anywhere by them.
+/// Remote elements (XLink) are rejected: they could refer to anything.
 fn refuse_remote(root: &XmlElement<'_>) -> Result<()> {
     let remote = |e: &XmlElement| e.get("xlink:href").is_some() && !is_emptied(e);
     for period in root.all("Period") {
@@ -198,7 +198,7 @@ fn refuse_remote(root: &XmlElement<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Address bases of one level.
+/// The base URLs of one level.
 #[derive(Clone)]
 struct BaseUrlLevel {
     bases: Vec<BaseUrl>,
@@ -206,7 +206,7 @@ struct BaseUrlLevel {
 }
 
 impl BaseUrlLevel {
-    /// Those inside an element that may have bases of its own.
+    /// Those inside an element that may have base URLs of its own.
     fn child_level(&self, element: &XmlElement<'_>) -> Self {
         let own: Vec<&XmlElement<'_>> = element.all("BaseURL").collect();
         if own.is_empty() {
@@ -231,7 +231,7 @@ fn property<'a>(element: &'a XmlElement<'_>, scheme: &str) -> Option<&'a str> {
     element.children.iter().find(is_one).map(|e| e.get("value").unwrap_or_default())
 }
 
-/// What representations may still take.
+/// What remains of the limits on representations.
 struct ManifestBudget {
     representations: usize,
     bytes: usize,
@@ -260,7 +260,7 @@ impl ManifestBudget {
     }
 }
 
-/// What a set says of all its representations: looked up once, not once for each.
+/// Attributes of a set that are common to its representations: looked up once.
 struct AdaptationSetInfo<'a> {
     set: &'a XmlElement<'a>,
     characteristics: Option<&'a str>,
@@ -277,7 +277,7 @@ fn set(
     place: usize,
     level: &BaseUrlLevel,
     addressing: &SegmentAddressing,
-    room: &mut ManifestBudget,
+    budget: &mut ManifestBudget,
 ) -> Result<Option<AdaptationSet>> {
     let level = level.child_level(element);
     let addressing = addressing.inherit(element);
@@ -295,7 +295,7 @@ fn set(
     let mut representations = Vec::new();
     for r in element.all("Representation") {
         let own = representation(r, &common, &level, &addressing);
-        room.take(&own)?;
+        budget.take(&own)?;
         representations.push(own);
     }
     Ok(Some(AdaptationSet {
@@ -396,7 +396,7 @@ fn rate(text: &str) -> Option<f64> {
     (n > 0.0 && d > 0.0).then(|| n / d)
 }
 
-/// Channels by whichever scheme says it (ISO 23001-8, Dolby).
+/// The channel count by whichever scheme is used (ISO 23001-8, Dolby).
 fn channels(element: &XmlElement<'_>) -> Option<String> {
     let value = element.get("value")?.trim();
     let scheme = element.get("schemeIdUri").unwrap_or_default();
@@ -418,7 +418,7 @@ fn channels(element: &XmlElement<'_>) -> Option<String> {
     value.parse::<u32>().ok().filter(|n| *n > 0).map(|n| n.to_string())
 }
 
-/// Places of the Dolby channel map that stand for two speakers each.
+/// Positions of the Dolby channel map that stand for two speakers each.
 fn dolby_channels(bits: u32) -> u32 {
     const PAIRS: u32 = 0x0674;
     let bits = bits & 0xffff;

@@ -1,4 +1,4 @@
-//! Which segments of a representation are there now.
+//! Lists the currently available segments of a representation.
 
 use super::addressing::{AddressingMode, DashByteRange, SegmentAddressing, TemplateValues, TimelineRun, fill};
 use interflow_types::{Error, Result};
@@ -7,10 +7,10 @@ use super::manifest_error;
 use super::model::{DashManifest, DashPeriod, Representation};
 use crate::bmff::SegmentIndex;
 
-/// The most segments that one playlist lists; more are an error.
+/// Maximum number of segments per playlist; more are an error.
 pub const MAX_SEGMENTS: usize = 200_000;
 
-/// The most bytes that their addresses take together: a pattern of a page, for each of them, would fill the memory.
+/// Maximum total size of their URLs: a long template times many segments would fill the memory.
 const MAX_ADDRESS_BYTES: usize = 64 << 20;
 
 /// One segment.
@@ -24,17 +24,17 @@ pub struct DashSegment {
     pub start: f64,
     /// How long it is, in seconds.
     pub duration: f64,
-    /// Its address, not resolved; the representation's own when there is none.
+    /// Its unresolved URL; the representation's own if absent.
     pub address: Option<String>,
-    /// Its bytes, when it is a part of what is there.
+    /// Its byte range, if it is part of a resource.
     pub range: Option<DashByteRange>,
 }
 
-/// The segments of a representation at a moment (seconds since 1970). Those of a file with an index are told by
-/// [`of_index`], once that is read.
+/// The segments of a representation at a time (seconds since 1970). Those of a file with an index come from
+/// [`index_segments`] once the index is read.
 ///
 /// # Errors
-/// More than [`MOST`] segments, or addresses that take more than 64 MiB.
+/// More than [`MAX_SEGMENTS`] segments, or URLs of more than 64 MiB in total.
 pub fn list(
     representation: &Representation,
     period: &DashPeriod,
@@ -89,12 +89,12 @@ pub fn list(
     Ok(clip_to_period(found.into_iter().map(|(s, _)| s), period, 0.5 / scale))
 }
 
-/// What the longest playlist is, in words.
+/// The error for a playlist that is too long.
 pub fn too_many() -> Error {
     manifest_error(format!("a track has more than {MAX_SEGMENTS} segments"))
 }
 
-/// The segments that a period shows some of; the last one ends with it.
+/// The segments that overlap the period; the last one ends with it.
 fn clip_to_period(segments: impl Iterator<Item = DashSegment>, period: &DashPeriod, tick: f64) -> Vec<DashSegment> {
     let end = period.duration.unwrap_or(f64::INFINITY);
     let shown = segments.filter(|s| s.start + s.duration > tick && s.start < end - tick);
@@ -118,7 +118,7 @@ fn segment(a: &SegmentAddressing, number: u64, time: u64, duration: u64) -> Dash
     }
 }
 
-/// How many segments of a list there are, which bounds all else.
+/// The number of segments in a list, which bounds everything else.
 fn list_length(a: &SegmentAddressing) -> Option<u64> {
     match &a.form {
         AddressingMode::List { media } => Some(media.len() as u64),
@@ -126,7 +126,7 @@ fn list_length(a: &SegmentAddressing) -> Option<u64> {
     }
 }
 
-/// Segments of the same length, by number. Of a live one those that are whole, within the window.
+/// Segments of equal duration, by number. For live streams, those that are complete and within the window.
 fn fixed_duration_segments(
     a: &SegmentAddressing,
     duration: f64,
@@ -150,7 +150,7 @@ fn fixed_duration_segments(
     }
     let numbered = a.end_number.map(|last| last.saturating_add(1).saturating_sub(first_number));
     let end = end.into_iter().chain(numbered).chain(list_length(a)).min().unwrap_or(0);
-    // Of a live stream without a window only the end is of use; of another one, all that is one too many is an error.
+    // Of a live stream without a window only the end is useful; otherwise too many segments are an error.
     let from = end.saturating_sub(MAX_SEGMENTS as u64);
     let (first, end) = if manifest.is_live {
         (first.max(from), end)
@@ -186,7 +186,7 @@ fn timeline_segments(
 ) -> Vec<(DashSegment, u64)> {
     let scale = a.timescale.max(1) as f64;
     let units = |seconds: f64| (seconds * scale).max(0.0) as u64;
-    // Where a run without an end stops: the period's end, or now.
+    // The end of a run with unlimited repetition: the period's end, or now.
     let by_period = period.duration.map(|d| a.offset.saturating_add(units(d)));
     let early = if a.available_early.is_finite() { a.available_early } else { 0.0 };
     let by_now = elapsed.map(|e| a.offset.saturating_add(units(e + early)));
@@ -201,12 +201,12 @@ fn timeline_segments(
             Err(_) => {
                 let next = runs.get(i + 1).and_then(|n| n.t);
                 let until = next.or(by_period.into_iter().chain(by_now).min());
-                let room = until.unwrap_or(time.saturating_add(run.d)).saturating_sub(time);
-                // A live run ends with the last segment that is whole, another one with the period.
+                let remaining = until.unwrap_or(time.saturating_add(run.d)).saturating_sub(time);
+                // A live run ends with the last complete segment, otherwise with the period.
                 if next.is_none() && by_now.is_some_and(|n| Some(n) == until) {
-                    room / run.d.max(1)
+                    remaining / run.d.max(1)
                 } else {
-                    room.div_ceil(run.d.max(1))
+                    remaining.div_ceil(run.d.max(1))
                 }
             }
         };
@@ -229,7 +229,7 @@ fn timeline_segments(
     found
 }
 
-/// The segments that an index tells of. References to further indexes are left out: the caller reads those as well.
+/// The segments listed in an index. References to further indexes are skipped: the caller reads those as well.
 pub fn index_segments(
     index: &SegmentIndex,
     a: &SegmentAddressing,
@@ -255,6 +255,6 @@ pub fn index_segments(
         time = time.saturating_add(u64::from(reference.duration));
     }
     let shown = clip_to_period(found.iter().cloned(), period, 0.5 / scale);
-    // A file whose times begin elsewhere, without a word on it in the manifest, is shown whole.
+    // A file with a different time origin that the manifest does not declare is listed completely.
     if shown.is_empty() { found } else { shown }
 }

@@ -1,11 +1,11 @@
-//! Durations and moments as XML Schema writes them.
+//! XML Schema durations and dates.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// Seconds of an `xs:duration`: `PT1H2M3.5S`, `P1DT2H`, `P2W`, `-PT1S`. A year is 365 days and a month 30, as players
-/// take them.
+/// Parses an `xs:duration` to seconds: `PT1H2M3.5S`, `P1DT2H`, `P2W`, `-PT1S`. A year is 365 days and a month 30, as in
+/// players.
 pub fn duration(text: &str) -> Option<f64> {
     let text = text.trim();
     let (sign, rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
@@ -35,7 +35,7 @@ pub fn duration(text: &str) -> Option<f64> {
     any.then_some(sign * seconds)
 }
 
-/// Seconds since 1970 of an `xs:dateTime`; without a zone it is UTC.
+/// Parses an `xs:dateTime` to seconds since 1970; without a zone it is UTC.
 pub fn parse_date_time(text: &str) -> Option<f64> {
     let text = text.trim();
     let at = text.parse::<Timestamp>().ok().or_else(|| {
@@ -45,7 +45,7 @@ pub fn parse_date_time(text: &str) -> Option<f64> {
     Some(at.as_microsecond() as f64 / 1e6)
 }
 
-/// A moment as `EXT-X-PROGRAM-DATE-TIME` wants it, with milliseconds.
+/// Formats a time for `EXT-X-PROGRAM-DATE-TIME`, with milliseconds.
 pub fn format_date_time(seconds: f64) -> String {
     let at = Timestamp::from_millisecond((seconds * 1000.0).round() as i64).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{at:.3}")

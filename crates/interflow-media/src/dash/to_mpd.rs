@@ -1,4 +1,4 @@
-//! A manifest whose media passes through us: everything else in it stays, addresses become ours.
+//! Rewrites a manifest to route its media through Interflow; everything else is unchanged.
 
 use interflow_types::{Error, Result};
 
@@ -8,17 +8,17 @@ use super::model::{DashManifest, Representation};
 use super::xml::XmlElement;
 use crate::relay::BaseUrl;
 
-/// Where a section is: absolute addresses to try in turn, and a range.
+/// The location of a section: alternative absolute URLs, and a range.
 pub type SectionSource = (Vec<String>, Option<(u64, u64)>);
 
 /// A URL in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestUrlKind<'a> {
-    /// An initialization section: absolute addresses to try in turn, range.
+    /// An initialization section: alternative absolute URLs, range.
     Init(&'a [String], Option<(u64, u64)>),
-    /// A segment: absolute addresses to try in turn, range, and what is needed to decrypt it.
+    /// A segment: alternative absolute URLs, range, and what is needed to decrypt it.
     Segment {
-        /// Where it is; patterns when `pattern` says so.
+        /// Its URLs; templates if `pattern` is set.
         addresses: Vec<String>,
         /// Its bytes.
         range: Option<(u64, u64)>,
@@ -29,7 +29,7 @@ pub enum ManifestUrlKind<'a> {
     },
 }
 
-/// URLs, of so many bytes at the most.
+/// Builds URLs within a size budget.
 struct LinkBuilder<'l> {
     link: &'l mut dyn FnMut(ManifestUrlKind<'_>) -> String,
     left: u64,
@@ -43,16 +43,16 @@ impl LinkBuilder<'_> {
     }
 }
 
-/// What is said of a manifest that would be too long.
+/// The error for a manifest that would be too long.
 pub fn too_long(most: u64) -> Error {
     manifest_error(format!("it would be longer than {most} bytes when rewritten (media.rewritten_bytes)"))
 }
 
-/// Rewrites a manifest in place. `manifest` is the same one, read; `own` our address of it. `decrypted`: the marks of
-/// encryption come out. `most`: how many bytes of URLs there may be.
+/// Rewrites a manifest in place. `manifest` is its parsed form; `own` its URL on this gateway. `decrypted`: remove
+/// encryption signalling. `most`: maximum total size of the URLs in bytes.
 ///
 /// # Errors
-/// More than that.
+/// The URLs exceed that size.
 pub fn rewrite(
     root: &mut XmlElement<'_>,
     manifest: &DashManifest,
@@ -72,7 +72,7 @@ pub fn rewrite(
         let of_period = timeline_of(element);
         strip(element, decrypted);
         element.children.retain(|c| c.name != "AdaptationSet" || c.get("xlink:href").is_none());
-        // Sets that are none of media are not in the model; those that are stand in the same order.
+        // Sets of other content types are not in the model; media sets are in the same order.
         let mut sets = period.sets.iter();
         let mut next = sets.next();
         let all = element.children.iter_mut().filter(|c| c.name == "AdaptationSet");
@@ -193,7 +193,7 @@ fn place_segments<'a>(
     }
     set_common_attributes(&mut made, a);
     if !matches!(a.form, AddressingMode::Base { .. }) {
-        // The schema wants the timeline behind the initialization section.
+        // The schema requires the timeline after the initialization section.
         let place =
             made.children.iter().take_while(|c| matches!(c.name, "Initialization" | "RepresentationIndex")).count();
         made.children.splice(place..place, timeline);
@@ -237,7 +237,7 @@ fn set_common_attributes(element: &mut XmlElement<'_>, a: &SegmentAddressing) {
     }
 }
 
-/// The pattern with what is the same for all segments filled in; `$` of what was filled is doubled.
+/// The template with the values common to all segments filled in; `$` in these values is doubled.
 fn fill_partially(pattern: &str, with: TemplateValues<'_>) -> String {
     let mut out = String::new();
     let mut parts = pattern.split('$');
@@ -251,7 +251,7 @@ fn fill_partially(pattern: &str, with: TemplateValues<'_>) -> String {
     out
 }
 
-/// What the player fills in, behind the URL's own query.
+/// The identifiers that the player fills in, appended to the URL's query.
 fn identifiers(pattern: &str) -> String {
     let named = [("Number", "_n"), ("Time", "_t"), ("SubNumber", "_p")];
     let has = |name: &str| pattern.contains(&format!("${name}$")) || pattern.contains(&format!("${name}%"));

@@ -1,5 +1,5 @@
-//! A small tree of XML elements over the document's own bytes. Document types are refused, and with them every entity that
-//! could grow.
+//! A small tree of XML elements that borrows from the document. Document types are rejected, and with them all
+//! expandable entities.
 
 use std::borrow::Cow;
 use std::io::BufRead as _;
@@ -12,12 +12,12 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::manifest_error;
 
-/// The most elements of a document, timelines apart.
+/// Maximum number of elements, excluding timelines.
 const MAX_ELEMENTS: usize = 200_000;
-/// The deepest nesting.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 48;
 
-/// An element. Names are without their prefix, but for those of attributes.
+/// An element. Names are without prefix, except those of attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct XmlElement<'a> {
     /// Its local name.
@@ -30,12 +30,12 @@ pub struct XmlElement<'a> {
     pub children: Vec<XmlElement<'a>>,
     /// The text inside, trimmed.
     pub text: Cow<'a, str>,
-    /// What is inside, as written, of an element that is not taken apart: timelines have thousands of small elements, of
-    /// which a player wants one track's.
+    /// The raw content of an element that is not parsed: timelines have thousands of small elements, of which a player
+    /// needs one track's.
     pub raw: &'a str,
 }
 
-/// Elements that are kept as written.
+/// Elements kept raw.
 const RAW_ELEMENT: &str = "SegmentTimeline";
 
 impl<'a> XmlElement<'a> {
@@ -78,7 +78,7 @@ impl<'a> XmlElement<'a> {
         self.write_within(out, usize::MAX);
     }
 
-    /// Writes it, but for what stands behind the first `most` bytes; whether that is all of it.
+    /// Writes at most `most` bytes of it; returns whether that was all.
     pub fn write_within(&self, out: &mut String, most: usize) -> bool {
         if out.len() > most {
             return false;
@@ -112,7 +112,7 @@ impl<'a> XmlElement<'a> {
 /// Reads a document.
 ///
 /// # Errors
-/// What is wrong with it: not well formed, a document type, too many elements or too deep.
+/// The document is malformed, has a document type, or has too many or too deeply nested elements.
 pub fn read(bytes: &[u8]) -> Result<XmlElement<'_>> {
     let text = std::str::from_utf8(bytes).map_err(|e| manifest_error(format!("it is no UTF-8: {e}")))?;
     let text = text.trim_start_matches('\u{feff}');
@@ -168,7 +168,7 @@ fn too_many() -> Error {
     manifest_error(format!("it has more than {MAX_ELEMENTS} elements, or they are nested more than {MAX_DEPTH} deep"))
 }
 
-/// What stands between the tags of an element that was just begun; the reader goes on before its end tag.
+/// The raw content of an element that just started; the reader continues before its end tag.
 fn inner_text<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesStart<'_>) -> Result<&'a str> {
     let from = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
     let rest = text.get(from..).unwrap_or_default();
@@ -183,7 +183,7 @@ fn inner_text<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesSta
     Ok(inside.trim())
 }
 
-/// Whether all that begins with `<!` is a comment, and whole: a document type cannot hide there, nor a comment be cut in two.
+/// Whether everything starting with `<!` is a complete comment: excludes document types and split comments.
 fn holds_only_comments(inside: &str) -> bool {
     let mut rest = inside;
     while let Some(at) = memchr::memmem::find(rest.as_bytes(), b"<!") {
@@ -195,7 +195,7 @@ fn holds_only_comments(inside: &str) -> bool {
     true
 }
 
-/// Calls for each element of this name in what an element keeps as written, with its attributes as they stand there.
+/// Calls `each` for every element of this name in raw content, with its raw attributes.
 pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a str, &'a str)])) {
     let mut attributes = Vec::with_capacity(8);
     let mut rest = raw;
@@ -220,7 +220,7 @@ pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a
     }
 }
 
-/// The attribute that a text begins with, and what stands behind it; `None` at the end of a tag.
+/// The attribute at the start of a text, and the rest; `None` at the end of a tag.
 fn next_attribute(text: &str) -> Option<((&str, &str), &str)> {
     let text = text.trim_ascii_start();
     let equals = text.find(['=', '>', '/', '<'])?;
@@ -249,7 +249,7 @@ fn trim(text: &mut Cow<'_, str>) {
     }
 }
 
-/// An element with its attributes. `text` is the document, of which the tag is a part.
+/// An element with its attributes. `text` is the document, which contains the tag.
 fn element<'a>(text: &'a str, start: &BytesStart<'_>) -> Result<XmlElement<'a>> {
     let (tag, length): (&str, _) = (start, start.name().into_inner().len());
     let at = (tag.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);

@@ -1,5 +1,4 @@
-//! Who may ask: somebody with a sealed link, somebody with a password, or a program on this machine when there is no
-//! password at all.
+//! Access control: sealed links, passwords, or programs on this machine if no password is configured.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,31 +13,31 @@ use super::router::MediaState;
 use crate::relay::address::parse;
 use crate::token::{LinkGrant, LinkKeys, QueryPairs, read_legacy};
 
-/// A request that was let in.
+/// An authorised request.
 pub struct AuthorizedRequest {
     /// The endpoint's path, without mount and token.
     pub path: String,
     /// Its parameters.
     pub params: MediaParams,
-    /// What a player added to a child URL: `_HLS_msn` and the like.
+    /// Directives that a player added to a child URL: `_HLS_msn` and the like.
     pub directives: QueryPairs,
-    /// The link that was shown, or what the password allows.
+    /// The presented link, or the grant of the password.
     pub grant: Arc<LinkGrant>,
     /// The client's address.
     pub client: IpAddr,
-    /// Our own address as the client knows it, mount included.
+    /// The gateway's URL as known to the client, including the mount.
     pub base: String,
-    /// Whether children need a token even when they inherit nothing.
+    /// Whether child URLs need a token even if they inherit nothing.
     sealed: bool,
 }
 
 impl AuthorizedRequest {
-    /// Child URLs that carry this request's grant.
+    /// Builds child URLs that carry this request's grant.
     pub fn children(&self, state: &MediaState) -> ChildUrls {
         self.children_with(state, Vec::new())
     }
 
-    /// The same with more to inherit.
+    /// Like [`children`](Self::children), with further inherited parameters.
     pub fn children_with(&self, state: &MediaState, more: QueryPairs) -> ChildUrls {
         let mut q = self.params.inherited();
         q.extend(more);
@@ -51,13 +50,13 @@ impl AuthorizedRequest {
         ChildUrls::new(&self.base, Some((&token, key)), grant.hide)
     }
 
-    /// The client's user, when it showed a password or link of one.
+    /// The client's user, if it presented a password or link of one.
     pub fn user(&self) -> Option<&str> {
         self.grant.user.as_deref()
     }
 }
 
-/// Lets a request in, or says why not. `prefix` is the mount that it came by, `shown` a password in its body.
+/// Authorises a request. `prefix` is its mount, `shown` a password from its body.
 pub fn authorize(
     state: &MediaState,
     prefix: &str,
@@ -122,7 +121,7 @@ fn now() -> u64 {
 }
 
 fn directives(params: &MediaParams) -> QueryPairs {
-    // `_n`, `_t` and `_p` are what a DASH player fills into a pattern.
+    // `_n`, `_t` and `_p` are filled in by DASH players.
     let is_one = |name: &str| name.starts_with("_HLS_") || matches!(name, "_n" | "_t" | "_p");
     params.pairs().iter().filter(|(n, _)| is_one(n)).cloned().collect()
 }
@@ -157,7 +156,7 @@ fn authorize_by_token(
     Ok((params, directives(&MediaParams::read(&added)), grant))
 }
 
-/// The user whose password was shown; `Some(None)` for the password without a name.
+/// The user whose password was presented; `Some(None)` for the password without a name.
 fn authorize_by_password(
     state: &MediaState,
     params: &MediaParams,
@@ -179,13 +178,13 @@ fn authorize_by_password(
     ))
 }
 
-/// Compares in a time that does not tell how much was right.
+/// Compares in constant time.
 fn constant_time_eq(a: &str, b: &str) -> bool {
-    // blake3's own equality of hashes takes the same time for any two.
+    // The equality of blake3 hashes is constant-time.
     blake3::hash(a.as_bytes()) == blake3::hash(b.as_bytes())
 }
 
-/// Without a password, only programs on this machine are served, and no pages from elsewhere that a browser on it shows.
+/// Without a password, only programs on this machine are served, but no web pages of other sites in a local browser.
 fn require_local_client(state: &MediaState, client: &ClientInfo, head: &RequestHead) -> Result<(), MediaError> {
     let headers = &head.headers;
     let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip"].iter().any(|n| headers.contains(n));
@@ -215,7 +214,7 @@ fn require_local_client(state: &MediaState, client: &ClientInfo, head: &RequestH
     Ok(())
 }
 
-/// Where the client is, and what it calls us.
+/// The client's address, and the gateway's URL as the client sees it.
 struct ClientOrigin {
     ip: IpAddr,
     scheme: String,

@@ -1,9 +1,9 @@
-//! URLs of ours for what a playlist or manifest names.
+//! Builds gateway URLs for the resources of a playlist or manifest.
 
 use crate::relay::address::push_value;
 use crate::token::ChildKey;
 
-/// Makes child URLs: `BASE[/_token_TOKEN]/path?query`, the query signed or hidden when there is a token.
+/// Builds child URLs: `BASE[/_token_TOKEN]/path?query`, with the query signed or encrypted if there is a token.
 pub struct ChildUrls {
     front: Vec<u8>,
     key: Option<ChildKey>,
@@ -11,7 +11,7 @@ pub struct ChildUrls {
 }
 
 impl ChildUrls {
-    /// Below a base (`http://host/media`). Without a token, queries stand as they are.
+    /// With a base (`http://host/media`). Without a token, queries are in clear.
     pub fn new(base: &str, token: Option<(&str, ChildKey)>, hide: bool) -> Self {
         let mut front = base.trim_end_matches('/').as_bytes().to_vec();
         let key = token.map(|(token, key)| {
@@ -22,7 +22,7 @@ impl ChildUrls {
         Self { front, key, hide }
     }
 
-    /// Writes the URL of an endpoint with these parameters.
+    /// Appends the URL of an endpoint with these parameters.
     pub fn push(&self, path: &str, parameters: &[(&str, &[u8])], out: &mut Vec<u8>) {
         let from = self.write_prefix(path, out);
         for (i, (name, value)) in parameters.iter().enumerate() {
@@ -36,7 +36,7 @@ impl ChildUrls {
         self.write_signature(out, from);
     }
 
-    /// The same as text.
+    /// Like [`push`](Self::push), as a string.
     pub fn url(&self, path: &str, parameters: &[(&str, &str)]) -> String {
         let parameters: Vec<_> = parameters.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
         let mut out = Vec::new();
@@ -44,7 +44,7 @@ impl ChildUrls {
         String::from_utf8(out).expect("a base, a path and encoded values are ASCII")
     }
 
-    /// Writes everything before the query; what follows is `end`'s to seal.
+    /// Writes everything before the query; [`write_signature`](Self::write_signature) seals what follows.
     pub fn write_prefix(&self, path: &str, out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(&self.front);
         let from = out.len();

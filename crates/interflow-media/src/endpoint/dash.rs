@@ -1,4 +1,4 @@
-//! `/proxy/mpd/*`: manifests to HLS and to manifests, segments relayed, decrypted with the owner's keys.
+//! `/proxy/mpd/*`: manifests converted to HLS or rewritten, segments relayed or decrypted with configured keys.
 
 use std::sync::Arc;
 
@@ -23,19 +23,19 @@ use crate::relay::address::parse;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, ResponseTransform, header_filter};
 use crate::remux::{self, TsMuxer};
 
-/// How much of a file is looked at for its index, in bytes.
+/// Bytes read from a file to find its index.
 const INDEX_READ_BYTES: u64 = 64 << 10;
-/// The most indexes of one file that are read.
+/// Maximum number of indexes read per file.
 const MAX_INDEXES: usize = 64;
 
-/// How large a manifest is that is read off the workers, in bytes.
+/// Manifests above this size are parsed on a blocking thread, in bytes.
 const BLOCKING_MANIFEST_BYTES: usize = 256 << 10;
-/// How many segments of a playlist are written off the workers.
+/// Playlists above this number of segments are generated on a blocking thread.
 const BLOCKING_SEGMENTS: usize = 5000;
-/// How many manifests are read off the workers at once; others wait.
+/// Concurrent blocking manifest jobs; others wait.
 static BLOCKING_SLOTS: Semaphore = Semaphore::const_new(4);
 
-/// Does what may take long on a thread of its own, when it is `long`.
+/// Runs work on a blocking thread if it is `long`.
 async fn run_off_workers<T: Send + 'static>(
     long: bool,
     run: impl FnOnce() -> interflow_types::Result<T> + Send + 'static,
@@ -53,12 +53,12 @@ async fn run_off_workers<T: Send + 'static>(
     Ok(done.await.map_err(|e| failed(&e))??)
 }
 
-/// A manifest as it was fetched.
+/// A fetched manifest.
 struct FetchedManifest {
-    /// As it came.
+    /// As received.
     text: Bytes,
     manifest: Arc<DashManifest>,
-    /// Where to get it the next time.
+    /// The URL for its next update.
     address: String,
 }
 
@@ -105,11 +105,11 @@ impl MediaRequest<'_> {
     pub async fn mpd_master(self) -> EndpointResult {
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         self.keys()?;
-        let wishes = self.hls_options();
+        let options = self.hls_options();
         let period =
             to_hls::main_period(&manifest).ok_or_else(|| MediaError::upstream("the manifest lists no media"))?;
         let children = self.asked.children(self.state);
-        let text = to_hls::master(period, &wishes, |track| {
+        let text = to_hls::master(period, &options, |track| {
             let (profile, language) = (track.profile(), track.set.language.as_deref().unwrap_or_default());
             let parameters = [
                 ("d", address.as_str()),
@@ -187,7 +187,7 @@ impl MediaRequest<'_> {
         let text = if count <= BLOCKING_SEGMENTS {
             write(&manifest, &parts)?
         } else {
-            // The track is found again there, since what was found is borrowed.
+            // The track is looked up again there, because it is borrowed.
             let listed: Vec<_> = parts.into_iter().map(|p| (p.period.start, p.segments)).collect();
             let (manifest, profile, language) = (Arc::clone(&manifest), profile.to_owned(), language.to_owned());
             let write = move || {
@@ -207,7 +207,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// Leaves out what the link skips, and of a live track all but its end.
+    /// Omits segments that the link skips, and for live tracks everything but the end.
     fn trim_live_window(self, manifest: &DashManifest, parts: &mut [PlaylistPeriod<'_>]) {
         if let Some(skip) = self.asked.params.get("skip").filter(|_| !manifest.is_live) {
             let stretches = crate::hls::segment_skip::SkipRanges::read(skip);
@@ -229,7 +229,7 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// The segments of a file with an index; `None` when the representation is addressed otherwise.
+    /// The segments of a file with an index; `None` for other addressing modes.
     async fn load_index(
         self,
         own: &Representation,
@@ -277,7 +277,7 @@ impl MediaRequest<'_> {
         let document = self.state.shared.document(ask, CachePolicy::Segment, cap).await?;
         match (document.status, range) {
             (StatusCode::PARTIAL_CONTENT, _) | (StatusCode::OK, None) => Ok(document.body),
-            // The origin knows no ranges.
+            // The origin does not support ranges.
             (StatusCode::OK, Some((first, last))) => {
                 let end = document.body.len().min(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
                 Ok(document.body.slice(usize::try_from(first).unwrap_or(usize::MAX).min(end)..end))
@@ -286,7 +286,7 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// The same from the first of several addresses that has them.
+    /// Like [`bytes`](Self::bytes), from the first of several URLs that succeeds.
     async fn bytes_from(self, addresses: &[String], range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
         let mut last = None;
         for address in addresses {
@@ -309,7 +309,7 @@ impl MediaRequest<'_> {
         self.bytes_from(&addresses, parse_range(params.get("init_range"))?).await.map(Some)
     }
 
-    /// An initialization section, in clear when the link has keys.
+    /// An initialization section, decrypted if the link has keys.
     pub async fn mpd_init(self) -> EndpointResult {
         let params = &self.asked.params;
         let bytes =
@@ -328,7 +328,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// A segment, decrypted when the link has keys.
+    /// A segment, decrypted if the link has keys.
     pub async fn mpd_segment(self, extension: &str) -> EndpointResult {
         if extension == "ts" { self.mpd_ts().await } else { self.clear_segment().await }
     }
@@ -352,7 +352,7 @@ impl MediaRequest<'_> {
             }
         };
         if range.is_some() && response.head.status == StatusCode::PARTIAL_CONTENT {
-            // To the client this part is the whole.
+            // To the client this part is the complete resource.
             response.head.status = StatusCode::OK;
             response.head.reason = Bytes::from_static(b"OK");
             response.head.headers.remove("content-range");
@@ -365,14 +365,14 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// The initialization section that the link names, read.
+    /// The parsed initialization section that the link names.
     pub async fn init_section(self) -> Result<Option<Arc<InitSegment>>, MediaError> {
         let Some(bytes) = self.init_bytes().await? else { return Ok(None) };
         InitSegment::parse(&bytes).map(Some).map_err(|e| decrypt::decrypt_error(&e))
     }
 
-    /// The segment from the first address that has it, worked on. `file`: a client asks for a range of something that is
-    /// decrypted.
+    /// The segment from the first URL that succeeds, transformed. `file`: the client requests a range of a decrypted
+    /// file.
     async fn try_addresses(
         self,
         range: Option<DashByteRange>,
@@ -396,7 +396,7 @@ impl MediaRequest<'_> {
         last.unwrap_or_else(|| Err(MediaError::bad_request("the parameter `segment_url` is missing")))
     }
 
-    /// Where the segment may be: one address and its alternatives, patterns filled in.
+    /// The segment's URL and its alternatives, with templates filled in.
     fn segment_addresses(self) -> Result<Vec<String>, MediaError> {
         let params = &self.asked.params;
         let all = params.pairs().iter().filter(|(n, _)| n == "segment_url" || n == "alt").map(|(_, v)| v);
@@ -416,7 +416,7 @@ impl MediaRequest<'_> {
         Ok(all.map(|a| fill(a, filling)).collect())
     }
 
-    /// A manifest whose media passes through us.
+    /// A manifest whose media is routed through the gateway.
     pub async fn mpd_manifest(self) -> EndpointResult {
         let FetchedManifest { text, manifest, address } = self.mpd().await?;
         let keyed = self.keys()?.is_some();
@@ -462,7 +462,7 @@ impl MediaRequest<'_> {
         let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
         let body = self.state.streams.track(response.body, "segment", origin, peer, user);
         if head.status == StatusCode::OK {
-            return Err(MediaError::upstream("the origin knows no ranges, which this manifest needs"));
+            return Err(MediaError::upstream("the origin does not support ranges, which this manifest needs"));
         }
         Ok(Response { head, body: if self.head.method == interflow_types::Method::HEAD { Body::Empty } else { body } })
     }
@@ -490,7 +490,7 @@ impl MediaRequest<'_> {
                 if let Some(keys) = keys {
                     body = decrypt::segment(keys, section, at, body).map_err(MediaError::into_error)?;
                 }
-                // Another form, so another length, other bytes, no ranges.
+                // A conversion changes length and content, so ranges do not apply.
                 for name in ["content-length", "accept-ranges", "etag", "content-range"] {
                     head.headers.remove(name);
                 }
@@ -508,7 +508,7 @@ impl MediaRequest<'_> {
     }
 }
 
-/// A segment's decryption, with the link's keys.
+/// The decryption of a segment with the link's keys.
 fn decrypt_transform(
     job: MediaRequest<'_>,
     keys: ContentKeyRing,
@@ -520,10 +520,10 @@ fn decrypt_transform(
     ResponseTransform { id: job.work_id("clear"), takes_ranges: false, run: Box::new(run) }
 }
 
-/// The index among some bytes of a file.
+/// Finds the index in a part of a file.
 fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaError> {
     for b in boxes(bytes, offset) {
-        // What is cut off behind the index is media.
+        // A box truncated after the index is media.
         let Ok(b) = b else { return Ok(None) };
         if b.kind() == b"sidx" {
             let index = SegmentIndex::read(&b).map_err(|e| MediaError::upstream(format!("the file's index: {e}")))?;
@@ -540,7 +540,7 @@ fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> 
     range.map(Some).ok_or_else(|| MediaError::bad_request(format!("`{text}` is no range: write it as 0-99")))
 }
 
-/// Where a representation's initialization section is: addresses to try in turn, and a range.
+/// The location of a representation's initialization section: alternative URLs, and a range.
 fn init_section_of(own: &Representation) -> Option<(Vec<String>, Option<DashByteRange>)> {
     let init = &own.addressing.init;
     let filling = TemplateValues { id: &own.id, bandwidth: own.bandwidth, ..TemplateValues::default() };

@@ -1,4 +1,4 @@
-//! Bodies of segments changed on their way: decrypted with keys that the link's owner gave, made into MPEG-TS.
+//! Transforms segment bodies: decryption with the link's keys, remuxing to MPEG-TS.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::relay::body_parts::chain_body;
 use crate::remux::{TsMuxer, TsSegment};
 use crate::sample_aes::{Aes128Cbc, SampleAesTs};
 
-/// What a failed decryption is to a client: a key that is missing is the link's fault, all else the origin's.
+/// Maps a decryption error for clients: a missing key is the link's fault, everything else the origin's.
 pub fn decrypt_error(error: &cenc::CencError) -> MediaError {
     match error {
         cenc::CencError::NoKey { .. } => MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
@@ -22,7 +22,7 @@ pub fn decrypt_error(error: &cenc::CencError) -> MediaError {
     }
 }
 
-/// An initialization section in clear.
+/// Decrypts an initialization section.
 pub fn init(keys: ContentKeyRing, bytes: Bytes) -> std::result::Result<Bytes, MediaError> {
     let parsed = InitSegment::parse(&bytes).map_err(|e| decrypt_error(&e))?;
     parsed.check_keys(&keys).map_err(|e| decrypt_error(&e))?;
@@ -32,9 +32,9 @@ pub fn init(keys: ContentKeyRing, bytes: Bytes) -> std::result::Result<Bytes, Me
     Ok(out.concat().into())
 }
 
-/// A segment in clear, as it comes. Its length stays what it was. Without an initialization section the body must
-/// begin with its own. `at`: where in the origin's resource it begins. Nothing comes out before media data is reached, so
-/// that a key that is missing shows before the first byte.
+/// Decrypts a segment as a stream of unchanged length. Without an initialization section the body must begin with its
+/// own. `at`: its offset in the origin's resource. No output is released before media data is reached, so that a
+/// missing key is reported before the first byte.
 pub fn segment(
     keys: ContentKeyRing,
     init: Option<Arc<InitSegment>>,
@@ -45,7 +45,7 @@ pub fn segment(
     Ok(TransformedBody::transform_held_body(body, decrypter, remaining))
 }
 
-/// The same for bytes of which a part is wanted, and no more is to be read than that takes.
+/// Like [`segment`], for a part of the bytes, reading no more than needed.
 pub fn piece(
     keys: ContentKeyRing,
     init: Option<Arc<InitSegment>>,
@@ -75,14 +75,14 @@ fn decrypted(
     Ok((body, decrypter.with_length(remaining), remaining))
 }
 
-/// A body of which the first bytes are known to be good: an error before them becomes the answer.
+/// Waits for the first valid bytes of a body: an error before them becomes the response.
 pub async fn wait_for_first_bytes(mut body: Body) -> std::result::Result<Body, MediaError> {
     loop {
         return match body.frame().await {
             Some(Ok(BodyFrame::Data(first))) if first.is_empty() => continue,
             Some(Ok(BodyFrame::Data(first))) => Ok(chain_body(first, body, None)),
             Some(Ok(BodyFrame::Trailers(_))) => continue,
-            // What a client can put right: a key that is missing.
+            // An error that the client can fix: a missing key.
             Some(Err(e)) if e.kind() == ErrorKind::Denied => {
                 Err(MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, e.message().to_owned()))
             }
@@ -92,36 +92,36 @@ pub async fn wait_for_first_bytes(mut body: Body) -> std::result::Result<Body, M
     }
 }
 
-/// A clear segment as MPEG-TS, fragment by fragment.
+/// Remuxes a clear segment to MPEG-TS, fragment by fragment.
 pub fn transport(muxer: &Arc<TsMuxer>, body: Body) -> Body {
     TransformedBody::transform_body(body, Some(muxer.segment()), None)
 }
 
-/// An HLS segment under `METHOD=AES-128`, its padding off.
+/// Decrypts an HLS segment with `METHOD=AES-128`, removing its padding.
 pub fn aes_128(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
     TransformedBody::transform_body(body, Aes128Cbc::new(&ContentKey(key), iv), None)
 }
 
-/// An HLS segment under `METHOD=AES-256`, its padding off.
+/// Decrypts an HLS segment with `METHOD=AES-256`, removing its padding.
 pub fn aes_256(key: [u8; 32], iv: [u8; 16], body: Body) -> Body {
     TransformedBody::transform_body(body, Aes128Cbc::new_256(&key, iv), None)
 }
 
-/// An HLS segment of MPEG-TS under `METHOD=SAMPLE-AES`; its length stays what it was.
+/// Decrypts an MPEG-TS segment with `METHOD=SAMPLE-AES`; the length is unchanged.
 pub fn sample_aes(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
     let remaining = body.remaining();
     TransformedBody::transform_body(body, SampleAesTs::new(&ContentKey(key), iv), remaining)
 }
 
-/// A range of a progressive file; the body holds what [`ProgressiveFile::cover`] says.
+/// Decrypts a range of a progressive file; the body contains the range returned by [`ProgressiveFile::cover`].
 pub fn range(file: &Arc<ProgressiveFile>, range: Range<u64>, body: Body) -> Body {
     let length = range.end - range.start;
     TransformedBody::transform_body(body, file.range(range), Some(length))
 }
 
-/// What changes bytes as they come.
+/// A streaming transformation of a body.
 trait BodyTransform: Send + 'static {
-    /// Whether what came out so far may be given out.
+    /// Whether the output so far may be released.
     fn has_begun(&self) -> bool {
         true
     }
@@ -189,18 +189,18 @@ fn body_error(e: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::BadResponse, format!("the segment cannot be read: {e}"))
 }
 
-/// A body that is changed on its way.
+/// A body transformed as it is read.
 struct TransformedBody<C> {
     body: Body,
     change: C,
     ready: VecDeque<Bytes>,
     remaining: Option<u64>,
     over: bool,
-    /// How many bytes are held back until the change has begun.
+    /// Maximum bytes held back until the transform has begun.
     hold: usize,
 }
 
-/// The most bytes before the media data that are held back.
+/// Maximum bytes held back before the media data.
 const MAX_HELD_BYTES: usize = 8 << 20;
 
 impl<C: BodyTransform> TransformedBody<C> {
@@ -259,7 +259,7 @@ impl<C: BodyTransform> BodyStream for TransformedBody<C> {
 mod tests {
     use super::*;
 
-    /// What shaka-packager made of five frames of H.264.
+    /// Five H.264 frames encrypted by shaka-packager.
     const SEGMENT: &[u8] = include_bytes!("../../../../fuzz/corpus/mpeg_ts/sample_aes");
     const KEY: [u8; 16] = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes();
     const IV: [u8; 16] = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f_u128.to_be_bytes();

@@ -1,4 +1,4 @@
-//! The small ones: health, the exit address, base64.
+//! Diagnostic endpoints: health, exit address, base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
@@ -12,17 +12,17 @@ use crate::relay::FetchRequest;
 use crate::relay::address::parse;
 use crate::token::QueryPairs;
 
-/// Services that tell a client its address, asked in turn.
+/// Services that return the caller's address, tried in turn.
 const IP_ECHO_SERVICES: [(&str, &str); 3] = [
     ("https://api.ipify.org?format=json", "ip"),
     ("https://ipinfo.io/json", "ip"),
     ("https://httpbin.org/ip", "origin"),
 ];
 
-/// The longest body of a question about an address, in bytes.
+/// Maximum size of a request body with a URL to check, in bytes.
 const MAX_QUESTION_BYTES: usize = 64 << 10;
 
-/// What stands in the body of a question about an address, when it is a JSON object.
+/// The parameters in a body that is a JSON object.
 async fn params_in_body(body: &mut Body) -> Result<QueryPairs, MediaError> {
     let (bytes, _) =
         std::mem::take(body).collect(MAX_QUESTION_BYTES).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
@@ -30,7 +30,7 @@ async fn params_in_body(body: &mut Body) -> Result<QueryPairs, MediaError> {
     Ok(fields.into_iter().filter_map(|(n, v)| Some((n, v.as_str()?.to_owned()))).collect())
 }
 
-/// Endpoints that anybody may ask, since they tell nothing and fetch nothing.
+/// Endpoints without authorisation, because they reveal and fetch nothing.
 pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) -> Result<Option<Response>, MediaError> {
     let mut read = MediaParams::read(head.url.query().unwrap_or_default());
     if path.starts_with("/base64/") {
@@ -62,7 +62,7 @@ pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) ->
 }
 
 impl MediaRequest<'_> {
-    /// The address that services see requests of ours come from.
+    /// The gateway's public address as seen by external services.
     pub async fn exit_address(self) -> EndpointResult {
         for (url, field) in IP_ECHO_SERVICES {
             let address = parse(url)?;
@@ -80,6 +80,6 @@ impl MediaRequest<'_> {
                 return Ok(json_response(&json!({ "ip": ip })));
             }
         }
-        Err(MediaError::upstream("no service told us our address"))
+        Err(MediaError::upstream("no service returned the gateway's address"))
     }
 }

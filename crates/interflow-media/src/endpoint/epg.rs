@@ -1,4 +1,4 @@
-//! `/proxy/epg` (programme guides) and `/proxy/forward` (a request of any kind, from our address).
+//! `/proxy/epg` (programme guides) and `/proxy/forward` (arbitrary requests from the gateway's address).
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::router::MediaRequest;
 use crate::relay::segment_cache::remove_conditions;
 use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, header_filter};
 
-/// Fields of a client that a forwarded request takes along, besides those that every fetch does.
+/// Client fields passed on by a forwarded request, in addition to those of every fetch.
 const FORWARDED: [&str; 6] =
     ["Accept", "Accept-Encoding", "Content-Type", "Content-Encoding", "X-Requested-With", "Authorization"];
 
 impl MediaRequest<'_> {
-    /// A programme guide, kept for a while.
+    /// A cached programme guide.
     pub async fn epg(self) -> EndpointResult {
         let params = &self.asked.params;
         let ttl = match params.number("cache_ttl")? {
@@ -43,7 +43,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// A request of any method and body, for services that tie an answer to the address that asked.
+    /// A request with any method and body, for services that bind a response to the client's address.
     pub async fn forward(self, body: Body) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.destination("d")?;

@@ -1,4 +1,4 @@
-//! Answers, and the reasons for not giving what was asked for.
+//! Responses and errors of the media endpoints.
 
 use bytes::Bytes;
 use interflow_types::{Error, ErrorKind, Response, StatusCode};
@@ -6,13 +6,12 @@ use interflow_types::{Error, ErrorKind, Response, StatusCode};
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum MediaError {
-    /// With a status of this room's.
+    /// An error with an HTTP status.
     Status(StatusCode, String),
-    /// With an error that the engine's table answers.
+    /// An error for the proxy's error table.
     Failed(Error),
 }
 
-/// What an endpoint gives.
 pub type EndpointResult = Result<Response, MediaError>;
 
 impl From<Error> for MediaError {
@@ -22,7 +21,7 @@ impl From<Error> for MediaError {
 }
 
 impl MediaError {
-    /// The same as an error of the flow, for where no status can be given any more.
+    /// Converts to a flow error, for cases where the response has already begun.
     pub fn into_error(self) -> Error {
         match self {
             Self::Status(_, text) => Error::new(ErrorKind::BadResponse, text),
@@ -51,7 +50,7 @@ impl MediaError {
     }
 }
 
-/// A short answer in words.
+/// A short plain-text response.
 pub fn text_response(status: StatusCode, text: &str) -> Response {
     let mut response = Response::full(status, "text/plain; charset=utf-8", format!("{text}\n"));
     response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
@@ -65,7 +64,7 @@ pub fn json_response(value: &serde_json::Value) -> Response {
     response
 }
 
-/// A playlist of ours.
+/// A generated playlist.
 pub fn playlist_response(body: impl Into<Bytes>) -> Response {
     let mut response = Response::full(StatusCode::OK, "application/vnd.apple.mpegurl", body);
     response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");

@@ -1,5 +1,5 @@
-//! A whole MP4 file decrypted with the link's keys, and any byte range of it: where its samples are is read once and
-//! remembered, so that a player can seek.
+//! Decrypts whole MP4 files with the link's keys, and any byte range of them. The sample index is read once and cached,
+//! so that players can seek.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,22 +19,22 @@ use crate::relay::body_parts::{RequestedRange, chain_body, slice_body};
 use crate::relay::resume::{content_range, resumable_body};
 use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
-/// The most files that are remembered.
+/// Maximum number of cached indexes.
 const MAX_FILES: usize = 16;
-/// For how long.
+/// Cache lifetime.
 const FILE_TTL: Duration = Duration::from_secs(600);
-/// The most requests that finding a file's index may take.
+/// Maximum number of requests for locating a file's index.
 const MAX_STEPS: usize = 256;
-/// How much of a file is looked at first, in bytes.
+/// Bytes of a file read first.
 const HEADER_READ_BYTES: u64 = 4096;
 
-/// Files that were looked into.
+/// The cache of file indexes.
 #[derive(Default)]
 pub struct FileIndexCache {
     known: Mutex<VecDeque<FileIndexEntry>>,
 }
 
-/// What tells a file apart, when it was looked into, what came of it.
+/// Identity of a file, time of the probe, its result.
 type FileIndexEntry = ([u8; 32], Instant, Arc<IndexedFile>);
 
 impl FileIndexCache {
@@ -52,24 +52,24 @@ impl FileIndexCache {
     }
 }
 
-/// What is known of a file.
+/// The index of a file.
 struct IndexedFile {
     layout: FileLayout,
     length: u64,
-    /// Its head as it goes back, without length and range.
+    /// The response head, without length and range.
     head: ResponseHead,
 }
 
 enum FileLayout {
     Progressive(Arc<ProgressiveFile>),
-    /// Fragments, and where some of them begin.
+    /// A fragmented file, with known fragment offsets.
     Fragments(Option<Arc<InitSegment>>, Vec<u64>),
 }
 
-/// What came of looking into a file.
+/// The result of probing a file.
 enum FileProbe {
     File(Arc<IndexedFile>),
-    /// The origin knows no ranges, or has no file: its answer.
+    /// The origin does not support ranges, or has no such file: its response.
     Other(Response),
 }
 
@@ -79,14 +79,14 @@ impl IndexedFile {
         headers.get_str("etag").filter(|e| !e.starts_with("W/")).or_else(|| headers.get_str("last-modified"))
     }
 
-    /// Whether an answer of the origin is about the same version of it.
+    /// Whether a response of the origin refers to the same version of the file.
     fn is_same(&self, head: &ResponseHead) -> bool {
         let same = |name| head.headers.get(name) == self.head.headers.get(name);
         let length = content_range(head).and_then(|(_, whole)| whole);
         same("etag") && same("last-modified") && length.is_none_or(|l| l == self.length)
     }
 
-    /// Whether the client has it already (RFC 9110 13.1).
+    /// Whether the client's cached copy is current (RFC 9110 13.1).
     fn is_known_to(&self, client: &interflow_types::Headers) -> bool {
         match client.get_str("if-none-match") {
             Some(list) => {
@@ -102,8 +102,8 @@ impl IndexedFile {
 }
 
 impl MediaRequest<'_> {
-    /// A file in clear, or the range of it that the client asks for. `init`: the initialization section of a file that
-    /// has none of its own.
+    /// A decrypted file, or the requested range of it. `init`: the initialization section of a file that has none of
+    /// its own.
     pub async fn decrypted_file(
         self,
         address: MediaAddress,
@@ -158,7 +158,7 @@ impl MediaRequest<'_> {
         Response { head, body }
     }
 
-    /// An answer without ranges: a file is decrypted as it comes, anything else passes.
+    /// A response without ranges: a file is decrypted as a stream, anything else is relayed.
     async fn unranged(
         self,
         response: Response,
@@ -169,14 +169,15 @@ impl MediaRequest<'_> {
         let mut body = response.body;
         if head.status == StatusCode::OK {
             let _ = head.headers.set("Accept-Ranges", "none");
-            // A key that is missing shows before the first byte in clear, and is told before our head is sent.
+            // A missing key is detected before the first clear byte, so it is reported before the response head is
+            // sent.
             body = decrypt::wait_for_first_bytes(decrypt::segment(keys, init, 0, body)?).await?;
         }
         self.asked.params.apply_header_overrides(&mut head.headers, true);
         Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
     }
 
-    /// Looks into a file.
+    /// Probes a file.
     async fn probe_file(self, ask: &FetchRequest, keys: &ContentKeyRing) -> Result<FileProbe, MediaError> {
         let response = self.part(ask, 0..HEADER_READ_BYTES).await?;
         let whole = content_range(&response.head).and_then(|(first, whole)| whole.filter(|_| first == 0));
@@ -216,7 +217,7 @@ impl MediaRequest<'_> {
         Ok(FileProbe::File(Arc::new(file)))
     }
 
-    /// What stands before the fragments of a file: its initialization section, and an index of them.
+    /// Reads what precedes the fragments of a file: its initialization section, and an index of them.
     async fn fragments(self, ask: &FetchRequest, file: &IndexedFile, first: Bytes) -> Result<FileLayout, MediaError> {
         let (mut init, mut borders, mut at) = (None, Vec::new(), 0_u64);
         for _ in 0..MAX_STEPS {
@@ -257,7 +258,7 @@ impl MediaRequest<'_> {
         Ok(FileLayout::Fragments(init, borders))
     }
 
-    /// What the client asks of a file; `None` when the origin has another one by now.
+    /// The requested range of a file; `None` if the origin's version has changed.
     async fn ranged(
         self,
         ask: &FetchRequest,
@@ -305,7 +306,7 @@ impl MediaRequest<'_> {
             }
             FileLayout::Fragments(own, borders) => {
                 let Some((at, body)) = self.fragment_at(ask, file, borders, &wanted).await? else { return Ok(None) };
-                // From its beginning on, the file says itself how it is encrypted.
+                // From its start, the file itself declares its encryption.
                 let init = if at == 0 && own.is_some() { None } else { init.or_else(|| own.clone()) };
                 let length = wanted.end - wanted.start;
                 slice_body(decrypt::piece(keys.clone(), init, at, body)?, wanted.start - at, length)
@@ -315,8 +316,8 @@ impl MediaRequest<'_> {
         Ok(Some(Response { head, body }))
     }
 
-    /// The bytes from a border of boxes before the range on, and where that is. What comes behind the range is asked for
-    /// only when the range ends in the middle of something.
+    /// The bytes from the last box boundary before the range, and its offset. Bytes after the range are fetched only if
+    /// it ends within a box.
     async fn fragment_at(
         self,
         ask: &FetchRequest,
@@ -330,7 +331,7 @@ impl MediaRequest<'_> {
         let Some(mut body) = self.same_part(ask, file, wanted.start..end).await? else { return Ok(None) };
         let mut first = BytesMut::new();
         if start != wanted.start {
-            // Players mostly ask from a border on; whether this is one shows in what stands there.
+            // Players usually request ranges from a box boundary; whether this is one is visible in the data.
             while first.len() < BoxHeader::MAX_HEADER_LEN {
                 match body.frame().await {
                     Some(Ok(BodyFrame::Data(data))) => first.extend_from_slice(&data),
@@ -367,7 +368,7 @@ impl MediaRequest<'_> {
         Ok(Some((start, chain_body(first.freeze(), body, rest))))
     }
 
-    /// A part of a file; `None` when it is no longer the same file.
+    /// A part of a file; `None` if its version has changed.
     async fn same_part(
         self,
         ask: &FetchRequest,
@@ -417,14 +418,14 @@ fn with_range(ask: &FetchRequest, range: Range<u64>) -> FetchRequest {
     ask
 }
 
-/// Whether this is how an MP4 file begins.
+/// Whether this is the start of an MP4 file.
 fn is_mp4(data: &[u8]) -> bool {
     let known =
         [b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"sidx", b"free", b"skip", b"wide", b"emsg", b"prft", b"uuid"];
     data.get(4..8).is_some_and(|kind| known.iter().any(|k| kind == *k))
 }
 
-/// Whether a box that may stand between fragments begins here.
+/// Whether a box that may separate fragments starts here.
 fn is_border(data: &[u8], at: u64, length: u64) -> bool {
     let Ok(Some(header)) = BoxHeader::read(data, at) else { return false };
     let known = [b"moof", b"styp", b"sidx", b"emsg", b"prft", b"ftyp", b"moov", b"mfra", b"ssix"];
@@ -437,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn borders_are_told_from_media() {
+    fn box_boundaries_are_distinguished_from_media() {
         let header = |size: u32, kind: &[u8; 4]| [&size.to_be_bytes()[..], kind, &[0; 24]].concat();
         assert!(is_border(&header(100, b"moof"), 50, 1000) && is_border(&header(24, b"styp"), 50, 1000));
         assert!(!is_border(&header(2000, b"moof"), 50, 1000), "it would reach behind the end");

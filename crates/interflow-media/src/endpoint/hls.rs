@@ -31,17 +31,17 @@ use crate::relay::segment_cache::remove_conditions;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter, prefetch};
 use crate::sample_aes::parse_iv;
 
-/// The most keys that are fetched to be put into one playlist.
+/// Maximum number of keys fetched for inlining into one playlist.
 const MAX_INLINE_KEYS: usize = 64;
 
-/// How much of a coded body is decoded to see what it is, in bytes.
+/// Maximum decoded size of a coded body when sniffing its type, in bytes.
 const MAX_PEEKED_BYTES: u64 = 1 << 20;
 
-/// What an address turned out to be.
+/// The type of a fetched resource.
 pub enum PlaylistProbe {
-    /// A playlist, read whole.
+    /// A playlist, read completely.
     Playlist(FetchedDocument),
-    /// Anything else, ready to be passed on.
+    /// Anything else, ready to be relayed.
     Other(Response),
 }
 
@@ -55,7 +55,7 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// LL-HLS directives of the player go upstream (RFC 8216bis 6.2.5).
+    /// The player's LL-HLS directives are sent upstream (RFC 8216bis 6.2.5).
     fn with_directives(self, mut address: MediaAddress) -> MediaAddress {
         let mut path = address.url.path.as_str().as_bytes().to_vec();
         for (name, value) in self.asked.directives.iter().filter(|(n, _)| n.starts_with("_HLS_")) {
@@ -68,7 +68,7 @@ impl MediaRequest<'_> {
         address
     }
 
-    /// What to ask for a document of ours: whole, whatever the client's own conditions are.
+    /// A request for a complete document, without the client's own conditions.
     pub fn whole_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
         let mut ask = self.fetch_request(address)?;
         ask.method = Method::GET;
@@ -79,8 +79,8 @@ impl MediaRequest<'_> {
         Ok(ask)
     }
 
-    /// Fetches an address that may be a playlist. Something else is passed on as it is; a web page, as walls and
-    /// parking pages send them, is refused.
+    /// Fetches a resource that may be a playlist. Other content is relayed; a web page, such as a block or parking
+    /// page, is rejected.
     pub async fn find_playlist(self, address: MediaAddress) -> Result<PlaylistProbe, MediaError> {
         let named = is_playlist_address(address.url.path.as_str().as_bytes());
         let FetchedResponse { url, response } =
@@ -103,7 +103,7 @@ impl MediaRequest<'_> {
                     first.extend_from_slice(&data);
                     let out = seen.len();
                     match &mut decoder {
-                        // All that is wanted is the beginning: what is too much after it is no fault.
+                        // Only the beginning is needed: excess output is not an error.
                         Some(decoder) => match decoder.push_into(&data, &mut seen) {
                             Err(e) if seen.len() == out => return Err(unreadable(e)),
                             _ => {}
@@ -137,7 +137,7 @@ impl MediaRequest<'_> {
         Ok(PlaylistProbe::Playlist(document))
     }
 
-    /// An answer of the origin passed on as it is.
+    /// Relays a response of the origin.
     fn forward_response(self, head: ResponseHead, body: Body) -> Response {
         let mut head = header_filter::response_head(&head);
         self.asked.params.apply_header_overrides(&mut head.headers, false);
@@ -151,7 +151,7 @@ impl MediaRequest<'_> {
         Response { head, body }
     }
 
-    /// A playlist rewritten, as an answer.
+    /// A rewritten playlist as a response.
     pub async fn rewrite_playlist(self, document: &FetchedDocument) -> EndpointResult {
         let params = &self.asked.params;
         let mut response = playlist_response(self.rewrite_playlist_text(document, false).await?);
@@ -166,17 +166,16 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// The text of a playlist with everything that the link wishes done to it. `direct`: addresses are made absolute,
-    /// and lead past us.
+    /// The text of a playlist with the link's options applied. `direct`: URLs are made absolute and bypass the gateway.
     pub async fn rewrite_playlist_text(self, document: &FetchedDocument, direct: bool) -> Result<Vec<u8>, MediaError> {
         let params = &self.asked.params;
         let mut text = Cow::Borrowed(&document.body[..]);
-        let wish = params
+        let choice = params
             .get("resolution")
             .and_then(VariantChoice::read)
             .or(params.is_true("max_res").then_some(VariantChoice::Highest));
-        if let Some(wish) = wish {
-            text = variant_filter::filter_variants(&text, wish).into_owned().into();
+        if let Some(choice) = choice {
+            text = variant_filter::filter_variants(&text, choice).into_owned().into();
         }
         if let Some(stretches) = params.get("skip").map(SkipRanges::read) {
             text = segment_skip::skip_segments(&text, &stretches).into_owned().into();
@@ -221,12 +220,12 @@ impl MediaRequest<'_> {
                 return Err(MediaError::bad_request(format!("`keys={other}`: it is relay, inline or apply")));
             }
         };
-        // What does not pass here cannot be decrypted here.
+        // Segments that bypass the gateway cannot be decrypted here.
         let through = matches!(routing.segments, SegmentSource::Ours) && !routing.nothing;
         Ok(if wanted == HlsKeyMode::Apply && !through { HlsKeyMode::Relay } else { wanted })
     }
 
-    /// Where a live playlist begins to play, when the link or the owner says so and the playlist does not.
+    /// The start of a live playlist, if set by the link or configuration and not by the playlist.
     fn start(self, text: &[u8]) -> Result<Option<f64>, MediaError> {
         let has = |needle: &[u8]| memchr::memmem::find(text, needle).is_some();
         if has(b"#EXT-X-START:") {
@@ -240,7 +239,7 @@ impl MediaRequest<'_> {
         Ok((usual != 0.0 && live && has(b"#EXT-X-TARGETDURATION")).then_some(usual))
     }
 
-    /// The keys of a playlist as `data:` addresses; those that cannot be had stay to be fetched by the player.
+    /// The keys of a playlist as `data:` URLs; keys that cannot be fetched are left to the player.
     async fn keys_of(self, text: &[u8], base: &BaseUrl, variables: &PlaylistVariables) -> HashMap<String, String> {
         let mut found = HashMap::new();
         for line in lines(text) {
@@ -258,7 +257,7 @@ impl MediaRequest<'_> {
         found
     }
 
-    /// A key of so many bytes, from its address or from the address itself (`data:`).
+    /// A key of `N` bytes, fetched from its URL or contained in it (`data:`).
     async fn key<const N: usize>(self, address: &str) -> Result<[u8; N], MediaError> {
         if let Some(data) = address.get(..5).filter(|s| s.eq_ignore_ascii_case("data:")).and_then(|_| address.get(5..))
         {
@@ -303,7 +302,7 @@ impl MediaRequest<'_> {
         let iv = params
             .get("iv")
             .and_then(|iv| parse_iv(&format!("0x{iv}")))
-            .ok_or_else(|| MediaError::bad_request("`iv` is no vector of 16 bytes"))?;
+            .ok_or_else(|| MediaError::bad_request("`iv` is not a 16-byte vector"))?;
         if params.get("method") == Some("AES-256") {
             let key: [u8; 32] = self.key(key).await?;
             let mut hasher = blake3::Hasher::new();
@@ -333,7 +332,7 @@ impl MediaRequest<'_> {
         self.relay(address, "segment", Some(Some(work))).await
     }
 
-    /// A segment of MP4 whose samples are decrypted here (SAMPLE-AES). Its length stays, so ranges hold.
+    /// A segment of MP4 whose samples are decrypted (SAMPLE-AES). The length is unchanged, so ranges stay valid.
     async fn decrypt_sample_aes(self, address: MediaAddress, key: &str) -> EndpointResult {
         self.note_decryption();
         let keys = ContentKeyRing::any(ContentKey(self.key(key).await?));
@@ -349,7 +348,7 @@ impl MediaRequest<'_> {
             .await
     }
 
-    /// The initialization section of such segments: what speaks of encryption comes out of it.
+    /// The initialization section of such segments, with encryption boxes removed.
     async fn clear_init(self, address: MediaAddress) -> EndpointResult {
         let run = |_: &mut ResponseHead, body: Body| {
             let all = ContentKeyRing::default();
@@ -359,7 +358,7 @@ impl MediaRequest<'_> {
         self.relay(address, "segment", Some(Some(work))).await
     }
 
-    /// What tells apart what is done to a segment: all that the link says of keys.
+    /// A cache identity for a transformation of a segment, including all key parameters of the link.
     pub fn work_id(self, how: &str) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(how.as_bytes());
@@ -411,7 +410,7 @@ fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     STANDARD_NO_PAD.decode(&data).or_else(|_| URL_SAFE_NO_PAD.decode(&data)).ok()
 }
 
-/// The head of a segment that is decrypted whole: its padding comes off, so the length is another.
+/// The head of a segment that is decrypted completely: removing the padding changes the length.
 fn decrypted_head(head: &mut ResponseHead) {
     (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
     for name in ["content-range", "accept-ranges", "content-length", "etag"] {
@@ -437,17 +436,17 @@ fn media_type(extension: &str) -> Option<&'static str> {
     })
 }
 
-/// Where segments come from.
+/// Where players get segments from.
 enum SegmentSource<'a> {
     Ours,
     Direct,
     Stremio(&'a str, String),
 }
 
-/// What passes through us.
+/// Which resources are routed through the gateway.
 struct SegmentRouting<'a> {
     segments: SegmentSource<'a>,
-    /// Nothing does: addresses are made absolute, that is all.
+    /// None: URLs are only made absolute.
     nothing: bool,
 }
 
@@ -472,7 +471,7 @@ impl<'a> SegmentRouting<'a> {
     }
 }
 
-/// Fields for a Stremio server: `h=name:value` for the request, `r=name:value` for the answer.
+/// Header fields for a Stremio server: `h=name:value` for the request, `r=name:value` for the response.
 fn stremio_fields(pairs: &[(String, String)]) -> String {
     let mut out = Vec::new();
     for (name, value) in pairs {
@@ -486,13 +485,13 @@ fn stremio_fields(pairs: &[(String, String)]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Puts URLs of ours in the place of those of the origin.
+/// Replaces origin URLs with gateway URLs.
 struct UrlRewriter<'a> {
     children: &'a ChildUrls,
     routing: SegmentRouting<'a>,
     inline: HashMap<String, String>,
     key_url: Option<&'a str>,
-    /// What the list says of the channel that comes next.
+    /// Options for the next channel of the list.
     channel: ChannelOptions,
 }
 
@@ -597,7 +596,7 @@ impl UriReplacer for UrlRewriter<'_> {
     }
 }
 
-/// Constants, since most lines of a long playlist need one.
+/// Static strings, because most lines of a long playlist need one.
 fn segment_path(extension: &str) -> &'static str {
     match extension {
         "m4s" => "/proxy/hls/segment.m4s",
@@ -625,7 +624,7 @@ fn is_mpd(address: &str) -> bool {
     path.len() > 4 && path.get(path.len() - 4..).is_some_and(|e| e.eq_ignore_ascii_case(".mpd"))
 }
 
-/// The address with scheme and host of another one.
+/// The URL with scheme and host of another one.
 fn with_origin_of(address: &str, to: &str) -> String {
     let path = address.split_once("://").map_or("", |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
     let origin: Vec<&str> = to.splitn(4, '/').take(3).collect();
@@ -641,7 +640,7 @@ fn stremio(server: &str, fields: &str, address: &str) -> String {
     format!("{}/proxy/d={d}{fields}{path}", server.trim_end_matches('/'))
 }
 
-/// A body whose first bytes were looked at.
+/// A body with its first bytes already read.
 struct PeekedBody {
     first: Bytes,
     body: Body,

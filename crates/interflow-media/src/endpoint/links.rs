@@ -1,4 +1,4 @@
-//! `/generate_url(s)`: links for people and programs to hand on.
+//! `/generate_url(s)`: creates links for users and programs.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,14 +15,14 @@ use crate::cenc::ContentKeyRing;
 use crate::relay::address::{self, push_value};
 use crate::token::{LinkGrant, QueryPairs, endpoint_of};
 
-/// The largest body of a wish, in bytes.
+/// Maximum size of a link request, in bytes.
 const MAX_BODY: usize = 8 << 20;
 
-/// What a link shall be.
+/// The properties of a requested link.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct LinkRequest {
-    /// Our address as players reach it; the request's own when it is missing.
+    /// The gateway's URL as players reach it; the request's own if absent.
     pub mediaflow_proxy_url: Option<String>,
     /// `/proxy/stream`, `/proxy/hls/manifest.m3u8`, …
     pub endpoint: Option<String>,
@@ -30,44 +30,42 @@ pub struct LinkRequest {
     pub destination_url: Option<String>,
     /// Further parameters.
     pub query_params: Map<String, Value>,
-    /// Fields sent upstream.
+    /// Header fields sent upstream.
     pub request_headers: Map<String, Value>,
-    /// Fields set on the answer.
+    /// Header fields set on the response.
     pub response_headers: Map<String, Value>,
-    /// Fields set on segments too.
+    /// Header fields set on segments too.
     pub propagate_response_headers: Map<String, Value>,
-    /// Fields taken out of answers.
+    /// Header fields removed from responses.
     pub remove_response_headers: Vec<String>,
     /// The byte filter.
     pub stream_transformer: Option<String>,
-    /// For how long, in seconds.
+    /// Lifetime in seconds.
     pub expiration: Option<u64>,
-    /// For which client, an address or a network.
+    /// The client address or network that may use it.
     pub ip: Option<String>,
-    /// Only endpoints whose path begins with this.
+    /// Only endpoints whose path has this prefix.
     pub path: Option<String>,
-    /// The methods that the link allows; GET and HEAD when none are named. Others are for `/proxy/forward`.
+    /// The methods that the link allows; GET and HEAD if empty. Others are for `/proxy/forward`.
     pub methods: Vec<String>,
     /// Only these hosts upstream.
     pub hosts: Vec<String>,
-    /// Whose link it is.
+    /// The user of the link.
     pub user: Option<String>,
-    /// Seals the link. The password itself proves nothing here: the request has shown it already.
+    /// Seals the link. The value is not checked here: the request is already authorised.
     pub api_password: Option<String>,
-    /// Seals the link, whether a password is given or not.
+    /// Whether to seal the link, regardless of `api_password`.
     pub sealed: Option<bool>,
-    /// The name for saving.
+    /// The file name for downloads.
     pub filename: Option<String>,
-    /// Writes the destination in base64 when the link is not sealed.
+    /// Encodes the destination in base64 if the link is not sealed.
     pub base64_encode_destination: bool,
 }
 
-/// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuedLink {
-    /// The link.
     pub url: String,
-    /// Until when, in seconds since 1970.
+    /// Expiry in seconds since 1970.
     pub expires: Option<u64>,
 }
 
@@ -100,10 +98,10 @@ impl LinkRequest {
         q
     }
 
-    /// Makes the link, below `base` (`http://host/media`).
+    /// Creates the link below `base` (`http://host/media`).
     ///
     /// # Errors
-    /// What is wrong with the wish.
+    /// The request is invalid; the error says why.
     pub fn issue(&self, state: &MediaState, base: &str) -> Result<IssuedLink, String> {
         let base = self.mediaflow_proxy_url.as_deref().filter(|u| !u.is_empty()).unwrap_or(base).trim_end_matches('/');
         let endpoint = self.endpoint.as_deref().unwrap_or("/proxy/stream");
@@ -120,7 +118,7 @@ impl LinkRequest {
             && ip.parse::<IpAddr>().is_err()
             && ip.parse::<IpNet>().is_err()
         {
-            return Err(format!("`{ip}` is no address or network: the link would hold for nobody"));
+            return Err(format!("`{ip}` is no address or network: no client could use the link"));
         }
         let text = |name: &str| self.query_params.get(name).and_then(Value::as_str).filter(|v| !v.is_empty());
         if let Some(key) = text("key") {
@@ -167,7 +165,7 @@ impl LinkRequest {
     }
 }
 
-/// The endpoints that links lead to. A name for saving may follow `/proxy/stream`.
+/// The endpoints that links may refer to. A file name may follow `/proxy/stream`.
 pub const ENDPOINTS: [&str; 18] = [
     "/proxy/stream",
     "/proxy/forward",
@@ -189,7 +187,7 @@ pub const ENDPOINTS: [&str; 18] = [
     "/playlist/builder",
 ];
 
-/// The parameters that endpoints know, besides `h_NAME`, `r_NAME`, `rp_NAME` and `v_NAME`.
+/// The parameters of endpoints, besides `h_NAME`, `r_NAME`, `rp_NAME` and `v_NAME`.
 pub const PARAMETERS: [&str; 36] = [
     "cache_ttl",
     "filename",
@@ -230,10 +228,10 @@ pub const PARAMETERS: [&str; 36] = [
 ];
 
 impl LinkRequest {
-    /// The first name of an endpoint or parameter that nothing here knows, with what is known instead.
+    /// Checks the names of the endpoint and the parameters.
     ///
     /// # Errors
-    /// What is not known: an endpoint or a parameter, its name, and the names that are known.
+    /// The first unknown name, with the known ones.
     pub fn check_names(&self) -> Result<(), UnknownName> {
         let unknown =
             |what, name: &str, known: &'static [&'static str]| UnknownName { what, name: name.to_owned(), known };
@@ -252,69 +250,70 @@ impl LinkRequest {
     }
 }
 
-/// A name that nothing here knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     /// `endpoint` or `parameter`.
     pub what: &'static str,
     /// The name.
     pub name: String,
-    /// The names that are known.
+    /// The known names.
     pub known: &'static [&'static str],
 }
 
 impl MediaRequest<'_> {
     /// One link.
     pub async fn make_link(self, body: Body) -> EndpointResult {
-        let wish: LinkRequest = read(body).await?;
-        let linked = self.link(&wish)?;
+        let request: LinkRequest = read(body).await?;
+        let linked = self.link(&request)?;
         Ok(json_response(&json!({ "url": linked.url, "encoded_url": linked.url, "expires": linked.expires })))
     }
 
-    /// Many links that share what stands outside of the list.
+    /// Several links that share the properties outside of the list.
     pub async fn make_links(self, body: Body) -> EndpointResult {
         let mut all: Map<String, Value> = read(body).await?;
         let Some(Value::Array(list)) = all.remove("urls") else {
             return Err(MediaError::bad_request("`urls` must be a list"));
         };
         let mut urls = Vec::with_capacity(list.len());
-        for wish in list {
-            let Value::Object(own) = wish else {
+        for item in list {
+            let Value::Object(own) = item else {
                 return Err(MediaError::bad_request("each of `urls` must be an object"));
             };
             let mut merged = all.clone();
             merged.extend(own);
-            let wish =
+            let request =
                 serde_json::from_value(Value::Object(merged)).map_err(|e| MediaError::bad_request(e.to_string()))?;
-            urls.push(self.link(&wish)?.url);
+            urls.push(self.link(&request)?.url);
         }
         Ok(json_response(&json!({ "urls": urls })))
     }
 
-    /// A link cannot allow more than the one that was shown.
-    fn link(self, wish: &LinkRequest) -> Result<IssuedLink, MediaError> {
+    /// A link cannot grant more than the one presented.
+    fn link(self, request: &LinkRequest) -> Result<IssuedLink, MediaError> {
         if self.asked.grant.child || self.asked.grant.hide {
             return Err(MediaError::forbidden("a link cannot be used to make others"));
         }
-        let mut wish = wish.clone();
+        let mut request = request.clone();
         if let Some(user) = self.asked.user() {
-            wish.user = Some(user.to_owned());
+            request.user = Some(user.to_owned());
         }
-        wish.issue(self.state, &self.asked.base).map_err(MediaError::bad_request)
+        request.issue(self.state, &self.asked.base).map_err(MediaError::bad_request)
     }
 }
 
-/// The body of a wish, and the password in it: whoever asks mediaflow-proxy for links shows it there.
+/// Reads a link request and the password in it, where clients of mediaflow-proxy present it.
 pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
-    let wish: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let shown =
-        wish.as_ref().and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
+    let request: Option<Value> = serde_json::from_slice(&bytes).ok();
+    let shown = request
+        .as_ref()
+        .and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
     let shown = shown.map(str::to_owned);
     Ok((Body::from(bytes), shown))
 }
 
 async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|e| MediaError::bad_request(format!("the body is no JSON of a wish: {e}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|e| MediaError::bad_request(format!("the body is not a valid JSON link request: {e}")))
 }

@@ -1,5 +1,4 @@
-//! What live playlists made of manifests must remember from one request to the next: the clock of the origin, and which
-//! number a segment had.
+//! State of generated live playlists between requests: the origin's clock, and the numbers assigned to segments.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,12 +11,12 @@ use crate::dash::to_hls::PlaylistPeriod;
 use crate::relay::CachePolicy;
 use crate::relay::address::parse;
 
-/// The most tracks and clocks that are remembered.
+/// Maximum number of tracks and clocks remembered.
 const MAX_TRACKS: usize = 1024;
-/// How long an origin's clock is believed.
+/// How long an origin's clock offset is used.
 const CLOCK_TTL: Duration = Duration::from_secs(600);
 
-/// Where a playlist begins.
+/// The start of a playlist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaylistPosition {
     /// Number of its first segment.
@@ -26,7 +25,7 @@ pub struct PlaylistPosition {
     pub discontinuities: u64,
 }
 
-/// What was told of the tracks.
+/// Numbers assigned to tracks' segments.
 #[derive(Default)]
 pub struct LiveTimelines {
     told: Mutex<TrackHistories>,
@@ -39,14 +38,14 @@ struct TrackHistories {
 }
 
 struct TrackHistory {
-    /// Begin in milliseconds and number of each segment told the last time.
+    /// Start in milliseconds and number of each segment last listed.
     segments: Vec<(i64, u64)>,
-    /// Periods by name, with how many came before.
+    /// Periods by name, with the number of preceding ones.
     periods: Vec<(String, u64)>,
 }
 
 impl LiveTimelines {
-    /// Numbers a playlist so that every segment has the number that it had before.
+    /// Numbers a playlist consistently: every segment keeps the number it had before.
     pub fn position(&self, track: &str, parts: &[PlaylistPeriod<'_>]) -> PlaylistPosition {
         let begins: Vec<i64> = parts
             .iter()
@@ -83,10 +82,10 @@ impl LiveTimelines {
     }
 }
 
-/// The first number, when the track was told before.
+/// The first number, if the track was listed before.
 fn continued_sequence(known: &TrackHistory, begins: &[i64]) -> u64 {
     for (i, at) in begins.iter().enumerate() {
-        // Origins round the same moment differently from one manifest to the next.
+        // Origins round the same time differently from one manifest to the next.
         let near = known.segments.partition_point(|(t, _)| *t < at - 20);
         if let Some((t, number)) = known.segments.get(near)
             && (t - at).abs() <= 20
@@ -97,8 +96,8 @@ fn continued_sequence(known: &TrackHistory, begins: &[i64]) -> u64 {
     known.segments.last().map_or(0, |(_, number)| number + 1)
 }
 
-/// The first number of a track that was never told: that of its first segment where that counts, else what its time and
-/// length say, so that several gateways agree.
+/// The first number of a new track: that of its first segment if segments are numbered, else derived from time and
+/// duration, so that several gateways agree.
 fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
     let Some(part) = parts.iter().find(|p| !p.segments.is_empty()) else { return 0 };
     let Some(segment) = part.segments.first() else { return 0 };
@@ -108,7 +107,7 @@ fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
     ((part.period.start + segment.start) / segment.duration.max(0.001)).max(0.0) as u64
 }
 
-/// Clocks of origins.
+/// Origins' clocks.
 #[derive(Default)]
 pub struct OriginClocks {
     known: Mutex<HashMap<String, (f64, Instant)>>,
@@ -119,7 +118,7 @@ fn local_time() -> f64 {
 }
 
 impl OriginClocks {
-    /// The time by the first of these clocks that tells it (`UTCTiming`), or by ours.
+    /// The time by the first usable `UTCTiming` clock, or the local clock.
     pub async fn now(&self, job: MediaRequest<'_>, clocks: &[(String, String)]) -> f64 {
         for (scheme, value) in clocks {
             if scheme.starts_with("urn:mpeg:dash:utc:direct:") {

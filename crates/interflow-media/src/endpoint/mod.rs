@@ -1,4 +1,4 @@
-//! The endpoints on the gateway port: who may ask, what for, and the answer.
+//! The media endpoints on the gateway port: access control, parameters, and responses.
 
 mod access;
 mod child_urls;

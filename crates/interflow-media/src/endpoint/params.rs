@@ -1,4 +1,4 @@
-//! The parameters of a request: from its query, or from the link that it shows.
+//! The parameters of a request: from its query, or from the presented link.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -9,7 +9,7 @@ use crate::relay::address::{self, MediaAddress, decode_percent};
 use crate::relay::header_filter;
 use crate::token::QueryPairs;
 
-/// Parameters that children of a playlist or manifest inherit, besides `h_…`, `rp_…` and `v_…`.
+/// Parameters inherited by the resources of a playlist or manifest, besides `h_…`, `rp_…` and `v_…`.
 const INHERITED: [&str; 17] = [
     "x_headers",
     "transformer",
@@ -30,37 +30,35 @@ const INHERITED: [&str; 17] = [
     "ratelimit",
 ];
 
-/// Parameters in their order.
+/// Parameters in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaParams {
     pairs: QueryPairs,
 }
 
 impl MediaParams {
-    /// From a query.
+    /// Parses a query.
     pub fn read(query: &str) -> Self {
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let text = |s: &str| String::from_utf8_lossy(&decode_percent(s)).into_owned();
             let name = text(name);
-            // In an address, + is itself; elsewhere it is a space, as in forms.
+            // In URLs, `+` is literal; elsewhere it is a space, as in forms.
             let value = if is_address(&name) { text(value) } else { text(&value.replace('+', " ")) };
             (name, value)
         };
         Self { pairs: query.split('&').filter(|p| !p.is_empty()).map(pair).collect() }
     }
 
-    /// From pairs.
     pub fn from_pairs(pairs: QueryPairs) -> Self {
         Self { pairs }
     }
 
-    /// The pairs.
     pub fn pairs(&self) -> &QueryPairs {
         &self.pairs
     }
 
-    /// Adds what is not there yet.
+    /// Adds parameters that are not present yet.
     pub fn add(&mut self, others: QueryPairs) {
         for (name, value) in others {
             if self.get(&name).is_none() {
@@ -69,17 +67,17 @@ impl MediaParams {
         }
     }
 
-    /// The first value of this name that is not empty.
+    /// The first non-empty value of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
-    /// Whether it says yes.
+    /// Whether it is set to a true value.
     pub fn is_true(&self, name: &str) -> bool {
         self.get(name).is_some_and(|v| ["1", "true", "yes", "on"].iter().any(|yes| v.eq_ignore_ascii_case(yes)))
     }
 
-    /// A number; one that is none is refused.
+    /// A number; invalid ones are rejected.
     ///
     /// # Errors
     /// [`ErrorKind::BadRequest`].
@@ -91,12 +89,12 @@ impl MediaParams {
         }
     }
 
-    /// Takes out keys that were glued to the destination (`d=https://host/x.mpd&key_id=…&key=…`, encoded as a whole).
+    /// Extracts keys that were appended to the destination (`d=https://host/x.mpd&key_id=…&key=…`, encoded as a whole).
     pub fn repair(&mut self) {
         let Some((_, d)) = self.pairs.iter_mut().find(|(n, _)| n == "d") else { return };
         let Some(at) = d.find("&key_id=").or_else(|| d.find("&key=")) else { return };
         let glued = Self::read(d.get(at..).unwrap_or_default());
-        // A parameter of the origin's own may be called so as well.
+        // The origin may have a parameter of the same name.
         let is_key = |key| ContentKeyRing::parse(glued.get("key_id"), key).is_ok();
         if glued.get("key").is_none_or(is_key) {
             d.truncate(at);
@@ -104,7 +102,7 @@ impl MediaParams {
         }
     }
 
-    /// The destination, in clear or in base64.
+    /// The destination, in clear or base64.
     ///
     /// # Errors
     /// [`ErrorKind::BadRequest`] when it is missing or no address.
@@ -115,14 +113,14 @@ impl MediaParams {
         address::parse(&decode_if_base64(text))
     }
 
-    /// The fields that the link sends upstream (`h_…`).
+    /// The header fields that the link sends upstream (`h_…`).
     pub fn request_fields(&self, user_agent: &str) -> Headers {
         let mut headers = Headers::new();
         for (name, value) in self.pairs.iter().filter(|(_, v)| !v.is_empty()) {
             let Some(name) = name.strip_prefix("h_") else { continue };
             let name = if name.eq_ignore_ascii_case("referrer") { "referer" } else { name };
             if header_filter::is_request_header_allowed(name) {
-                // What is no field is left out: nothing else can be done with it.
+                // Invalid fields are omitted, because there is no way to send them.
                 let _ = headers.set(name, value.trim());
             }
         }
@@ -132,7 +130,7 @@ impl MediaParams {
         headers
     }
 
-    /// Sets and takes out fields of the answer: `r_…` on this one, `rp_…` on segments, `x_headers` out.
+    /// Sets and removes response header fields: `r_…` on this response, `rp_…` on segments, `x_headers` removed.
     pub fn apply_header_overrides(&self, headers: &mut Headers, is_segment: bool) {
         for name in self.get("x_headers").into_iter().flat_map(|list| list.split(',')) {
             let name = name.trim();
@@ -151,7 +149,7 @@ impl MediaParams {
         }
     }
 
-    /// What children of a playlist or manifest inherit.
+    /// The parameters inherited by the resources of a playlist or manifest.
     pub fn inherited(&self) -> QueryPairs {
         let inherits = |name: &str| {
             ["h_", "rp_", "v_"].iter().any(|p| name.starts_with(p)) && name != "h_range" || INHERITED.contains(&name)
@@ -164,7 +162,7 @@ fn is_address(name: &str) -> bool {
     name == "d" || name == "url" || name.ends_with("_url")
 }
 
-/// An address that may stand in base64, as players that choke on escapes want it.
+/// A URL that may be in base64, for players that cannot handle escapes.
 pub fn decode_if_base64(text: &str) -> String {
     if text.contains("://") || text.len() < 10 {
         return repair_escaped_colons(text);
@@ -172,10 +170,10 @@ pub fn decode_if_base64(text: &str) -> String {
     decode_base64(text).unwrap_or_else(|| repair_escaped_colons(text))
 }
 
-/// Colons that somebody's escaping made quotes of: `https%22//`.
+/// Repairs colons that wrong escaping turned into quotes: `https%22//`.
 fn repair_escaped_colons(text: &str) -> String {
     for (scheme, right) in [("https", "https://"), ("http", "http://")] {
-        // Escaped once more than it was read, too.
+        // Also if escaped twice.
         for colon in ["\"", ":\"", "%22", ":%22", "%3A", "%3a"] {
             let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(colon)?.strip_prefix("//"));
             if let Some(rest) = rest {
@@ -186,7 +184,7 @@ fn repair_escaped_colons(text: &str) -> String {
     text.to_owned()
 }
 
-/// The address in a text of base64, either alphabet, padded or not; `None` when there is none in it.
+/// The URL in a base64 text, either alphabet, padded or not; `None` if it contains none.
 pub fn decode_base64(text: &str) -> Option<String> {
     let text = text.trim_end_matches('=');
     let bytes = STANDARD_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text)).ok()?;
@@ -223,7 +221,7 @@ mod tests {
         ] {
             assert_eq!(decode_if_base64(text), "https://a.test/x?y=1", "{text}");
         }
-        // The URL-safe alphabet is told apart from the other one.
+        // The URL-safe alphabet is distinguished from the standard one.
         assert_eq!(decode_base64("aHR0cDovL2EvP34_fj8").as_deref(), Some("http://a/?~?~?"));
         assert_eq!(decode_base64("not base64 at all"), None);
     }

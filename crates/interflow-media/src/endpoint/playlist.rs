@@ -1,4 +1,4 @@
-//! `/playlist/*`: IPTV lists put together and rewritten.
+//! `/playlist/*`: IPTV lists merged and rewritten.
 
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::hls::PlaylistProbe;
@@ -8,10 +8,10 @@ use crate::hls::tags::lines;
 use crate::relay::address;
 use crate::relay::fetch::FetchedDocument;
 
-/// The most lists in one.
+/// Maximum number of lists to merge.
 const MAX_PLAYLISTS: usize = 64;
 
-/// One list that is wished for: its address behind `sort:` and `no_proxy:`.
+/// A requested list: its URL after the prefixes `sort:` and `no_proxy:`.
 struct PlaylistSource {
     address: String,
     sort: bool,
@@ -34,23 +34,23 @@ impl PlaylistSource {
 }
 
 impl MediaRequest<'_> {
-    /// Several lists as one: those marked `sort:` first, by name, then the others as they come.
+    /// Merges several lists: those marked `sort:` first, sorted by name, then the others in order.
     pub async fn merged_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let list = params.get("d").ok_or_else(|| MediaError::bad_request("the parameter `d` is missing"))?;
-        let wished: Vec<PlaylistSource> =
+        let sources: Vec<PlaylistSource> =
             list.split(';').filter(|t| !t.trim().is_empty()).map(PlaylistSource::read).collect();
-        if wished.len() > MAX_PLAYLISTS {
+        if sources.len() > MAX_PLAYLISTS {
             return Err(MediaError::bad_request(format!("at most {MAX_PLAYLISTS} lists are put together")));
         }
         let mut sorted: Vec<(String, Vec<u8>)> = Vec::new();
         let (mut others, mut head) = (Vec::new(), None);
-        for wish in &wished {
-            let document = self.list(&wish.address).await?;
-            let text = self.rewrite_playlist_text(&document, wish.direct || params.is_true("no_proxy")).await?;
+        for source in &sources {
+            let document = self.list(&source.address).await?;
+            let text = self.rewrite_playlist_text(&document, source.direct || params.is_true("no_proxy")).await?;
             let (first, entries) = entries(&text);
             head = head.or(first);
-            if wish.sort {
+            if source.sort {
                 sorted.extend(entries.into_iter().map(|e| (name_of(e), e.to_vec())));
             } else {
                 entries.into_iter().for_each(|e| push_entry(&mut others, e));
@@ -83,7 +83,7 @@ impl MediaRequest<'_> {
     }
 }
 
-/// The first line of a list, and its entries: all lines up to and with an address.
+/// The first line of a list, and its entries: all lines up to and including a URL.
 fn entries(text: &[u8]) -> (Option<Vec<u8>>, Vec<&[u8]>) {
     let (mut head, mut found, mut from) = (None, Vec::new(), 0);
     for line in lines(text) {
@@ -106,7 +106,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &[u8]) {
     }
 }
 
-/// The channel's name: what stands behind the last comma outside of quotes of `#EXTINF`.
+/// The channel's name: the text after the last unquoted comma of `#EXTINF`.
 fn name_of(entry: &[u8]) -> String {
     let inf = lines(entry).map(|l| l.content(entry)).find(|l| l.starts_with(b"#EXTINF")).unwrap_or_default();
     let mut quoted = false;

@@ -1,4 +1,4 @@
-//! The room itself: its doors on the gateway port, and which endpoint answers what.
+//! The media service: its endpoints on the gateway port, and the dispatch of requests to them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,21 +24,19 @@ use crate::relay::segment_cache::CacheLimits;
 use crate::relay::{DiskCache, MediaFetcher, SegmentCache, StreamRegistry};
 use crate::token::LinkKeys;
 
-/// What the room is made with besides its section of the configuration.
+/// The dependencies of the media service.
 pub struct MediaSetup {
-    /// The section.
     pub config: MediaConfig,
-    /// The secret that seals links when the section names none.
+    /// The secret that seals links if the configuration names none.
     pub secret: Vec<u8>,
-    /// The way out; private addresses are its guard's business.
+    /// The HTTP client for fetches; it also enforces the policy on private addresses.
     pub egress: Arc<dyn HttpClient>,
-    /// Where segments are kept on disk, when the section says so; without it none are.
+    /// The folder of the disk cache, used if the configuration enables it.
     pub folder: Option<PathBuf>,
 }
 
-/// What holds until the next reload.
+/// The state derived from one configuration, replaced on reload.
 pub struct MediaState {
-    /// The section.
     pub config: MediaConfig,
     /// The keys of links.
     pub keys: LinkKeys,
@@ -46,27 +44,26 @@ pub struct MediaState {
     pub password: Option<String>,
     /// Users and their passwords.
     pub users: Vec<(String, String)>,
-    /// Our own address, when the owner gave one.
+    /// The gateway's public URL, if configured.
     pub public: Option<String>,
     /// Fetches from origins.
     pub fetch: Arc<MediaFetcher>,
-    /// The same for what many ask for.
+    /// The cache of shared fetches.
     pub shared: Arc<SegmentCache>,
-    /// What is fetched ahead.
+    /// Prefetches segments.
     pub ahead: Prefetcher,
-    /// Files that are decrypted in ranges.
+    /// The index cache of files decrypted in ranges.
     pub files: FileIndexCache,
-    /// Clocks of origins.
     pub clocks: OriginClocks,
-    /// Numbers of segments of live tracks.
+    /// Segment numbers of live tracks.
     pub lines: LiveTimelines,
-    /// Caps on streams.
+    /// Limits on streams per host.
     pub hosts: HostConcurrency,
-    /// What runs.
+    /// Active streams.
     pub streams: Arc<StreamRegistry>,
 }
 
-/// `User-Agent` upstream in the place of mediaflow-proxy, whose users' origins expect a browser.
+/// The upstream `User-Agent` when replacing mediaflow-proxy, whose users' origins expect a browser.
 const DEFAULT_USER_AGENT: &str =
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/136.0.0.0 Safari/537.36";
 
@@ -122,12 +119,12 @@ impl MediaState {
         })
     }
 
-    /// How bodies are resumed.
+    /// How interrupted bodies are resumed.
     pub fn retry_policy(&self) -> RetryPolicy {
         RetryPolicy { attempts: self.config.resume, delay: self.config.resume_delay.0 }
     }
 
-    /// Whether scripts of this page may read our answers without a link.
+    /// Whether scripts of this page origin may read responses without a link.
     pub fn allows_page(&self, origin: &str) -> bool {
         let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"]
             .iter()
@@ -136,7 +133,7 @@ impl MediaState {
     }
 }
 
-/// The cache on disk. What an earlier run kept goes when there is none any more.
+/// The disk cache. If it is disabled, files of an earlier run are deleted.
 fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache>>, String> {
     if config.disk.0 == 0 || config.memory.0 == 0 {
         DiskCache::clear(folder);
@@ -146,7 +143,7 @@ fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache
     opened.map(Some).map_err(|e| format!("media.cache.disk: {} cannot be used: {e}", folder.display()))
 }
 
-/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+/// Resolves a value given as `env:NAME` or `file:PATH`.
 fn resolve(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
@@ -158,54 +155,52 @@ fn resolve(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The room.
+/// The media component.
 pub struct MediaService {
     state: ArcSwap<MediaState>,
     streams: Arc<StreamRegistry>,
 }
 
 impl MediaService {
-    /// Builds it.
+    /// Builds the service.
     ///
     /// # Errors
-    /// What is wrong with the section, with the key.
+    /// An invalid configuration; the error names the key.
     pub fn new(setup: MediaSetup) -> Result<Arc<Self>, String> {
         let streams = Arc::new(StreamRegistry::default());
         let state = MediaState::new(setup, Arc::clone(&streams))?;
         Ok(Arc::new(Self { state: ArcSwap::from_pointee(state), streams }))
     }
 
-    /// Another section, compiled; the returned closure puts it in force. Streams under way keep what they began with.
+    /// Compiles a new configuration; the returned closure activates it. Active streams keep the one they began with.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub fn prepare(self: &Arc<Self>, setup: MediaSetup) -> Result<Box<dyn FnOnce() + Send>, String> {
         let state = Arc::new(MediaState::new(setup, Arc::clone(&self.streams))?);
         let media = Arc::clone(self);
         Ok(Box::new(move || media.state.store(state)))
     }
 
-    /// What is in force.
     pub fn state(&self) -> Arc<MediaState> {
         self.state.load_full()
     }
 
-    /// A link as somebody wishes it, below `base` (`http://host:port/media`).
+    /// Creates a link below `base` (`http://host:port/media`).
     ///
     /// # Errors
-    /// What is wrong with the wish.
-    pub fn link(&self, wish: &LinkRequest, base: &str) -> std::result::Result<IssuedLink, String> {
-        wish.issue(&self.state(), base)
+    /// The request is invalid; the error says why.
+    pub fn link(&self, request: &LinkRequest, base: &str) -> std::result::Result<IssuedLink, String> {
+        request.issue(&self.state(), base)
     }
 
-    /// Where the endpoints stand on this gateway, by its address or by what the owner calls it.
+    /// The base URL of the endpoints on this gateway, by its address or by the configured public URL.
     pub fn base(&self, gateway: SocketAddr) -> String {
         let state = self.state();
         let path = state.config.path.trim_end_matches('/');
         state.public.as_ref().map_or_else(|| format!("http://{gateway}{path}"), |public| format!("{public}{path}"))
     }
 
-    /// The streams under way.
     pub fn streams(&self) -> &Arc<StreamRegistry> {
         &self.streams
     }
@@ -285,29 +280,26 @@ impl MediaService {
     }
 }
 
-/// One request, with everything around it.
+/// One request with its context.
 #[derive(Clone, Copy)]
 pub struct MediaRequest<'a> {
-    /// What is in force.
     pub state: &'a Arc<MediaState>,
-    /// Set when the answer is media in the clear.
+    /// Set if the response contains decrypted media.
     pub decrypts: &'a AtomicBool,
-    /// Its flow.
     pub flow: &'a Flow,
-    /// Who asks, and for what.
+    /// The authorised request.
     pub asked: &'a AuthorizedRequest,
-    /// Its head.
     pub head: &'a RequestHead,
 }
 
 impl MediaRequest<'_> {
-    /// The answer is media in the clear, which the recorder is told.
+    /// Marks the response as decrypted media, for the recorder.
     pub fn note_decryption(&self) {
         self.decrypts.store(true, Relaxed);
     }
 }
 
-/// What stands behind an endpoint's path: nothing, or `/name`.
+/// The rest of a path after an endpoint: empty, or `/name`.
 pub fn strip_endpoint<'a>(path: &'a str, endpoint: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(endpoint)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
@@ -324,14 +316,14 @@ fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
     (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
 }
 
-/// Whether a request shows a link: what it shows must then be right, or nothing is served.
+/// Whether a request presents a link, which must then be valid.
 fn is_signed(config: &MediaConfig, path: &str) -> bool {
     let place = prefix_of(config, path).and_then(|prefix| path.strip_prefix(prefix)).unwrap_or_default();
     let query = path.split_once('?').map_or("", |(_, query)| query);
     place.starts_with("/_token_") || query.split('&').any(|p| p.strip_prefix("token=").is_some_and(|t| !t.is_empty()))
 }
 
-/// Whether a path is one of ours at the root.
+/// Whether a path is a media endpoint at the root.
 fn is_endpoint(path: &str) -> bool {
     const ENDPOINTS: [&str; 7] = [
         "/proxy",
@@ -345,11 +337,10 @@ fn is_endpoint(path: &str) -> bool {
     path.starts_with("/_token_") || ENDPOINTS.iter().any(|e| strip_endpoint(path, e).is_some())
 }
 
-/// The room's door on the gateway port.
+/// The mount of the media service on the gateway port.
 pub struct MediaMount(Arc<MediaService>);
 
 impl MediaMount {
-    /// The door of a room.
     pub fn new(media: Arc<MediaService>) -> Self {
         Self(media)
     }
@@ -368,7 +359,7 @@ impl GatewayMount for MediaMount {
         Some(MountTarget::Serve(Arc::clone(&self.0) as Arc<dyn LocalHandler>))
     }
 
-    /// By links, passwords, and by `Host` and `Origin` where there is neither.
+    /// By links and passwords, or by `Host` and `Origin` if there is neither.
     fn authorizes_requests(&self) -> bool {
         true
     }
@@ -409,7 +400,7 @@ impl LocalHandler for MediaService {
     }
 }
 
-/// Lets scripts of a page read the answer: any page's with a sealed link, those of the list otherwise.
+/// Sets CORS headers: any page with a sealed link, otherwise those of the list.
 fn allow_page(state: &MediaState, page: Option<&str>, signed: bool, headers: &mut Headers) {
     let Some(page) = page else { return };
     if signed {
@@ -488,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn doors_stand_below_the_path_and_at_the_root_when_wanted() {
+    fn endpoints_are_below_the_path_and_optionally_at_the_root() {
         let own = MediaConfig::default();
         let compat = MediaConfig {
             compat: MediaCompatConfig { mediaflow: true, ..MediaCompatConfig::default() },

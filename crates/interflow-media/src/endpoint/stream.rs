@@ -1,4 +1,4 @@
-//! `/proxy/stream[/name]`: one resource, relayed as it is.
+//! `/proxy/stream[/name]`: relays one resource unchanged.
 
 use interflow_types::{Body, Method, Response, StatusCode};
 
@@ -11,7 +11,7 @@ use crate::relay::ts_unwrap::unwrap_ts;
 use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter};
 
 impl MediaRequest<'_> {
-    /// The relay. `name` becomes the name under which a browser saves it.
+    /// The relay. `name` becomes the file name for downloads.
     pub async fn stream(self, name: &str) -> EndpointResult {
         let address = self.asked.params.destination("d")?;
         let mut response = match self.keys()? {
@@ -25,7 +25,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// What to ask for an address, with the link's fields and those of the client that pass.
+    /// The request for a URL, with the link's fields and those of the client that are passed on.
     pub fn fetch_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
         let method = match &self.head.method {
             m if *m == Method::GET || *m == Method::HEAD => m.clone(),
@@ -40,14 +40,14 @@ impl MediaRequest<'_> {
             let _ = headers.set("Authorization", basic);
         }
         header_filter::copy_request_headers(&self.head.headers, &mut headers);
-        // A coded body could neither be resumed nor read on the way.
+        // A coded body could be neither resumed nor transformed.
         let _ = headers.set("Accept-Encoding", "identity");
         let scope = (!self.asked.grant.hosts.is_empty()).then(|| self.asked.grant.clone());
         Ok(FetchRequest { method, url: address.url, headers, scope })
     }
 
-    /// Relays an address: status, validators, ranges and all; the body goes on after a drop. `segment`: it is shared with
-    /// all who want the same, with this done to it.
+    /// Relays a URL including status, validators and ranges; the body is resumed after a connection loss. `segment`: it
+    /// is shared among clients that need the same transformation.
     pub async fn relay(
         self,
         address: MediaAddress,
@@ -61,7 +61,7 @@ impl MediaRequest<'_> {
         let filter = params.get("transformer") == Some("ts_stream");
         let whole = matches!(&segment, Some(Some(work)) if !work.takes_ranges);
         if filter || whole {
-            // Ranges would count what is taken off, or count in what is made.
+            // Ranges would refer to the transformed representation.
             for name in ["range", "if-range"] {
                 ask.headers.remove(name);
             }
@@ -109,7 +109,7 @@ impl MediaRequest<'_> {
 
     fn prefetch(self, ask: &mut FetchRequest) {
         let state = self.state;
-        // Viewers who differ in nothing but their language see the same segment.
+        // Clients that differ only in their language share the segment.
         ask.headers.remove("accept-language");
         if state.config.cache.prefetch > 0 && ask.method == Method::GET {
             let range = ask.headers.get_str("range").map(str::to_owned);
@@ -118,7 +118,7 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// Fetches for one client. An origin that knows no HEAD is asked with GET, whose body is left unread.
+    /// Fetches for one client. If the origin does not support HEAD, a GET is sent and its body is not read.
     async fn fetch(self, mut ask: FetchRequest) -> Result<Response, MediaError> {
         let state = self.state;
         let mut fetched = state.fetch.send(ask.clone()).await?;
@@ -132,11 +132,11 @@ impl MediaRequest<'_> {
     }
 }
 
-/// The longest name for saving, in bytes: more is no name of a file on most systems.
+/// Maximum size of a download file name, in bytes: most systems do not allow longer names.
 const MAX_NAME_LEN: usize = 200;
 
-/// A name for saving (RFC 6266), with the form of RFC 8187 beside it for what ASCII cannot say. What could lead to
-/// another folder, hide the ending or break a line is taken out.
+/// A `Content-Disposition` value (RFC 6266), with the RFC 8187 form for non-ASCII names. Path separators, bidirectional
+/// control characters and line breaks are removed.
 fn disposition(name: &str) -> String {
     let name = clean(&String::from_utf8_lossy(&decode_percent(name)));
     let plain: String =
@@ -149,8 +149,8 @@ fn disposition(name: &str) -> String {
     format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{}", String::from_utf8_lossy(&coded))
 }
 
-/// A name without separators of paths, control characters and marks that turn the direction of writing; `_` stands for
-/// what cannot stand in a name. Its ending stays when it is too long.
+/// A name without path separators, control characters and bidirectional marks; `_` replaces invalid characters. A name
+/// that is too long keeps its extension.
 fn clean(name: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control()
@@ -160,17 +160,17 @@ fn clean(name: &str) -> String {
     let name: String = allowed
         .map(|c| if matches!(c, '/' | '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|') { '_' } else { c })
         .collect();
-    // Neither hidden, nor a folder, nor with an ending that some systems drop.
+    // Not hidden, not a folder, and without trailing characters that some systems drop.
     let name = name.trim().trim_start_matches('.').trim_end_matches(['.', ' ']);
     let (stem, ending) = match name.rfind('.') {
         Some(at) if name.len() - at <= 16 => name.split_at(at),
         _ => (name, ""),
     };
-    let mut room = MAX_NAME_LEN.saturating_sub(ending.len()).min(stem.len());
-    while !stem.is_char_boundary(room) {
-        room -= 1;
+    let mut len = MAX_NAME_LEN.saturating_sub(ending.len()).min(stem.len());
+    while !stem.is_char_boundary(len) {
+        len -= 1;
     }
-    let kept = stem.get(..room).unwrap_or_default();
+    let kept = stem.get(..len).unwrap_or_default();
     if kept.is_empty() && ending.is_empty() { "download".to_owned() } else { format!("{kept}{ending}") }
 }
 
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(disposition("a%20b.mp4"), "attachment; filename=\"a b.mp4\"");
         assert_eq!(disposition("x%22%0d%0ay"), "attachment; filename=\"x_y\"");
         assert_eq!(disposition("..%2f..%5cetc%2fpasswd"), "attachment; filename=\"_.._etc_passwd\"");
-        // The mark would show `movie_gpj.exe` as `movie_exe.jpg`.
+        // The mark would display `movie_gpj.exe` as `movie_exe.jpg`.
         assert_eq!(disposition("movie_%E2%80%AEgpj.exe"), "attachment; filename=\"movie_gpj.exe\"");
         assert_eq!(disposition("..."), "attachment; filename=\"download\"");
         let long = disposition(&format!("{}.mp4", "\u{e4}".repeat(3000)));

@@ -1,7 +1,7 @@
-//! Xtream Codes: a player logs in with a user name that names its provider, and is led there.
+//! Xtream Codes: a player logs in with a user name that names its provider, and is routed there.
 //!
-//! The user name is base64url of `http://provider:port:user[:password of ours]`, or the provider alone in base64
-//! followed by `:user[:password of ours]`. Every path of the protocol is turned into a destination.
+//! The user name is base64url of `http://provider:port:user[:gateway password]`, or the provider alone in base64
+//! followed by `:user[:gateway password]`. Every path of the protocol is translated to a destination.
 
 use interflow_types::{Response, StatusCode};
 use serde_json::Value;
@@ -17,16 +17,16 @@ use crate::token::QueryPairs;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// A request of the protocol, turned round.
+/// A translated request of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranslatedRequest {
     /// `/xtream/api`, `/xtream/list`, `/xtream/guide`, `/xtream/stream`.
     pub endpoint: &'static str,
-    /// What the endpoint needs, `d` and `api_password` among it.
+    /// The endpoint's parameters, including `d` and `api_password`.
     pub pairs: QueryPairs,
 }
 
-/// What a user name says.
+/// A decoded user name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct XtreamLogin {
     origin: String,
@@ -67,7 +67,7 @@ impl XtreamLogin {
     }
 }
 
-/// Turns a request of the protocol round; `None` for anything else.
+/// Translates a request of the protocol; `None` for anything else.
 pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
     let by_query = match path {
         "/player_api.php" | "/panel_api.php" => Some("/xtream/api"),
@@ -124,7 +124,7 @@ impl XtreamLogin {
 }
 
 impl MediaRequest<'_> {
-    /// Answers a request of the protocol.
+    /// Handles a request of the protocol.
     pub async fn xtream(self) -> EndpointResult {
         match self.asked.path.as_str() {
             "/xtream/stream" => self.xtream_stream().await,
@@ -145,7 +145,7 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// What the provider's API says, with its address and the user's name replaced by ours.
+    /// The provider's API response, with its URL and user name replaced by the gateway's.
     async fn xtream_text(self) -> EndpointResult {
         let params = &self.asked.params;
         let ask = self.whole_request(params.destination("d")?)?;
@@ -160,7 +160,7 @@ impl MediaRequest<'_> {
         let children = self.asked.children(self.state);
         let own = |url: &str| match rewrite_url(url, origin, user, base, name) {
             Some(url) => url,
-            // Logos and the like: nothing of the protocol, so relayed as what they are.
+            // Logos and the like are not part of the protocol and are relayed as they are.
             None => children.url("/proxy/stream", &[("d", url)]),
         };
         let limit = self.state.config.rewritten_bytes.0;
@@ -179,11 +179,11 @@ impl MediaRequest<'_> {
     }
 }
 
-/// How much is looked at in one go before other work of the same thread has its turn, in bytes.
+/// Bytes processed before yielding to other tasks.
 const YIELD_BYTES: usize = 256 << 10;
 
-/// A text of the provider's with its own URLs replaced. In JSON a URL may be written with escapes (`http:\\/\\/`): what is
-/// replaced is what the string says, not how it is written.
+/// Replaces the provider's URLs in a text. In JSON a URL may be escaped (`http:\\/\\/`): decoded string values are
+/// compared.
 async fn rewrite_urls(
     text: &str,
     origin: &str,
@@ -221,7 +221,7 @@ async fn rewrite_urls(
     Ok(out)
 }
 
-/// The next string of a JSON text with its quotes, what stands before it and what behind.
+/// The next string of a JSON text with its quotes, and what precedes and follows it.
 fn next_string(text: &str) -> (&str, &str, &str) {
     let Some(start) = text.find('"') else { return (text, "", "") };
     let bytes = text.as_bytes();
@@ -256,7 +256,7 @@ fn rewrite_line(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) 
         let end = url.find(stops).unwrap_or(url.len());
         let is_whole = url.get(origin.len()..end).is_some_and(|path| path.is_empty() || path.starts_with(['/', '?']));
         let (url, behind) = url.split_at(end.max(origin.len()));
-        // `http://host:80` is none of `http://host:8080`.
+        // `http://host:80` is not a prefix match of `http://host:8080`.
         out.push_str(&if is_whole { own(url) } else { url.to_owned() });
         rest = behind;
     }
@@ -264,7 +264,7 @@ fn rewrite_line(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) 
     out
 }
 
-/// A URL of the protocol on the provider's host as ours; `None` for any other.
+/// Translates a protocol URL on the provider's host; `None` for any other.
 fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> Option<String> {
     let path = url.strip_prefix(origin)?;
     if path.is_empty() || path == "/" {
@@ -297,7 +297,7 @@ fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> O
     Some(format!("{base}/{}{query}", segments.join("/")))
 }
 
-/// Puts our address and the name that the player logged in with into the provider's words on itself.
+/// Replaces server address and user name in the provider's server information.
 fn rewrite_server_info(api: &mut Value, base: &str, name: &str) {
     let (scheme, rest) = base.split_once("://").unwrap_or(("http", base));
     let authority = rest.split('/').next().unwrap_or_default();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn urls_of_the_provider_are_ours_however_they_are_written() {
+    async fn provider_urls_are_rewritten_in_every_notation() {
         let (origin, base) = ("http://p.test:8080", "http://us");
         let own = |url: &str| rewrite_url(url, origin, "ann", base, "NAME").unwrap_or_else(|| format!("<{url}>"));
         let with = async |text: &str| rewrite_urls(text, origin, 1 << 20, own).await.unwrap();

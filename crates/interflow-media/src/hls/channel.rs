@@ -1,17 +1,17 @@
-//! What an IPTV list says of single channels: header fields and keys for players (`#EXTVLCOPT`, `#EXTHTTP`, `#KODIPROP`).
-//! Here they become parameters of the channel's link, since it is not the player that asks the origin.
+//! Per-channel options of IPTV lists: header fields and keys for players (`#EXTVLCOPT`, `#EXTHTTP`, `#KODIPROP`). They
+//! become parameters of the channel's link, because the gateway fetches from the origin instead of the player.
 
 use serde_json::{Map, Value};
 
 use crate::cenc::ContentKeyRing;
 use crate::endpoint::MediaParams;
 
-/// The most options of one channel; further lines stay as they stand.
+/// Maximum number of options per channel; further lines are left unchanged.
 const MAX_OPTIONS: usize = 32;
-/// The longest value of an option that is taken, in bytes.
+/// Maximum size of an option's value, in bytes.
 const MAX_OPTION_LEN: usize = 8 << 10;
 
-/// What Kodi reads behind an address that is no header field.
+/// Kodi options after a URL that are not header fields.
 const OF_TRANSPORT: [&str; 10] = [
     "active-remote",
     "auth",
@@ -25,14 +25,14 @@ const OF_TRANSPORT: [&str; 10] = [
     "verifypeer",
 ];
 
-/// The options of the channel that comes next.
+/// The options of the next channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelOptions {
     pairs: Vec<(String, String)>,
 }
 
 impl ChannelOptions {
-    /// Reads a line of a list; whether it is one whose meaning the channel's link now has.
+    /// Parses a line of a list; returns whether the channel's link now contains its meaning.
     pub fn take(&mut self, line: &str) -> bool {
         let line = line.trim();
         if self.pairs.len() >= MAX_OPTIONS || line.len() > MAX_OPTION_LEN {
@@ -47,14 +47,14 @@ impl ChannelOptions {
         line.strip_prefix("#KODIPROP:").is_some_and(|property| self.kodi(property))
     }
 
-    /// Reads what Kodi lets stand behind a channel's address: `User-Agent=Box&Referer=http%3A%2F%2Fr.test`. Whether the
-    /// channel's link now has it.
+    /// Parses Kodi's suffix of a channel's URL: `User-Agent=Box&Referer=http%3A%2F%2Fr.test`. Returns whether the
+    /// channel's link now contains it.
     pub fn fields_behind_address(&mut self, fields: &str) -> bool {
         if self.pairs.len() >= MAX_OPTIONS || fields.len() > MAX_OPTION_LEN || !fields.contains('=') {
             return false;
         }
         for (name, value) in MediaParams::read(fields).pairs().iter().take(MAX_OPTIONS) {
-            // `!` marks a field that Kodi sends as it stands.
+            // `!` marks a field that Kodi sends verbatim.
             let name = name.trim().trim_start_matches('!').to_ascii_lowercase();
             if !OF_TRANSPORT.contains(&name.as_str()) {
                 self.field(&name, value);
@@ -63,7 +63,7 @@ impl ChannelOptions {
         true
     }
 
-    /// The options, as parameters of a link; none are left.
+    /// Takes the options, as parameters of a link.
     pub fn finish(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.pairs)
     }
@@ -112,7 +112,7 @@ impl ChannelOptions {
         match name.strip_prefix("inputstream.adaptive.").unwrap_or_default() {
             "license_key" => self.keys(value),
             "drm_legacy" => value.split_once('|').is_some_and(|(scheme, key)| is_clear(scheme) && self.keys(key)),
-            // Goes with its key, which the player no longer needs.
+            // Removed together with its key, which the player no longer needs.
             "license_type" => is_clear(value),
             "stream_headers" | "manifest_headers" => {
                 for (name, value) in MediaParams::read(value).pairs() {
@@ -124,7 +124,7 @@ impl ChannelOptions {
         }
     }
 
-    /// Keys written as `KID:KEY,…` or as a JSON Web Key Set. The address of a licence server is left to the player.
+    /// Keys written as `KID:KEY,…` or as a JSON Web Key Set. License server URLs are left to the player.
     fn keys(&mut self, text: &str) -> bool {
         let keys = match serde_json::from_str::<Value>(text) {
             Ok(Value::Object(set)) => key_set(&set),

@@ -7,27 +7,27 @@ use interflow_types::{Error, ErrorKind, Result};
 use super::tags::{attribute_text, lines, tag};
 use crate::endpoint::MediaParams;
 
-/// The most variables of one playlist; further definitions are an error.
+/// Maximum number of variables per playlist; further definitions are an error.
 pub const MAX_VARIABLES: usize = 1000;
-/// The most bytes of their names and values together.
+/// Maximum total size of their names and values.
 pub const MAX_VARIABLE_BYTES: usize = 256 << 10;
-/// The longest address or attribute that variables are filled into, in bytes.
+/// Maximum size of a URL or attribute after substitution, in bytes.
 pub const MAX_VALUE_LEN: usize = crate::relay::address::MAX_URL_LEN;
 
-/// Names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaylistVariables {
     pairs: Vec<(String, String)>,
-    /// Where each name stands in the pairs; the first definition holds.
+    /// Positions of the names in the pairs; the first definition wins.
     index: HashMap<String, usize>,
     bytes: usize,
 }
 
 impl PlaylistVariables {
-    /// Those that a playlist defines. `query` is its own query upstream, `imported` what its multivariant playlist defined.
+    /// The variables that a playlist defines. `query` is its own upstream query, `imported` the variables of its
+    /// multivariant playlist.
     ///
     /// # Errors
-    /// More than [`MOST`] variables, or more than [`MOST_BYTES`] of them.
+    /// More than [`MAX_VARIABLES`] variables, or more than [`MAX_VARIABLE_BYTES`] of them.
     pub fn collect(text: &[u8], query: Option<&str>, imported: &[(String, String)]) -> Result<Self> {
         let mut variables = Self::default();
         if memchr::memmem::find(text, b"#EXT-X-DEFINE").is_none() {
@@ -80,8 +80,8 @@ impl PlaylistVariables {
         &self.pairs
     }
 
-    /// The text with `{$name}` filled in; a name that is not defined stays as it stands. `None` when it would be longer
-    /// than [`LONGEST`].
+    /// The text with `{$name}` substituted; undefined names are left unchanged. `None` if it would be longer than
+    /// [`MAX_VALUE_LEN`].
     pub fn fill(&self, text: &str) -> Option<String> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -89,7 +89,7 @@ impl PlaylistVariables {
             let (before, behind) = rest.split_at(at);
             out.push_str(before);
             let name = behind.get(2..).and_then(|inside| {
-                // A name is no longer than all variables together.
+                // No name is longer than all variables together.
                 let end = inside.bytes().take(MAX_VARIABLE_BYTES).position(|b| matches!(b, b'}' | b'{'))?;
                 inside.get(..end).filter(|_| inside.as_bytes().get(end) == Some(&b'}'))
             });

@@ -1,6 +1,7 @@
-//! HLS playlists (RFC 8216bis) and IPTV lists, rewritten line by line: bytes that are no URI stay what they are.
+//! HLS playlists (RFC 8216bis) and IPTV lists, rewritten line by line: bytes that are not part of a URI are unchanged.
 //!
-//! [`rewrite()`] finds every URI and hands it to a [`UriReplacer`]; [`variants`] and [`skip`] leave parts out beforehand.
+//! [`rewrite()`] passes every URI to a [`UriReplacer`]; [`variant_filter`] and [`segment_skip`] remove parts
+//! beforehand.
 
 pub mod channel;
 pub mod define;

@@ -1,4 +1,4 @@
-//! The rewriter: one pass over the bytes, everything that is no URI copied as it stands.
+//! The rewriter: one pass over the bytes; everything except URIs is copied unchanged.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::tags::{PlaylistLine, attribute, attribute_text, lines, loose_attribut
 use crate::relay::BaseUrl;
 use crate::relay::address::{is_http, scheme_of};
 
-/// What a URI leads to.
+/// The kind of resource that a URI refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UriRole {
     /// A playlist.
@@ -22,7 +22,7 @@ pub enum UriRole {
     Init,
     /// A key.
     Key,
-    /// Data of a session: JSON or anything else.
+    /// Session data: JSON or anything else.
     Data,
     /// A steering manifest.
     Steering,
@@ -34,7 +34,7 @@ pub enum UriRole {
     Guide,
 }
 
-/// How the segments that follow are encrypted, when they are to be decrypted here.
+/// How the following segments are encrypted, if they are decrypted here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentEncryption {
     /// The key's absolute address.
@@ -43,50 +43,50 @@ pub struct SegmentEncryption {
     pub method: String,
     /// The initialization vector in hex, without `0x`; the media sequence number when the tag gives none.
     pub iv: String,
-    /// Where the initialization section is, and its first and last byte: for samples in MP4.
+    /// URL and byte range (first and last byte) of the initialization section, for samples in MP4.
     pub map: Option<(String, Option<(u64, u64)>)>,
 }
 
-/// Decides what stands in the place of a URI.
+/// Supplies the replacement for each URI.
 pub trait UriReplacer {
-    /// Writes what stands for this absolute address. `crypt` is there for segments that are to be decrypted.
+    /// Writes the replacement for this absolute URL. `crypt` is set for segments that are decrypted here.
     fn write_uri(&mut self, kind: UriRole, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>);
 
-    /// A line about the channel that comes next; whether the channel's URL says it, so that the line goes.
+    /// A line about the next channel; returns whether the channel's URL covers it, so that the line is removed.
     fn channel_option(&mut self, _line: &str) -> bool {
         false
     }
 
-    /// Header fields that stand behind a channel's address (`URL|Name=value&…`, as Kodi writes them); whether the channel's URL
-    /// says them, so that they go.
+    /// Header fields after a channel's URL (`URL|Name=value&…`, Kodi's syntax); returns whether the channel's URL
+    /// covers them, so that they are removed.
     fn channel_fields(&mut self, _fields: &str) -> bool {
         false
     }
 
-    /// The channel is over: what was said of it means nothing for the next one.
+    /// Ends the channel: its options do not apply to the next one.
     fn end_channel(&mut self) {}
 
-    /// A key that is to stand in the playlist itself: its `data:` address.
+    /// The `data:` URL of a key that is inlined into the playlist.
     fn inline(&self, _address: &str) -> Option<String> {
         None
     }
 }
 
-/// What is done besides.
+/// Options of the rewriter.
 #[derive(Clone, Debug, Default)]
 pub struct HlsRewriteOptions {
-    /// Take the tags of keys out, and tell the place how segments are encrypted.
+    /// Remove key tags, and pass the encryption of segments to the replacer.
     pub apply_keys: bool,
-    /// `EXT-X-START` for a playlist that has none, in seconds.
+    /// `EXT-X-START` for a playlist without one, in seconds.
     pub start: Option<f64>,
     /// Variables (`EXT-X-DEFINE`).
     pub variables: PlaylistVariables,
 }
 
-/// How much is written in one go before other work of the same thread has its turn, in bytes.
+/// Bytes written before yielding to other tasks.
 const YIELD_BYTES: usize = 64 << 10;
 
-/// Rewrites a playlist that came from `base`.
+/// Rewrites a playlist fetched from `base`.
 pub fn rewrite(text: &[u8], base: &BaseUrl, options: &HlsRewriteOptions, place: &mut impl UriReplacer) -> Vec<u8> {
     let mut r = PlaylistRewriter::new(text, base, options, place);
     let mut start = options.start;
@@ -95,12 +95,12 @@ pub fn rewrite(text: &[u8], base: &BaseUrl, options: &HlsRewriteOptions, place: 
     r.out
 }
 
-/// The same for a playlist that nobody vouches for: other work has its turn meanwhile, what is written counts towards the
-/// process's budget of held bytes, and there is at most `most` of it.
+/// Like [`rewrite`], for untrusted playlists: yields to other tasks, charges its output to the process-wide memory
+/// budget, and limits it to `most` bytes.
 ///
 /// # Errors
-/// [`interflow_types::Kind::BadResponse`] for a playlist that would grow longer than `most`, or an address longer than
-/// variables may make it; [`interflow_types::Kind::Overloaded`].
+/// [`BadResponse`](interflow_types::ErrorKind::BadResponse) for a playlist that would exceed `most`, or a URL that
+/// variables make too long; [`Overloaded`](interflow_types::ErrorKind::Overloaded).
 pub async fn rewrite_within(
     text: &[u8],
     base: &BaseUrl,
@@ -133,7 +133,7 @@ pub async fn rewrite_within(
     Ok(r.out)
 }
 
-/// What the next line without `#` is.
+/// The meaning of the next line without `#`.
 #[derive(Clone, Copy, PartialEq)]
 enum ExpectedUri {
     Any,
@@ -147,25 +147,25 @@ struct PlaylistRewriter<'a, P> {
     options: &'a HlsRewriteOptions,
     place: &'a mut P,
     out: Vec<u8>,
-    /// Where addresses are put together.
+    /// A buffer for assembling URLs.
     scratch: String,
     has_variables: bool,
-    /// An address would be too long with its variables filled in.
+    /// A URL would be too long after substitution.
     too_long: bool,
     copied: usize,
     next: ExpectedUri,
     is_media: bool,
-    /// No initialization section: segments are transport streams, or packed audio.
+    /// No initialization section: segments are transport streams or packed audio.
     is_transport: bool,
-    /// There are encrypted samples, which are decrypted here.
+    /// There are encrypted samples to be decrypted here.
     has_samples: bool,
     sequence: u64,
     crypt: Option<SegmentEncryption>,
-    /// The initialization section of the segments that follow.
+    /// The initialization section of the following segments.
     map: Option<(String, Option<(u64, u64)>)>,
     /// A key was applied since the last segment.
     is_keyed: bool,
-    /// Up to where the tags before the next segment were looked at, and whether a key among them is applied.
+    /// How far the tags before the next segment were examined, and whether a key among them is applied.
     group: (usize, bool),
 }
 
@@ -195,7 +195,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         r
     }
 
-    /// One line. `start`: what is to stand behind the first one.
+    /// Processes one line. `start`: inserted after the first line.
     fn line(&mut self, line: PlaylistLine, start: &mut Option<f64>) {
         let bytes = line.content(self.text);
         match bytes.first() {
@@ -210,13 +210,13 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
-    /// Whether a line of a list is about the next channel, and its link says so.
+    /// Whether a list's line is an option of the next channel that its link covers.
     fn takes_option(&mut self, line: &[u8]) -> bool {
         (line.starts_with(b"#EXTVLCOPT:") || line.starts_with(b"#EXTHTTP:") || line.starts_with(b"#KODIPROP:"))
             && std::str::from_utf8(line).is_ok_and(|line| self.place.channel_option(line))
     }
 
-    /// A reference with its variables filled in; one that would be too long is noted, and left out.
+    /// A reference with variables substituted; one that would be too long is flagged and omitted.
     fn filled<'t>(&mut self, reference: &'t str) -> Cow<'t, str> {
         if !self.has_variables {
             return Cow::Borrowed(reference);
@@ -232,7 +232,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.copied = until.max(self.copied);
     }
 
-    /// Puts something else in the place of these bytes.
+    /// Replaces these bytes.
     fn replace(&mut self, range: Range<usize>, put: impl FnOnce(&mut Self)) {
         self.copy(range.start);
         put(self);
@@ -282,7 +282,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             Some(bar) if !self.is_media && self.next != ExpectedUri::Variant => trimmed.split_at(bar),
             _ => (trimmed, &b""[..]),
         };
-        // Addresses of other schemes stay as they stand, and with them what is behind them.
+        // URLs of other schemes are left unchanged, including their suffix.
         let is_ours = is_http(address) || std::str::from_utf8(address).is_ok_and(|a| scheme_of(a.trim()).is_none());
         let takes =
             is_ours && std::str::from_utf8(fields).is_ok_and(|f| !f.is_empty() && self.place.channel_fields(&f[1..]));
@@ -311,7 +311,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
-    /// Without a vector of its own, a segment's is its number (RFC 8216bis 5.2).
+    /// Without an IV of its own, a segment's IV is its number (RFC 8216bis 5.2).
     fn set_iv_from_sequence(&mut self) {
         let number = self.sequence;
         if let Some(crypt) = &mut self.crypt
@@ -359,7 +359,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             b"EXT-X-SESSION-DATA" => uri(self, b"URI", UriRole::Data),
             b"EXT-X-CONTENT-STEERING" => uri(self, b"SERVER-URI", UriRole::Steering),
             b"EXT-X-DATERANGE" => {
-                // In their order in the line, whichever that is.
+                // In the order of the line.
                 let preload = attribute_text(list, b"CLASS") == Some("com.apple.hls.preload");
                 let preloaded = attribute(list, b"X-URI").and_then(|r| list.get(r)).filter(|_| preload);
                 let preloaded = preloaded.map(|address| (&b"X-URI"[..], kind_of_preload(address)));
@@ -377,7 +377,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
-    /// Remembers the initialization section, which samples cannot be decrypted without.
+    /// Remembers the initialization section, which is needed to decrypt samples.
     fn note_map(&mut self, list: &[u8]) {
         let Some(reference) = attribute_text(list, b"URI") else { return };
         let reference = self.filled(reference);
@@ -392,7 +392,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
-    /// Whether another key of the same segments is applied here: then this one's tag says what is no longer so.
+    /// Whether another key of the same segments is applied here, so that this tag no longer applies.
     fn is_applied_here(&mut self, method: &str, line_at: usize) -> bool {
         if method == "NONE" {
             return false;
@@ -437,7 +437,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.options.apply_keys && known && is_plain && !reference.is_empty() && !is_foreign_key(reference.trim())
     }
 
-    /// A player would look for a query parameter in its own URL of the playlist, which is ours.
+    /// A player would look for a query parameter in the playlist's gateway URL.
     fn define(&mut self, list: &[u8], line: Range<usize>) {
         let Some(name) = attribute_text(list, b"QUERYPARAM") else { return };
         let Some(value) = self.options.variables.get(name) else { return };
@@ -485,7 +485,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.uri(place, UriRole::Key);
     }
 
-    /// The programme guides of an IPTV list; several addresses may stand in one attribute, parted by commas.
+    /// The programme guides of an IPTV list; one attribute may contain several URLs separated by commas.
     fn guides(&mut self, line: &[u8], at: usize) {
         let mut found: Vec<_> =
             ["url-tvg", "x-tvg-url", "tvg-url"].iter().filter_map(|name| loose_attribute(line, name)).collect();
@@ -500,7 +500,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
     }
 }
 
-/// What a resource that a player is told to fetch early is, by its address: its URL must be the one that it has elsewhere.
+/// The kind of a preloaded resource by its URL, which must map to the same gateway URL as elsewhere.
 fn kind_of_preload(address: &[u8]) -> UriRole {
     let path = address.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if is_playlist_address(address) {
@@ -512,22 +512,22 @@ fn kind_of_preload(address: &[u8]) -> UriRole {
     }
 }
 
-/// Whether a method encrypts segments from their first byte to their last.
+/// Whether a method encrypts whole segments.
 fn is_of_whole_segments(method: &str) -> bool {
     matches!(method, "AES-128" | "AES-256")
 }
 
-/// Addresses of keys that are none of ours to read; those of `data:` hold the key themselves.
+/// Key URLs that cannot be fetched here; `data:` URLs contain the key themselves.
 fn is_foreign_key(reference: &str) -> bool {
     is_foreign_scheme(reference) && !scheme_of(reference).is_some_and(|s| s.eq_ignore_ascii_case("data"))
 }
 
-/// Addresses that are none of ours to fetch: `skd:`, `data:`, `urn:` and the like.
+/// URL schemes that cannot be fetched here: `skd:`, `data:`, `urn:` and the like.
 fn is_foreign_scheme(reference: &str) -> bool {
     !is_http(reference.as_bytes()) && scheme_of(reference).is_some()
 }
 
-/// Whether an address is a playlist's by its name, or by what its query says.
+/// Whether a URL refers to a playlist, by its name or query.
 pub fn is_playlist_address(address: &[u8]) -> bool {
     let end = memchr::memchr2(b'?', b'#', address).unwrap_or(address.len());
     let (path, query) = address.split_at(end);
@@ -548,7 +548,7 @@ pub fn is_playlist_address(address: &[u8]) -> bool {
     false
 }
 
-/// The extension that a segment's URL of ours gets, so that players know what it is: that of its address.
+/// The extension of a segment's gateway URL, so that players recognise its type: that of its original URL.
 pub fn extension(address: &str) -> &'static str {
     const KNOWN: [&str; 19] = [
         "ts", "m4s", "mp4", "m4a", "m4v", "aac", "ac3", "ec3", "mp3", "vtt", "webvtt", "cmfv", "cmfa", "cmft", "m2ts",

@@ -1,16 +1,16 @@
-//! Leaving out stretches of a playlist: intros, credits.
+//! Removes time ranges from a playlist: intros, credits.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::tags::{PlaylistLine, attribute, attribute_text, lines, tag};
 
-/// Stretches to leave out, in seconds from the first segment.
+/// Time ranges to remove, in seconds from the first segment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SkipRanges(Vec<(f64, f64)>);
 
 impl SkipRanges {
-    /// Reads `0-112,280-300`; what is no stretch is left out.
+    /// Parses `0-112,280-300`; invalid ranges are ignored.
     pub fn read(text: &str) -> Self {
         let one = |part: &str| {
             let (from, to) = part.trim().split_once('-')?;
@@ -20,22 +20,21 @@ impl SkipRanges {
         Self(text.split(',').filter_map(one).collect())
     }
 
-    /// Whether nothing is left out.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a segment lies in one of them, be it in part.
+    /// Whether a segment overlaps one of them.
     pub fn overlaps(&self, from: f64, to: f64) -> bool {
         self.0.iter().any(|(start, end)| from < *end && to > *start)
     }
 }
 
-/// The playlist without the segments that touch one of these stretches. Only of playlists whose beginning stays where
-/// it is (`ENDLIST`, or type `VOD` or `EVENT`): in a window that moves, times from its start mean nothing.
+/// Removes the segments that overlap one of these ranges. Only applies to playlists with a fixed start (`ENDLIST`, or
+/// type `VOD` or `EVENT`): in a sliding window, times from its start are meaningless.
 ///
-/// Numbers go on without a gap, so segments encrypted with their number as vector get it written out, and byte ranges
-/// that go on from the one before get their offset.
+/// Segment numbers become contiguous, so segments whose IV is their number get an explicit IV, and byte ranges relative
+/// to the previous one get an offset.
 pub fn skip_segments<'a>(text: &'a [u8], stretches: &SkipRanges) -> Cow<'a, [u8]> {
     if stretches.is_empty() || !has_fixed_start(text) {
         return Cow::Borrowed(text);
@@ -74,17 +73,17 @@ struct SegmentSkipper<'a, 's> {
     time: f64,
     duration: Option<f64>,
     sequence: u64,
-    /// Lines of the segment that comes.
+    /// Lines of the next segment.
     held: Vec<PlaylistLine>,
-    /// The tag of the key in force, when its vector is the segment's number.
+    /// The tag of the active key, if its IV is the segment's number.
     key: Option<PlaylistLine>,
-    /// Length and offset of the byte range that comes.
+    /// Length and offset of the next byte range.
     range: Option<(u64, Option<u64>)>,
-    /// Where the last byte range of each address ended.
+    /// End of the last byte range of each URL.
     ends: HashMap<&'a [u8], u64>,
-    /// Whether anything was left out so far.
+    /// Whether anything was removed so far.
     cut: bool,
-    /// Whether the segment before was left out.
+    /// Whether the previous segment was removed.
     gap: bool,
 }
 
@@ -127,7 +126,7 @@ impl SegmentSkipper<'_, '_> {
         let held = std::mem::take(&mut self.held);
         if self.stretches.overlaps(from, to) {
             (self.cut, self.gap) = (true, true);
-            // What holds for later segments stays.
+            // Tags that apply to later segments are kept.
             let stays = |l: &PlaylistLine| !tag(l.content(self.text)).is_some_and(|(name, _)| is_of_one_segment(name));
             held.iter().filter(|l| stays(l)).for_each(|l| self.out.extend_from_slice(l.with_line_end(self.text)));
             return;
@@ -143,7 +142,7 @@ impl SegmentSkipper<'_, '_> {
         self.out.extend_from_slice(line.with_line_end(self.text));
     }
 
-    /// The byte range of a segment with its offset known.
+    /// The byte range of a segment with an explicit offset.
     fn place_range(&mut self, line: PlaylistLine) -> Option<(u64, u64)> {
         let (length, offset) = self.range.take()?;
         let address = line.content(self.text).trim_ascii();
@@ -190,7 +189,7 @@ impl SegmentSkipper<'_, '_> {
     }
 }
 
-/// Tags that go with one segment and no other (RFC 8216bis 4.4.4).
+/// Tags that apply to a single segment (RFC 8216bis 4.4.4).
 fn is_of_one_segment(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 7] = [
         b"EXTINF",

@@ -1,12 +1,12 @@
-//! The JSON documents beside playlists: steering manifests (RFC 8216bis 7) and lists of interstitial assets.
+//! JSON documents referred to by playlists: steering manifests (RFC 8216bis 7) and interstitial asset lists.
 
 use serde_json::{Map, Value};
 
 use super::rewrite::{UriReplacer, UriRole};
 use crate::relay::BaseUrl;
 
-/// A steering manifest with its reload address replaced. Clones of pathways are taken out: they change the hosts of
-/// variants, which are ours now; the pathways of the playlist itself stay.
+/// Rewrites a steering manifest's reload URL. Pathway clones are removed, because they replace the hosts of variants,
+/// which now point to the gateway; the playlist's own pathways remain.
 pub fn rewrite_steering(text: &[u8], base: &BaseUrl, place: &mut impl UriReplacer) -> Option<Vec<u8>> {
     let mut manifest: Map<String, Value> = serde_json::from_slice(text).ok()?;
     manifest.remove("PATHWAY-CLONES");
@@ -16,7 +16,7 @@ pub fn rewrite_steering(text: &[u8], base: &BaseUrl, place: &mut impl UriReplace
     serde_json::to_vec(&manifest).ok()
 }
 
-/// A list of assets with each asset's address replaced.
+/// Rewrites each asset's URL in an asset list.
 pub fn rewrite_asset_list(text: &[u8], base: &BaseUrl, place: &mut impl UriReplacer) -> Option<Vec<u8>> {
     let mut list: Map<String, Value> = serde_json::from_slice(text).ok()?;
     for asset in list.get_mut("ASSETS").and_then(Value::as_array_mut).into_iter().flatten() {

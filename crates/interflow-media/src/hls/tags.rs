@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Lines of a text with their ends left out, as ranges.
+/// Iterates over lines without their terminators, as ranges.
 pub struct PlaylistLines<'a> {
     text: &'a [u8],
     at: usize,
@@ -10,7 +10,7 @@ pub struct PlaylistLines<'a> {
 
 /// The lines of a text.
 pub fn lines(text: &[u8]) -> PlaylistLines<'_> {
-    // A byte order mark is none of the first line.
+    // A byte order mark is not part of the first line.
     let at = if text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
     PlaylistLines { text, at }
 }
@@ -29,30 +29,29 @@ impl Iterator for PlaylistLines<'_> {
     }
 }
 
-/// Where a line stands.
+/// The position of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaylistLine {
     /// Its first byte.
     pub start: usize,
-    /// Behind its last byte.
+    /// After its last byte.
     pub stop: usize,
-    /// Where the next line begins.
+    /// Start of the next line.
     pub next: usize,
 }
 
 impl PlaylistLine {
-    /// Its bytes.
     pub fn content<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.stop).unwrap_or_default()
     }
 
-    /// Its bytes with the line's end.
+    /// Its bytes including the line terminator.
     pub fn with_line_end<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.next).unwrap_or_default()
     }
 }
 
-/// A tag's name and what stands behind the colon.
+/// A tag's name and the text after the colon.
 pub fn tag(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = line.strip_prefix(b"#")?;
     if !rest.starts_with(b"EXT") {
@@ -63,7 +62,7 @@ pub fn tag(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, value.get(1..).unwrap_or_default()))
 }
 
-/// The value of an attribute, where it stands in `list`, without quotes. Commas inside quotes part nothing.
+/// The raw value of an attribute without quotes. Commas inside quotes do not separate attributes.
 pub fn attribute(list: &[u8], name: &[u8]) -> Option<Range<usize>> {
     attributes(list).find(|(n, _)| n == &name).map(|(_, value)| value)
 }
@@ -73,7 +72,7 @@ pub fn attribute_text<'a>(list: &'a [u8], name: &[u8]) -> Option<&'a str> {
     attribute(list, name).and_then(|r| std::str::from_utf8(list.get(r)?).ok())
 }
 
-/// All attributes of a list: name, and where the value stands without its quotes.
+/// All attributes of a list: names, and positions of their unquoted values.
 pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -95,7 +94,7 @@ pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     })
 }
 
-/// The value of a quoted attribute in IPTV style, where blanks part attributes: `url-tvg="…"`.
+/// The value of a quoted attribute in IPTV style, where attributes are separated by spaces: `url-tvg="…"`.
 pub fn loose_attribute(line: &[u8], name: &str) -> Option<Range<usize>> {
     let wanted = format!("{name}=\"");
     let found = memchr::memmem::find_iter(line, wanted.as_bytes())
@@ -105,7 +104,7 @@ pub fn loose_attribute(line: &[u8], name: &str) -> Option<Range<usize>> {
     Some(start..start + length)
 }
 
-/// Whether a text is a playlist by its first line.
+/// Whether a text is a playlist, by its first line.
 pub fn is_playlist(text: &[u8]) -> bool {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     text.trim_ascii_start().starts_with(b"#EXTM3U")
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_told_apart() {
+    fn attributes_are_separated() {
         let list = br#"METHOD=AES-128,NAME="a,URI=b",URI="c=d,e", IV=0x1"#;
         for (name, value) in [("METHOD", "AES-128"), ("NAME", "a,URI=b"), ("URI", "c=d,e"), ("IV", "0x1")] {
             assert_eq!(attribute_text(list, name.as_bytes()), Some(value), "{name}");

@@ -1,15 +1,15 @@
-//! Which variants of a multivariant playlist stay.
+//! Selects variants of a multivariant playlist.
 
 use std::borrow::Cow;
 
 use super::tags::{attribute_text, lines, tag};
 
-/// Which ones.
+/// The selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariantChoice {
     /// The highest resolution.
     Highest,
-    /// The highest that is not above this height; the lowest when all are above.
+    /// The highest that does not exceed this height; the lowest if all do.
     Height(u32),
 }
 
@@ -33,14 +33,14 @@ fn height(list: &[u8]) -> Option<u32> {
     attribute_text(list, b"RESOLUTION")?.split_once(['x', 'X'])?.1.trim().parse().ok()
 }
 
-/// The playlist without the variants that are not wanted. One without a resolution (audio alone) stays; a playlist
-/// that names none stays as it is.
-pub fn filter_variants(text: &[u8], wish: VariantChoice) -> Cow<'_, [u8]> {
+/// Removes the variants that are not selected. Variants without a resolution (audio only) are kept; a playlist without
+/// resolutions is unchanged.
+pub fn filter_variants(text: &[u8], choice: VariantChoice) -> Cow<'_, [u8]> {
     let heights: Vec<u32> = lines(text)
         .filter_map(|l| tag(l.content(text)).filter(|(name, _)| *name == b"EXT-X-STREAM-INF"))
         .filter_map(|(_, list)| height(list))
         .collect();
-    let Some(chosen) = wish.choose(heights.iter().copied()) else { return Cow::Borrowed(text) };
+    let Some(chosen) = choice.choose(heights.iter().copied()) else { return Cow::Borrowed(text) };
     let mut out = Vec::with_capacity(text.len());
     let mut dropping = false;
     let mut from = 0;
@@ -50,7 +50,7 @@ pub fn filter_variants(text: &[u8], wish: VariantChoice) -> Cow<'_, [u8]> {
         match tag(bytes) {
             Some((b"EXT-X-STREAM-INF", list)) => dropping = unwanted(list),
             _ if dropping && !bytes.is_empty() && !bytes.starts_with(b"#") => {
-                // The URI of the variant: the last line that goes with it.
+                // The variant's URI is the last line that belongs to it.
                 out.extend_from_slice(&text[from..line.start]);
                 from = line.next;
                 dropping = false;
@@ -81,16 +81,16 @@ mod tests {
 
     #[test]
     fn the_wanted_variants_stay() {
-        for (wish, stay) in [
+        for (choice, stay) in [
             (VariantChoice::Highest, vec!["1080.m3u8"]),
             (VariantChoice::Height(720), vec!["720a.m3u8", "720b.m3u8"]),
             (VariantChoice::Height(900), vec!["720a.m3u8", "720b.m3u8"]),
             (VariantChoice::Height(100), vec!["360.m3u8"]),
         ] {
-            let kept = filter_variants(MASTER.as_bytes(), wish);
+            let kept = filter_variants(MASTER.as_bytes(), choice);
             let kept = String::from_utf8(kept.into_owned()).unwrap();
             for name in ["360.m3u8", "720a.m3u8", "720b.m3u8", "1080.m3u8"] {
-                assert_eq!(kept.contains(name), stay.contains(&name), "{wish:?} {name}\n{kept}");
+                assert_eq!(kept.contains(name), stay.contains(&name), "{choice:?} {name}\n{kept}");
             }
             assert!(kept.contains("audio.m3u8") && kept.contains("URI=\"a.m3u8\"") && kept.contains("i.m3u8"));
             let infs = kept.matches("#EXT-X-STREAM-INF").count();
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn heights_are_read() {
-        for (text, wish) in [("720p", Some(720)), ("1280x720", Some(720)), ("1080", Some(1080)), ("best", None)] {
-            assert_eq!(VariantChoice::read(text), wish.map(VariantChoice::Height), "{text}");
+        for (text, choice) in [("720p", Some(720)), ("1280x720", Some(720)), ("1080", Some(1080)), ("best", None)] {
+            assert_eq!(VariantChoice::read(text), choice.map(VariantChoice::Height), "{text}");
         }
     }
 }

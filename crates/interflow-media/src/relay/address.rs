@@ -1,26 +1,26 @@
-//! Addresses of media as people and playlists write them, and references resolved against them (RFC 3986 5).
+//! URLs as written by users and playlists, and reference resolution (RFC 3986 5).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
 
-/// The longest address that is taken, in bytes.
+/// Maximum length of a URL, in bytes.
 pub const MAX_URL_LEN: usize = 16 * 1024;
 
-/// An address to fetch from.
+/// A URL to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaAddress {
-    /// Where, without credentials and fragment.
+    /// The URL without credentials and fragment.
     pub url: Url,
-    /// `Authorization` for the credentials that stood before the host.
+    /// The `Authorization` value for credentials in the URL.
     pub basic: Option<String>,
 }
 
-/// Reads an `http` or `https` address. What may not stand in a request line (spaces, other scripts, quotes) is
-/// percent-encoded, a fragment is left out, credentials before the host become a field of their own.
+/// Parses an `http` or `https` URL. Characters not allowed in a request line (spaces, non-ASCII, quotes) are
+/// percent-encoded, the fragment is dropped, credentials become a header field.
 ///
 /// # Errors
-/// [`ErrorKind::BadRequest`] that says what is wrong with it.
+/// [`ErrorKind::BadRequest`] with the reason.
 pub fn parse(text: &str) -> Result<MediaAddress> {
     let wrong =
         |why: &str| Error::new(ErrorKind::BadRequest, format!("`{}` is no address to fetch: {why}", shortened(text)));
@@ -51,7 +51,7 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(end)]
 }
 
-/// Percent-encodes what a request line cannot hold; what is encoded already stays.
+/// Percent-encodes characters not allowed in a request line; existing escapes are kept.
 fn encode_loosely(text: &str, out: &mut String) {
     for b in text.bytes() {
         match b {
@@ -68,7 +68,7 @@ fn push_escaped(b: u8, out: &mut String) {
     out.push(HEX[usize::from(b & 15)] as char);
 }
 
-/// Percent-decodes; a lone `%` stays.
+/// Percent-decodes; a lone `%` is kept.
 pub fn decode_percent(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -98,7 +98,7 @@ const fn hex(b: u8) -> Option<u8> {
     }
 }
 
-/// Which bytes stand for themselves in a query's value.
+/// Bytes that need no encoding in a query's value.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut b = 0;
@@ -111,7 +111,7 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// Appends a query's value, encoded so that it is one.
+/// Appends a query's value, percent-encoded.
 pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut rest = value;
@@ -127,7 +127,7 @@ pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes from the beginning stand for themselves. Addresses are long and mostly plain: eight are looked at together.
+/// Length of the prefix that needs no encoding. URLs are long and mostly plain, so eight bytes are tested at once.
 fn plain_run(bytes: &[u8]) -> usize {
     let is_plain = |b: &u8| PLAIN[usize::from(*b)];
     let eights = bytes.chunks_exact(8).take_while(|c| c.iter().fold(true, |all, b| all & is_plain(b))).count() * 8;
@@ -135,7 +135,7 @@ fn plain_run(bytes: &[u8]) -> usize {
     eights + rest.iter().position(|b| !is_plain(b)).unwrap_or(rest.len())
 }
 
-/// Whether the reference has a scheme of its own (`http:`, `data:`, `skd:`), and which.
+/// The reference's own scheme (`http:`, `data:`, `skd:`), if it has one.
 pub fn scheme_of(reference: &str) -> Option<&str> {
     let in_scheme = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
     let end = reference.bytes().position(|b| !in_scheme(b))?;
@@ -143,13 +143,13 @@ pub fn scheme_of(reference: &str) -> Option<&str> {
     (rest.starts_with(':') && scheme.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(scheme)
 }
 
-/// Whether it begins with `http://` or `https://`, in any case.
+/// Whether it begins with `http://` or `https://`, case-insensitively.
 pub fn is_http(reference: &[u8]) -> bool {
     let starts = |p: &[u8]| reference.get(..p.len()).is_some_and(|r| r.eq_ignore_ascii_case(p));
     starts(b"http://") || starts(b"https://")
 }
 
-/// What references in a document are resolved against, taken apart once.
+/// The base URL of a document, parsed once for resolving references.
 #[derive(Clone, Debug)]
 pub struct BaseUrl {
     scheme: String,
@@ -160,7 +160,6 @@ pub struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// The base of a document that came from this URL.
     pub fn from_url(url: &Url) -> Self {
         let origin = format!("{}://{}", url.scheme, url.authority.to_host_header(url.scheme));
         let path = url.path_only().to_owned();
@@ -174,12 +173,12 @@ impl BaseUrl {
         }
     }
 
-    /// From an absolute address in text; `None` when it is none.
+    /// From an absolute URL; `None` if invalid.
     pub fn parse(text: &str) -> Option<Self> {
         parse(text).ok().map(|a| Self::from_url(&a.url))
     }
 
-    /// The reference as an absolute address; one with a scheme of its own comes back as it is.
+    /// The reference as an absolute URL; one with its own scheme is returned unchanged.
     pub fn resolve(&self, reference: &str) -> String {
         let reference = reference.trim();
         if scheme_of(reference).is_some() {
@@ -190,7 +189,7 @@ impl BaseUrl {
         out
     }
 
-    /// Appends what a reference without a scheme of its own leads to.
+    /// Appends the resolution of a reference without its own scheme.
     pub fn join(&self, reference: &str, out: &mut String) {
         let mut put = |parts: &[&str]| parts.iter().for_each(|part| out.push_str(part));
         match reference.as_bytes() {
@@ -210,7 +209,7 @@ impl BaseUrl {
     }
 }
 
-/// Takes `.` and `..` out of a path (RFC 3986 5.2.4); the query stays.
+/// Removes dot segments from a path (RFC 3986 5.2.4); the query is kept.
 fn without_dots(reference: &str) -> String {
     let end = reference.find(['?', '#']).unwrap_or(reference.len());
     let (path, tail) = reference.split_at(end);

@@ -1,4 +1,4 @@
-//! Pieces of bodies: a part of one, and one that another follows only when somebody reads on.
+//! Body slices, and lazily chained bodies.
 
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
@@ -6,14 +6,13 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Result};
 
-/// What a `Range` field asks of something of this length (RFC 9110 14.2).
+/// The meaning of a `Range` field for a resource of a given length (RFC 9110 14.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedRange {
-    /// All of it: no field, one that is not understood, or several ranges.
+    /// The whole resource: no field, an invalid one, or several ranges.
     Whole,
-    /// These bytes.
     Part(Range<u64>),
-    /// None that there are.
+    /// Not satisfiable.
     Nothing,
 }
 
@@ -43,7 +42,7 @@ impl RequestedRange {
     }
 }
 
-/// So many bytes of a body behind the first ones; it is not read further than that.
+/// `take` bytes of a body after the first `skip`; it is not read any further.
 pub fn slice_body(body: Body, skip: u64, take: u64) -> Body {
     Body::stream(SlicedBody { body, skip, take })
 }
@@ -85,10 +84,10 @@ impl BodyStream for SlicedBody {
     }
 }
 
-/// How the next body is had.
+/// Opens the next body.
 pub type NextBodyFn = Box<dyn FnOnce() -> BoxFuture<'static, Result<Body>> + Send>;
 
-/// Some bytes, then a body, then the next one, which is asked for only when the first is read to its end.
+/// Some bytes, then a body, then the next one, which is opened only when the first was read to its end.
 pub fn chain_body(first: Bytes, body: Body, next: Option<NextBodyFn>) -> Body {
     Body::stream(ChainedBody { first, body, next, asked: None })
 }

@@ -1,5 +1,5 @@
-//! Segments kept on disk, within a bound on bytes, so that they outlive the memory's bound and a restart. A file appears
-//! whole or not at all, and carries a checksum: what a crash left behind is thrown away.
+//! A bounded segment cache on disk that survives restarts. Files appear atomically and carry a checksum; remains of a
+//! crash are deleted.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -20,10 +20,9 @@ use super::segment_cache::CacheKey;
 
 const MAGIC: &[u8; 8] = b"ifseg\x00\x00\x01";
 const CHECKSUM_LEN: usize = 32;
-/// How many are written at once; while so many are, others are not kept.
+/// Maximum number of concurrent writes; further segments are not cached.
 const MAX_WRITERS: usize = 4;
 
-/// The store.
 pub struct DiskCache {
     folder: PathBuf,
     most: u64,
@@ -36,18 +35,17 @@ pub struct DiskCache {
 #[derive(Default)]
 struct DiskCacheIndex {
     files: HashMap<CacheKey, (u64, SystemTime)>,
-    /// In the order in which they came.
+    /// Keys in order of insertion.
     order: VecDeque<CacheKey>,
     bytes: u64,
 }
 
-/// Something that was kept.
+/// A cached response.
 pub struct CachedResponse {
-    /// The URL that answered.
+    /// The final URL.
     pub url: Url,
-    /// With which head: what goes back to clients of it.
+    /// The response head for clients.
     pub head: ResponseHead,
-    /// What it said.
     pub body: Bytes,
 }
 
@@ -59,10 +57,10 @@ struct CacheFileMeta {
 }
 
 impl DiskCache {
-    /// Opens the folder, which is made for its owner alone when there is none, and takes stock of it.
+    /// Opens the folder, creating it accessible by its owner only if necessary, and indexes its content.
     ///
     /// # Errors
-    /// When it can be neither made nor read.
+    /// If it cannot be created or read.
     pub fn open(folder: &Path, most: u64, ttl: Duration) -> io::Result<Arc<Self>> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true);
@@ -78,7 +76,7 @@ impl DiskCache {
             let fresh = changed.elapsed().is_ok_and(|age| age < ttl);
             match key.filter(|_| fresh && meta.is_file()) {
                 Some(key) => found.push((changed, key, meta.len())),
-                // Half written, or too old; what is not ours stays.
+                // Incomplete or expired files are deleted; foreign files are left alone.
                 None if is_cache_file(&path) => drop(fs::remove_file(&path)),
                 None => {}
             }
@@ -96,22 +94,21 @@ impl DiskCache {
         Ok(Arc::new(disk))
     }
 
-    /// Throws away what an earlier run kept.
+    /// Deletes the cache of an earlier run.
     pub fn clear(folder: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         for path in entries.flatten().map(|e| e.path()).filter(|p| is_cache_file(p)) {
             let _ = fs::remove_file(path);
         }
-        // Only when nothing else is in it.
+        // Succeeds only if the folder is empty.
         let _ = fs::remove_dir(folder);
     }
 
-    /// Bytes kept at the moment.
     pub fn bytes(&self) -> u64 {
         self.index.lock().bytes
     }
 
-    /// What was kept under this key, when it is fresh and whole.
+    /// The response cached for this key, if it is fresh and intact.
     pub async fn get(self: &Arc<Self>, key: CacheKey) -> Option<CachedResponse> {
         let (_, at) = self.index.lock().files.get(&key).copied()?;
         if at.elapsed().map_or(true, |age| age >= self.ttl) {
@@ -126,7 +123,7 @@ impl DiskCache {
         kept
     }
 
-    /// Keeps something, behind the caller's back; what cannot be written is not kept.
+    /// Caches a response in the background; write errors are ignored.
     pub fn store(self: &Arc<Self>, key: CacheKey, url: &Url, head: &ResponseHead, chunks: Vec<Bytes>) {
         if self.writing.fetch_add(1, Relaxed) >= MAX_WRITERS {
             self.writing.fetch_sub(1, Relaxed);
@@ -206,7 +203,7 @@ impl DiskCache {
         self.shrink(self.most);
     }
 
-    /// Makes room: the oldest go.
+    /// Evicts the oldest entries.
     fn shrink(&self, most: u64) {
         loop {
             let oldest = {
@@ -275,7 +272,7 @@ mod tests {
         let folder = folder.path().join("cache");
         put(&DiskCache::open(&folder, 1 << 20, HOUR).unwrap(), 1, 5000);
         fs::write(folder.join("x.1-2.half"), "cut off").unwrap();
-        fs::write(folder.join("note.txt"), "the owner's").unwrap();
+        fs::write(folder.join("note.txt"), "unrelated").unwrap();
         let disk = DiskCache::open(&folder, 1 << 20, HOUR).unwrap();
         let kept = disk.get([1; 32]).await.unwrap();
         assert_eq!(
@@ -323,7 +320,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nobody_else_may_read_it() {
+    fn the_folder_is_private() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let disk = DiskCache::open(&folder.path().join("c"), 1 << 20, HOUR).unwrap();

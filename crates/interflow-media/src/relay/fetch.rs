@@ -1,4 +1,4 @@
-//! One fetch: redirects followed with care, each hop through the guarded way out.
+//! Fetches with redirects, where each hop is subject to the client's address filter.
 
 use std::sync::Arc;
 
@@ -13,53 +13,51 @@ use interflow_codec::content_coding;
 use super::address::{BaseUrl, parse};
 use crate::token::LinkGrant;
 
-/// Something to fetch.
+/// A fetch request.
 #[derive(Clone)]
 pub struct FetchRequest {
     /// GET, or HEAD.
     pub method: Method,
-    /// From where.
     pub url: Url,
-    /// The fields to send, all but `Host`.
+    /// The header fields to send, except `Host`.
     pub headers: Headers,
-    /// The link whose scope holds for every hop.
+    /// The link whose host restrictions apply to every hop.
     pub scope: Option<Arc<LinkGrant>>,
 }
 
-/// What came back.
+/// The result of a fetch.
 pub struct FetchedResponse {
-    /// The URL that answered, after redirects.
+    /// The final URL, after redirects.
     pub url: Url,
-    /// Its answer; never a redirect.
+    /// The response; never a redirect.
     pub response: Response,
 }
 
-/// Fetches.
 pub struct MediaFetcher {
     egress: Arc<dyn HttpClient>,
     redirects: u8,
 }
 
 impl MediaFetcher {
-    /// A fetcher that follows so many redirects.
+    /// A fetcher that follows at most `redirects` redirects.
     pub fn new(egress: Arc<dyn HttpClient>, redirects: u8) -> Self {
         Self { egress, redirects }
     }
 
-    /// Asks, and follows redirects. Credentials do not follow to another origin.
+    /// Sends the request and follows redirects. Credentials are not sent to another origin.
     ///
     /// # Errors
-    /// The way out's own; [`ErrorKind::Denied`] when the link does not hold for a host on the way; [`ErrorKind::BadResponse`] for
-    /// redirects without end or to nowhere.
+    /// Errors of the HTTP client; [`ErrorKind::Denied`] if the link does not allow a host on the way;
+    /// [`ErrorKind::BadResponse`] for too many redirects or an invalid target.
     pub async fn send(&self, ask: FetchRequest) -> Result<FetchedResponse> {
         self.send_with(ask, Body::Empty).await
     }
 
-    /// The same with a body, which goes to the first origin only: after a redirect the request is a GET, or none is
-    /// made (RFC 9110 15.4).
+    /// Like [`send`](Self::send) with a body, which is sent to the first origin only: a redirect is followed with GET,
+    /// or not at all (RFC 9110 15.4).
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that wants the body once more.
+    /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that requires the body to be sent again.
     pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
         for _ in 0..=self.redirects {
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority.host).err()) {
@@ -99,28 +97,28 @@ impl MediaFetcher {
         Err(Error::new(ErrorKind::BadResponse, text))
     }
 
-    /// The whole body of what answers, when it answers 200.
+    /// The complete body of a 200 response.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`ErrorKind::BadResponse`] for a body over `cap` bytes.
+    /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a body over `cap` bytes.
     pub async fn document(&self, ask: FetchRequest, cap: u64) -> Result<FetchedDocument> {
         let FetchedResponse { url, response } = self.send(ask).await?;
         collect(url, response, cap).await
     }
 }
 
-/// Reads an answer whole, and takes off the codings that an origin put on it though none was asked for.
+/// Reads a complete response and removes content codings that were applied without being requested.
 ///
 /// # Errors
-/// [`ErrorKind::BadResponse`] for a body over `cap` bytes, or codings that cannot be undone; the body's own.
+/// [`ErrorKind::BadResponse`] for a body over `cap` bytes or an undecodable coding; errors of the body.
 pub async fn collect(url: Url, response: Response, cap: u64) -> Result<FetchedDocument> {
     collect_within(url, response, (cap, "media.document_bytes")).await
 }
 
-/// The same with a limit of this key.
+/// Like [`collect`](Self::collect), naming the configuration key of the limit.
 ///
 /// # Errors
-/// As [`collect`].
+/// As for [`collect`](Self::collect).
 pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str)) -> Result<FetchedDocument> {
     let Response { head, body } = response;
     let (status, mut headers) = (head.status, head.headers);
@@ -150,16 +148,13 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
     Ok(FetchedDocument { url, status, headers, body })
 }
 
-/// Something that was read whole.
+/// A document read completely.
 #[derive(Clone, Debug)]
 pub struct FetchedDocument {
-    /// The URL that answered, after redirects.
+    /// The final URL, after redirects.
     pub url: Url,
-    /// With which status.
     pub status: StatusCode,
-    /// With which fields.
     pub headers: Headers,
-    /// What it said.
     pub body: Bytes,
 }
 

@@ -1,12 +1,12 @@
-//! Which header fields pass: from the client upstream, and back.
+//! Filters header fields in both directions.
 
 use interflow_types::{Headers, ResponseHead, StatusCode};
 
-/// Fields of the client that go upstream: what makes a request partial or conditional, and the client's language.
+/// Client fields sent upstream: range and conditional requests, and the client's language.
 const FORWARDED_HEADERS: [&str; 7] =
     ["Range", "If-Range", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "Accept-Language"];
 
-/// Fields of the origin that go back to the client.
+/// Origin fields returned to the client.
 const RETURNED_HEADERS: [&str; 14] = [
     "Accept-Ranges",
     "Content-Type",
@@ -24,7 +24,7 @@ const RETURNED_HEADERS: [&str; 14] = [
     "Retry-After",
 ];
 
-/// Fields that a link may not send upstream: they frame or route the message.
+/// Fields that a link may not send upstream, because they affect framing or routing.
 const FORBIDDEN_REQUEST_HEADERS: [&str; 12] = [
     "host",
     "connection",
@@ -40,7 +40,7 @@ const FORBIDDEN_REQUEST_HEADERS: [&str; 12] = [
     "http2-settings",
 ];
 
-/// Fields that a link may not set on our answer: they frame it, or rule over the page that holds it.
+/// Fields that a link may not set on a response, because they affect framing or the security of the embedding page.
 const FORBIDDEN_RESPONSE_HEADERS: [&str; 14] = [
     "connection",
     "content-length",
@@ -62,17 +62,15 @@ fn contains_name(name: &str, list: &[&str]) -> bool {
     list.iter().any(|l| l.eq_ignore_ascii_case(name))
 }
 
-/// Whether a link may send this field upstream.
 pub fn is_request_header_allowed(name: &str) -> bool {
     !contains_name(name, &FORBIDDEN_REQUEST_HEADERS)
 }
 
-/// Whether a link may set this field on our answer.
 pub fn is_response_header_allowed(name: &str) -> bool {
     !contains_name(name, &FORBIDDEN_RESPONSE_HEADERS) && !name.to_ascii_lowercase().starts_with("access-control-")
 }
 
-/// Copies what goes upstream of a client's fields, where the link does not say something else.
+/// Copies the client fields to send upstream, unless the link overrides them.
 pub fn copy_request_headers(client: &Headers, to: &mut Headers) {
     for name in FORWARDED_HEADERS {
         if !to.contains(name)
@@ -83,7 +81,7 @@ pub fn copy_request_headers(client: &Headers, to: &mut Headers) {
     }
 }
 
-/// The head of our answer to what an origin answered: its status, and the fields that go back.
+/// The response head for an origin's response: its status, and the returned fields.
 pub fn response_head(origin: &ResponseHead) -> ResponseHead {
     let mut head = ResponseHead::new(origin.status);
     for name in RETURNED_HEADERS {
@@ -95,7 +93,7 @@ pub fn response_head(origin: &ResponseHead) -> ResponseHead {
     head
 }
 
-/// What an origin serves must not run as a page of ours.
+/// Content of an origin must not be executed as a page of the gateway.
 pub fn set_security_headers(head: &mut ResponseHead) {
     head.headers.append_unchecked(b"X-Content-Type-Options", b"nosniff");
     let kind = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! How many streams run at once from one host. Playlists, manifests and keys never wait here.
+//! Limits concurrent streams per host. Playlists, manifests and keys are not limited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use parking_lot::Mutex;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most hosts that are remembered.
+/// Maximum number of hosts tracked.
 const MAX_HOSTS: usize = 4096;
 
-/// The places for streams, per host.
+/// Stream permits per host.
 pub struct HostConcurrency {
     each: usize,
     wait: Duration,
     places: Mutex<HashMap<Authority, Arc<Semaphore>>>,
 }
 
-/// A stream's place; the next one's when it is dropped.
+/// A stream's permit, released when dropped.
 pub struct HostPermit(Option<OwnedSemaphorePermit>);
 
 impl HostConcurrency {
-    /// So many per host, 0 for any number; who waits longer than `wait` is told to come back.
+    /// `each` streams per host, 0 for unlimited; after waiting longer than `wait` a request fails.
     pub fn new(each: u32, wait: Duration) -> Self {
         Self { each: each as usize, wait, places: Mutex::default() }
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     ///
     /// # Errors
-    /// [`ErrorKind::PoolTimeout`] when none became free in time.
+    /// [`ErrorKind::PoolTimeout`] if none became available in time.
     pub async fn acquire(&self, host: &Authority) -> Result<HostPermit> {
         if self.each == 0 {
             return Ok(HostPermit(None));
@@ -56,7 +56,7 @@ impl HostConcurrency {
 }
 
 impl HostPermit {
-    /// Keeps the place until the body ends.
+    /// Holds the permit until the body ends.
     pub fn attach_to(self, body: Body) -> Body {
         match self.0 {
             None => body,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_cap_nobody_waits() {
+    async fn without_a_limit_no_stream_waits() {
         let hosts = HostConcurrency::new(0, Duration::ZERO);
         let a = "a:80".parse().unwrap();
         let _all = [hosts.acquire(&a).await.unwrap(), hosts.acquire(&a).await.unwrap()];

@@ -1,4 +1,4 @@
-//! Fetching from origins: redirects, headers, bodies that go on after a drop, shared work.
+//! Fetching from origins: redirects, header filtering, resumable bodies, shared fetches and caching.
 
 pub mod address;
 pub mod body_parts;

@@ -1,4 +1,4 @@
-//! Fetching ahead: once a player takes a segment of a playlist, the next ones are fetched before it asks.
+//! Prefetching: when a player requests a segment of a playlist, the following ones are fetched in advance.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use super::segment_cache::{CachePolicy, SegmentCache};
 use crate::hls::tags::{lines, tag};
 use crate::relay::BaseUrl;
 
-/// The most playlists that are remembered.
+/// Maximum number of playlists remembered.
 const MAX_PLAYLISTS: usize = 256;
-/// The most segments of one playlist.
+/// Maximum number of segments per playlist.
 const MAX_SEGMENTS: usize = 4096;
 
-/// A segment: its address, and the range of it as a player asks for it.
+/// A segment: its URL, and its range as requested by players.
 pub type SegmentRef = (String, Option<String>);
 
-/// What follows what.
+/// The order of segments in recent playlists.
 #[derive(Default)]
 pub struct Prefetcher {
     known: Mutex<KnownPlaylists>,
@@ -30,7 +30,7 @@ pub struct Prefetcher {
 struct KnownPlaylists {
     lists: HashMap<String, Arc<PlaylistSegments>>,
     order: VecDeque<String>,
-    /// A segment to the playlist that holds it.
+    /// Maps a segment to the playlist that contains it.
     places: HashMap<SegmentRef, (Arc<PlaylistSegments>, usize)>,
 }
 
@@ -64,7 +64,7 @@ impl Prefetcher {
         known.lists.insert(playlist.to_owned(), list);
     }
 
-    /// Fetches up to `count` segments behind this one, one after the other. `like` is what the player asked.
+    /// Fetches up to `count` segments after this one, sequentially. `like` is the player's request.
     pub fn prefetch_after(&self, shared: &Arc<SegmentCache>, like: &FetchRequest, piece: &SegmentRef, count: u8) {
         let Some((list, at)) = self.known.lock().places.get(piece).cloned() else { return };
         let next: Vec<SegmentRef> = list.pieces.iter().skip(at + 1).take(usize::from(count)).cloned().collect();
@@ -86,7 +86,7 @@ impl Prefetcher {
                 }
                 let Ok(fetched) = shared.get(ask, CachePolicy::Segment).await else { return };
                 let mut body = fetched.response.body;
-                // What is too long to be shared is the player's own to fetch.
+                // A segment too long to be shared is left to the player.
                 if !fetched.response.head.status.is_success()
                     || body.remaining().is_some_and(|l| l > shared.max_entry_bytes())
                 {

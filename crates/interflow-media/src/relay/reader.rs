@@ -1,4 +1,4 @@
-//! Readers of shared bodies: each at its own pace, each to the end, also of what turns out too long to be shared.
+//! Readers of shared bodies: each at its own pace, including bodies that turn out too long to be shared.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -9,7 +9,7 @@ use super::fetch::{FetchRequest, FetchedResponse, MediaFetcher};
 use super::resume::content_range;
 use super::single_flight::{FetchStage, SharedFetch, register_waker};
 
-/// One reader of a flight.
+/// One reader of a shared fetch.
 pub(super) struct SharedBodyReader {
     flight: Arc<SharedFetch>,
     fetch: Arc<MediaFetcher>,
@@ -18,25 +18,25 @@ pub(super) struct SharedBodyReader {
     at: u64,
     total: Option<u64>,
     rest: ReaderSource,
-    /// What is shared is not what the origin gives, so nothing of it can be asked for there.
+    /// The shared body is transformed, so that the rest cannot be requested from the origin.
     is_worked: bool,
 }
 
-/// How the rest is asked for.
+/// How the rest is requested.
 #[derive(Clone, Copy, PartialEq)]
 enum RetryRange {
-    /// From where the reader is.
+    /// From the reader's position.
     FromHere,
-    /// The same range once more, from its beginning.
+    /// The same range again, from its beginning.
     SameRange,
 }
 
-/// Where a reader's bytes come from.
+/// The source of a reader's bytes.
 enum ReaderSource {
     Shared,
-    /// From the origin, for this reader alone: the thing is too long to be shared.
+    /// From the origin, for this reader alone: the body is too long to be shared.
     Asked(BoxFuture<'static, Result<FetchedResponse>>, RetryRange),
-    /// The rest itself, and how many bytes of it are here already.
+    /// The rest, and how many bytes of it were already delivered.
     Own(Body, u64),
 }
 
@@ -87,7 +87,7 @@ impl BodyStream for SharedBodyReader {
 }
 
 impl SharedBodyReader {
-    /// A reader at the beginning. `ask` is what was asked, `total` how long the body is.
+    /// A reader at the start. `ask` is the request, `total` the length of the body.
     pub(super) fn new(
         flight: Arc<SharedFetch>,
         fetch: Arc<MediaFetcher>,
@@ -99,7 +99,7 @@ impl SharedBodyReader {
         Self { flight, fetch, ask, index: 0, at: 0, total, rest: ReaderSource::Shared, is_worked }
     }
 
-    /// The next frame of the shared body; `None` inside when it is to be had alone from here on.
+    /// The next frame of the shared body; `None` inside if the reader must continue alone.
     fn poll_shared(&mut self, cx: &Context<'_>) -> Poll<Option<Option<Result<BodyFrame>>>> {
         let mut state = self.flight.state.lock();
         if let Some(chunk) = state.chunks.get(self.index).cloned() {

@@ -1,5 +1,5 @@
-//! A body that goes on where it broke off: the rest is asked for with `Range` and `If-Range`, and taken only when it is
-//! certainly the rest of the same thing (RFC 9110 13.1.5).
+//! Resumes an interrupted body: the rest is requested with `Range` and `If-Range`, and accepted only if it is certainly
+//! the rest of the same representation (RFC 9110 13.1.5).
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,20 +11,20 @@ use interflow_types::{
 
 use super::fetch::{FetchRequest, MediaFetcher};
 
-/// Progress that makes up for a failed attempt, in bytes.
+/// Progress in bytes that resets the attempt counter.
 const PROGRESS_BYTES: u64 = 256 * 1024;
 
-/// How a body is resumed.
+/// The retry policy of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// How often in a row.
+    /// Maximum consecutive attempts.
     pub attempts: u8,
-    /// After how long.
+    /// Delay before an attempt.
     pub delay: Duration,
 }
 
-/// Wraps a body so that it goes on after a drop, when the origin's head allows that: a known length and a validator
-/// that tells versions apart. `ask` is what was asked, its URL the one that answered.
+/// Makes a body resumable if the origin's head allows it: a known length and a strong validator. `ask` is the request
+/// with the final URL.
 pub fn resumable_body(
     body: Body,
     head: &ResponseHead,
@@ -48,7 +48,7 @@ pub fn resumable_body(
     })
 }
 
-/// Where in the origin's resource the body is.
+/// The position in the origin's resource.
 struct ResumePosition {
     next: u64,
     end: u64,
@@ -68,13 +68,13 @@ impl ResumePosition {
     }
 }
 
-/// A strong entity tag, or the time of the last change.
+/// A strong entity tag, or `Last-Modified`.
 fn validator(head: &ResponseHead) -> Option<String> {
     let etag = head.headers.get_str("etag").filter(|e| !e.starts_with("W/"));
     etag.or_else(|| head.headers.get_str("last-modified")).map(str::to_owned)
 }
 
-/// First byte and, when it is known, the whole length of a `Content-Range` (RFC 9110 14.4).
+/// First byte and complete length, if known, of a `Content-Range` (RFC 9110 14.4).
 pub fn content_range(head: &ResponseHead) -> Option<(u64, Option<u64>)> {
     let range = head.headers.get_str("content-range")?.trim().strip_prefix("bytes")?.trim_start();
     let (range, whole) = range.split_once('/')?;
@@ -94,7 +94,7 @@ struct ResumableBody {
 }
 
 impl ResumableBody {
-    /// Asks for the rest, unless that was tried often enough.
+    /// Requests the rest, unless the attempts are exhausted.
     fn retry(&mut self, error: Error) -> Result<()> {
         let broke = matches!(
             error.kind(),

@@ -1,5 +1,5 @@
-//! Shared work: however many ask for the same thing at the same time, the origin is asked once, and what came is kept
-//! for a while within a bound on bytes. Two requests are the same when address and every field sent are.
+//! Shared fetches with a bounded cache: concurrent requests for the same resource lead to one upstream request. Two
+//! requests are the same if URL and all sent fields are equal.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,53 +18,52 @@ use super::reader::SharedBodyReader;
 use super::resume::{RetryPolicy, resumable_body};
 use super::single_flight::{FetchHead, FetchOutcome, FetchStage, HeadWaiter, SharedFetch, register_waker};
 
-/// What one thing takes besides its bytes, so that many small ones are bounded as well.
+/// Accounting overhead of an entry, which bounds the number of small entries.
 const ENTRY_OVERHEAD: u64 = 1024;
-/// How often what is no longer fresh is thrown away.
+/// Interval of removing expired entries.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How far the origin may be read ahead of the fastest reader when the memory is full, in bytes.
 const MAX_READ_AHEAD: u64 = 1 << 20;
 
-/// What a thing is, which says how long it is kept.
+/// The kind of an entry, which determines its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
     /// A playlist or manifest.
     Playlist,
     /// A segment, key or initialization section.
     Segment,
-    /// As long as this.
+    /// An explicit lifetime.
     For(Duration),
 }
 
-/// Bounds.
+/// Cache limits.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimits {
-    /// Of all together, in bytes; 0 shares nothing.
+    /// Total size in bytes; 0 disables sharing.
     pub memory: u64,
-    /// Of one thing, in bytes.
+    /// Size of one entry in bytes.
     pub entry: u64,
-    /// How long segments are kept.
+    /// Lifetime of segments.
     pub ttl: Duration,
-    /// How long playlists are kept.
+    /// Lifetime of playlists.
     pub playlist_ttl: Duration,
     /// How bodies are resumed.
     pub patience: RetryPolicy,
 }
 
-/// What is done to an answer before it is shared, so that it is done once for all who want it.
+/// A transformation of a response before it is shared, performed once for all readers.
 pub struct ResponseTransform {
-    /// What tells it apart: with which key, and how.
+    /// Identifies the transformation, including its key.
     pub id: [u8; 32],
-    /// Whether the client's range is asked of the origin; else the whole is, and given.
+    /// Whether the client's range is requested from the origin; otherwise the whole resource is fetched and returned.
     pub takes_ranges: bool,
-    /// Does it. Its errors are as final as those of the fetch.
+    /// The transformation. Its errors are final, like those of the fetch.
     pub run: TransformFn,
 }
 
-/// Changes the head of an answer and gives another body in the place of its own.
+/// Changes the head of a response and returns a new body.
 pub type TransformFn = Box<dyn FnOnce(&mut ResponseHead, Body) -> Result<Body> + Send>;
 
-/// The shared work.
 #[derive(Clone)]
 pub struct SegmentCache {
     fetch: Arc<MediaFetcher>,
@@ -73,53 +72,51 @@ pub struct SegmentCache {
     disk: Option<Arc<DiskCache>>,
 }
 
-/// What tells one thing apart from all others.
+/// Identifies a request.
 pub type CacheKey = [u8; 32];
 
 #[derive(Default)]
 struct SegmentCacheState {
     flights: HashMap<CacheKey, Arc<SharedFetch>>,
-    /// Keys in the order in which they came.
+    /// Keys in order of insertion.
     order: VecDeque<CacheKey>,
     bytes: u64,
-    /// When what is no longer fresh was thrown away the last time.
+    /// Time of the last removal of expired entries.
     swept: Option<Instant>,
 }
 
 impl SegmentCache {
-    /// Shares fetches of this fetcher.
     pub fn new(fetch: Arc<MediaFetcher>, bounds: CacheLimits) -> Self {
         Self { fetch, bounds, store: Arc::default(), disk: None }
     }
 
-    /// The same with segments kept on disk as well.
+    /// Adds a disk cache for segments.
     #[must_use]
     pub fn with_disk(self, disk: Option<Arc<DiskCache>>) -> Self {
         Self { disk, ..self }
     }
 
-    /// Bytes kept at the moment.
     pub fn bytes(&self) -> u64 {
         self.store.lock().bytes
     }
 
-    /// The longest body that is shared, in bytes.
+    /// Maximum size of a shared body, in bytes.
     pub fn max_entry_bytes(&self) -> u64 {
         self.bounds.entry.min(self.bounds.memory / 2)
     }
 
-    /// What answers, shared with everybody who asks the same.
+    /// The response, shared with all identical requests.
     ///
     /// # Errors
-    /// As [`MediaFetcher::send`].
+    /// As for [`MediaFetcher::send`].
     pub async fn get(&self, ask: FetchRequest, keep: CachePolicy) -> Result<FetchedResponse> {
         self.get_transformed(ask, keep, None).await
     }
 
-    /// The same with something done to it first. What was worked on is never written to disk.
+    /// Like [`get`](Self::get) with a transformation. Transformed responses are never written to disk.
     ///
     /// # Errors
-    /// As [`MediaFetcher::send`], and those of the work.
+    /// As for [`MediaFetcher::send`], and errors of the transformation.
     pub async fn get_transformed(
         &self,
         ask: FetchRequest,
@@ -150,7 +147,7 @@ impl SegmentCache {
         }
     }
 
-    /// Asks for all, in a task of its own: that the first one goes away is no reason to ask once more for the others.
+    /// Performs the fetch in its own task, so that it continues for others if the first client disconnects.
     async fn lead_until_dropped(
         &self,
         key: CacheKey,
@@ -166,19 +163,19 @@ impl SegmentCache {
             .unwrap_or_else(|e| Err(Error::new(ErrorKind::Internal, format!("a fetch for several ended early: {e}"))))
     }
 
-    /// The whole body of what answers, shared as well.
+    /// The complete body of a 200 response, shared as well.
     ///
     /// # Errors
-    /// As [`MediaFetcher::document`].
+    /// As for [`MediaFetcher::document`].
     pub async fn document(&self, ask: FetchRequest, keep: CachePolicy, cap: u64) -> Result<FetchedDocument> {
         let FetchedResponse { url, response } = self.get(ask, keep).await?;
         super::fetch::collect(url, response, cap).await
     }
 
-    /// The same with a limit of this key.
+    /// Like [`document`](Self::document), naming the configuration key of the limit.
     ///
     /// # Errors
-    /// As [`MediaFetcher::document`].
+    /// As for [`MediaFetcher::document`].
     pub async fn document_within(
         &self,
         ask: FetchRequest,
@@ -189,7 +186,7 @@ impl SegmentCache {
         super::fetch::collect_within(url, response, limit).await
     }
 
-    /// Whether this was asked for already.
+    /// Whether an identical request is in progress or cached.
     pub fn contains_request(&self, ask: &FetchRequest) -> bool {
         self.contains(&key_of(ask))
     }
@@ -227,7 +224,7 @@ impl SegmentCache {
         keep: CachePolicy,
         work: Option<ResponseTransform>,
     ) -> Result<FetchedResponse> {
-        // Whatever ends this early, those who wait must not wait for ever.
+        // However this ends, waiting requests must be notified.
         let mut guard = FetchLeader { store: &self.store, key, flight: &flight, end: Some(FetchStage::Left) };
         let disk = self.disk.as_ref().filter(|_| keep == CachePolicy::Segment);
         if let Some(disk) = disk.filter(|_| work.is_none())
@@ -238,7 +235,7 @@ impl SegmentCache {
             self.fill(key, &flight, &started, kept.body);
             return Ok(self.reader(&flight, started, ask, false));
         }
-        // What is there already, or is to be kept as it came, is worked on from there.
+        // If the original is cached or to be cached, the transformation starts from it.
         let from_shared = work.is_some() && (disk.is_some() || self.contains_request(&ask));
         let fetched = match from_shared {
             true => self.get_untransformed(ask.clone(), keep).await,
@@ -279,19 +276,19 @@ impl SegmentCache {
             bounds: self.bounds,
             keep,
             disk: disk.filter(|_| !is_worked).cloned(),
-            // Work can make a body somewhat longer: transport streams have more headers.
+            // A transformation may enlarge a body: transport streams have more headers.
             longest: if is_worked { self.max_entry_bytes() * 2 } else { self.max_entry_bytes() },
         };
         tokio::spawn(pump.run(body, started));
         Ok(fetched)
     }
 
-    /// What is shared as it came; boxed, since this is asked for while something else is.
+    /// The untransformed response; boxed because it is requested within another request.
     fn get_untransformed(&self, ask: FetchRequest, keep: CachePolicy) -> BoxFuture<'_, Result<FetchedResponse>> {
         Box::pin(self.get(ask, keep))
     }
 
-    /// Puts something that is here whole into a flight.
+    /// Completes a shared fetch with a cached response.
     fn fill(&self, key: CacheKey, flight: &Arc<SharedFetch>, started: &Arc<FetchHead>, body: Bytes) {
         let length = body.len() as u64;
         let mut store = self.store.lock();
@@ -319,7 +316,7 @@ impl SegmentCache {
         FetchedResponse { url: started.url.clone(), response }
     }
 
-    /// A range of something that is here whole.
+    /// A range of a completely cached response.
     fn part_of_whole(&self, ask: &FetchRequest, work: Option<&ResponseTransform>) -> Option<FetchedResponse> {
         let range = ask.headers.get_str("range")?.strip_prefix("bytes=")?;
         let (first, last) = range.split_once('-').filter(|(_, last)| !last.contains(','))?;
@@ -344,7 +341,7 @@ impl SegmentCache {
     }
 }
 
-/// What a body of ours is in all, when its head says so.
+/// The total length of a body, if its head declares it.
 fn content_length(head: &ResponseHead) -> Option<u64> {
     if head.headers.contains("content-encoding") {
         return None;
@@ -385,7 +382,7 @@ fn key_for(ask: &FetchRequest, work: Option<&ResponseTransform>) -> CacheKey {
     work.map_or(key, |work| *blake3::Hasher::new().update(&key).update(&work.id).finalize().as_bytes())
 }
 
-/// What tells a request apart: method, address, every field sent, and whose scope it is in.
+/// The identity of a request: method, URL, all sent fields, and its link's scope.
 pub fn key_of(ask: &FetchRequest) -> CacheKey {
     let mut hasher = blake3::Hasher::new();
     hasher.update(ask.method.as_str().as_bytes()).update(b"\n").update(ask.url.to_string().as_bytes());
@@ -414,14 +411,14 @@ impl SegmentCacheState {
         }
     }
 
-    /// Forgets a flight, unless another one has taken its place.
+    /// Removes a shared fetch, unless another one has replaced it.
     fn forget_if_same(&mut self, key: &CacheKey, flight: &Arc<SharedFetch>) {
         if self.flights.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
             self.forget(key);
         }
     }
 
-    /// Throws away what is no longer fresh, now and then, so that memory is full of what somebody may want.
+    /// Removes expired entries, rate-limited.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|at| now.duration_since(at) < SWEEP_INTERVAL) {
             return;
@@ -432,7 +429,7 @@ impl SegmentCacheState {
         over.iter().for_each(|key| self.forget(key));
     }
 
-    /// Makes room: what is whole goes, the oldest first.
+    /// Evicts complete entries, oldest first.
     fn shrink(&mut self, memory: u64) {
         let mut at = 0;
         while self.bytes > memory {
@@ -443,12 +440,12 @@ impl SegmentCacheState {
     }
 }
 
-/// Tells those who wait when whoever asks for them does not come back with something to share.
+/// Notifies waiting requests if the fetch ends without a result.
 struct FetchLeader<'a> {
     store: &'a Mutex<SegmentCacheState>,
     key: CacheKey,
     flight: &'a Arc<SharedFetch>,
-    /// What is told; nothing when there is something to share.
+    /// The result to publish; `None` if the fetch succeeded.
     end: Option<FetchStage>,
 }
 
@@ -468,7 +465,7 @@ impl Drop for FetchLeader<'_> {
     }
 }
 
-/// Reads the origin's body for all.
+/// Reads the origin's body for all readers.
 struct CacheFillTask {
     store: Arc<Mutex<SegmentCacheState>>,
     key: CacheKey,
@@ -493,7 +490,7 @@ impl CacheFillTask {
                     }
                     {
                         let mut store = self.store.lock();
-                        // Forgotten meanwhile, the bytes are the readers' alone.
+                        // If the entry was evicted meanwhile, the bytes belong to the readers alone.
                         if store.flights.get(&self.key).is_some_and(|f| Arc::ptr_eq(f, &self.flight)) {
                             store.bytes += length;
                         }
@@ -505,7 +502,7 @@ impl CacheFillTask {
                     }
                     if self.flight.state.lock().readers == 0 && self.keep != CachePolicy::Segment {
                         return self
-                            .give_up(started, &Error::new(ErrorKind::ClientGone, "nobody waits for it any more"));
+                            .give_up(started, &Error::new(ErrorKind::ClientGone, "no client waits for it any more"));
                     }
                 }
                 Some(Ok(BodyFrame::Trailers(_))) => {}
@@ -550,7 +547,7 @@ impl CacheFillTask {
     }
 }
 
-/// Fields that make a request conditional: what is shared is asked for without them.
+/// Removes conditional fields: shared resources are requested unconditionally.
 pub fn remove_conditions(headers: &mut Headers) {
     for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
         headers.remove(name);

@@ -1,4 +1,4 @@
-//! One fetch that several watch: who waits for its head, what of its body is here, and how it ended.
+//! One fetch shared by several readers: waiting for its head, the part of the body received, and its end.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -9,7 +9,7 @@ use interflow_types::{ErrorKind, ResponseHead, Url};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-/// One fetch that several may watch.
+/// A fetch shared by several readers.
 #[derive(Default)]
 pub(super) struct SharedFetch {
     pub(super) state: Mutex<SharedFetchState>,
@@ -20,34 +20,34 @@ pub(super) struct SharedFetchState {
     pub(super) stage: FetchStage,
     pub(super) chunks: Vec<Bytes>,
     pub(super) length: u64,
-    /// How far the fastest reader is.
+    /// Position of the fastest reader.
     pub(super) read: u64,
     pub(super) readers: usize,
     pub(super) wakers: Vec<Waker>,
-    /// How many wait for the head.
+    /// Number of requests waiting for the head.
     waiting: usize,
-    /// What asks for the head.
+    /// The task that requests the head.
     asking: Option<AbortHandle>,
 }
 
 #[derive(Default, Clone)]
 pub(super) enum FetchStage {
-    /// Somebody has asked; the head is not there.
+    /// Requested; the head has not arrived.
     #[default]
     Asked,
-    /// Everybody went away before the head came.
+    /// All clients disconnected before the head arrived.
     Left,
-    /// What came cannot be shared.
+    /// The response cannot be shared.
     Alone,
-    /// Nothing came.
+    /// The fetch failed.
     Failed(ErrorKind, String),
-    /// The body is coming.
+    /// The body is arriving.
     Coming(Arc<FetchHead>),
-    /// It is whole; it is fresh until then.
+    /// Complete, and fresh until the given time.
     Whole(Arc<FetchHead>, Instant),
-    /// It broke off.
+    /// The body was cut off.
     Broken(Arc<FetchHead>, ErrorKind, String),
-    /// It is longer than what is shared.
+    /// The body exceeds the sharing limit.
     TooLong(Arc<FetchHead>),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct FetchHead {
 }
 
 impl SharedFetch {
-    /// Whether it may be joined.
+    /// Whether further readers may join.
     pub(super) fn is_joinable(&self) -> bool {
         match &self.state.lock().stage {
             FetchStage::Asked | FetchStage::Coming(_) => true,
@@ -82,7 +82,7 @@ impl SharedFetch {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Says what asks for the head, so that it can be ended when nobody waits any more.
+    /// Sets the task that requests the head, to be aborted when no client waits any more.
     pub(super) fn set_task(&self, task: AbortHandle) {
         let mut state = self.state.lock();
         if matches!(state.stage, FetchStage::Asked) {
@@ -90,7 +90,7 @@ impl SharedFetch {
         }
     }
 
-    /// Waits for the head, or for what became of it.
+    /// Waits for the head or another outcome.
     pub(super) async fn wait_for_head(&self) -> FetchOutcome {
         std::future::poll_fn(|cx| {
             let mut state = self.state.lock();
@@ -112,7 +112,7 @@ impl SharedFetch {
     }
 }
 
-/// What those who wait for a head are told.
+/// The outcome for requests waiting for a head.
 pub(super) enum FetchOutcome {
     Started(Arc<FetchHead>),
     Left,
@@ -120,7 +120,7 @@ pub(super) enum FetchOutcome {
     Failed(ErrorKind, String),
 }
 
-/// One who waits for a head; when the last one goes away, it is no longer asked for.
+/// A request waiting for the head; when the last one is dropped, the fetch is aborted.
 pub(super) struct HeadWaiter<'a>(&'a SharedFetch);
 
 impl<'a> HeadWaiter<'a> {

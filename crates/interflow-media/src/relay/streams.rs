@@ -1,4 +1,4 @@
-//! What is being streamed right now, for those who look on.
+//! The registry of active streams, for display.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,6 @@ use interflow_types::{Body, BodyFrame, BodyStream, Result, Timestamp};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// The streams under way.
 #[derive(Default)]
 pub struct StreamRegistry {
     next: AtomicU64,
@@ -27,14 +26,14 @@ struct StreamEntry {
     user: Option<Arc<str>>,
     started: Timestamp,
     bytes: AtomicU64,
-    /// When the rate was last asked for, and what had passed then.
+    /// Time and byte count of the last rate query.
     asked: Mutex<(Instant, u64)>,
 }
 
-/// One stream, as shown.
+/// One stream, for display.
 #[derive(Clone, Debug, Serialize)]
 pub struct ActiveStream {
-    /// A number of its own.
+    /// Its number.
     pub id: u64,
     /// `stream`, `segment`, `playlist`, …
     pub kind: &'static str,
@@ -48,23 +47,22 @@ pub struct ActiveStream {
     pub started: u64,
     /// Bytes sent on.
     pub bytes: u64,
-    /// Bytes per second since this was last asked.
+    /// Bytes per second since the last query.
     pub rate: u64,
 }
 
-/// All streams, as shown.
+/// All streams, for display.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamsView {
-    /// Those under way.
+    /// The active streams.
     pub streams: Vec<ActiveStream>,
-    /// How many have ended.
+    /// Number of finished streams.
     pub finished: u64,
-    /// Bytes sent on by all.
+    /// Total bytes sent.
     pub bytes: u64,
 }
 
 impl StreamRegistry {
-    /// What is under way.
     pub fn view(&self) -> StreamsView {
         let now = Instant::now();
         let show = |(id, s): (&u64, &Arc<StreamEntry>)| {
@@ -88,7 +86,7 @@ impl StreamRegistry {
         StreamsView { streams, finished: self.finished.load(Relaxed), bytes: self.bytes.load(Relaxed) }
     }
 
-    /// Follows a body to its end.
+    /// Tracks a body until its end.
     pub fn track(
         self: &Arc<Self>,
         body: Body,

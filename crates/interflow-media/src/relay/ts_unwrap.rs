@@ -1,4 +1,4 @@
-//! `transformer=ts_stream`: takes a false front (an image header, padding) off a transport stream.
+//! `transformer=ts_stream`: strips disguising data (an image header, padding) from the start of a transport stream.
 
 use std::task::{Context, Poll, ready};
 
@@ -7,9 +7,9 @@ use interflow_types::{Body, BodyFrame, BodyStream, Result};
 
 const PACKET: usize = 188;
 const SYNC: u8 = 0x47;
-/// How far the front may reach, in bytes; beyond that the body passes as it is.
+/// Maximum size of the prefix, in bytes; beyond that the body is passed unchanged.
 const MAX_FRONT_BYTES: usize = 64 * 1024;
-/// How many packets in a row make it certain.
+/// Number of consecutive packets required for detection.
 const REQUIRED_SYNCS: usize = 3;
 
 /// The body from its first packet on.
@@ -52,7 +52,7 @@ impl BodyStream for TsUnwrapBody {
     }
 }
 
-/// Where the packets begin: sync bytes at packet distance. At the end of the body fewer will do.
+/// Offset of the first packet: sync bytes at packet distance. At the end of the body fewer are sufficient.
 fn first_packet(bytes: &[u8], is_end: bool) -> Option<usize> {
     let candidates = memchr::memchr_iter(SYNC, bytes);
     candidates.into_iter().find(|&at| {

@@ -1,17 +1,18 @@
-//! Samples as elementary streams want them: Annex B with parameter sets and delimiters, ADTS before AAC, the rest as it is.
+//! Converts samples to elementary stream format: Annex B with parameter sets and delimiters, ADTS for AAC, others
+//! unchanged.
 
 use super::RemuxError;
 use super::tables::PmtStream;
 use crate::bmff::{AacConfig, ElementaryStreamInfo, MovieTrack, ParameterSets, SampleEntry};
 
-/// How samples of one sample entry become an elementary stream.
+/// The elementary stream format of a sample entry.
 #[derive(Clone, Debug)]
 pub enum ElementaryFormat {
-    /// H.264 (`true`: HEVC): lengths become start codes.
+    /// H.264 (`true`: HEVC): length fields become start codes.
     AnnexB(ParameterSets, bool),
-    /// AAC: a header of 7 bytes before each frame.
+    /// AAC: a 7-byte header before each frame.
     Adts(AacConfig),
-    /// AC-3, E-AC-3, MP3: frames that find themselves.
+    /// AC-3, E-AC-3, MP3: self-framing.
     Plain,
 }
 
@@ -20,10 +21,10 @@ const AVC_DELIMITER: [u8; 6] = [0, 0, 0, 1, 0x09, 0xf0];
 const HEVC_DELIMITER: [u8; 7] = [0, 0, 0, 1, 0x46, 0x01, 0x50];
 
 impl ElementaryFormat {
-    /// The form of a sample entry, and how the PMT lists it.
+    /// The format of a sample entry, and its PMT entry.
     ///
     /// # Errors
-    /// When the codec has no form in MPEG-TS, or its configuration is broken.
+    /// If the codec cannot be carried in MPEG-TS, or its configuration is malformed.
     pub fn for_track(track: &MovieTrack, entry: &SampleEntry) -> Result<(Self, PmtStream), RemuxError> {
         if entry.is_protected() {
             return Err(RemuxError::Encrypted(track.id));
@@ -73,7 +74,7 @@ impl ElementaryFormat {
         }
     }
 
-    /// Writes a sample; `None` when it is not what its codec says.
+    /// Writes a sample; `None` if it is invalid for its codec.
     pub fn write(&self, sample: &[u8], sync: bool, out: &mut Vec<u8>) -> Option<()> {
         match self {
             Self::AnnexB(sets, hevc) => return annex_b(sets, *hevc, sample, sync, out),
@@ -87,11 +88,11 @@ impl ElementaryFormat {
     }
 }
 
-/// The header of a frame (ISO 14496-3 1.A.2.2); `None` for a frame that is too long for it.
+/// The ADTS header of a frame (ISO 14496-3 1.A.2.2); `None` if the frame is too long for it.
 fn adts(aac: &AacConfig, frame: usize) -> Option<[u8; 7]> {
     let length = u32::try_from(frame + 7).ok().filter(|n| *n < 1 << 13)?;
     let profile = u32::from(aac.object_type.checked_sub(1)?) & 3;
-    // Buffer fullness of all ones: the rate varies.
+    // Buffer fullness of all ones: variable rate.
     let word = profile << 30 | u32::from(aac.rate_index) << 26 | u32::from(aac.channels) << 22 | length << 5 | 0x1f;
     let [a, b, c, d] = word.to_be_bytes();
     Some([0xff, 0xf1, a, b, c, d, 0xfc])
@@ -128,7 +129,7 @@ fn push_start_code(unit: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The NAL units of a sample; the last item is `None` when they do not add up.
+/// The NAL units of a sample; the last item is `None` if their lengths do not add up.
 #[derive(Clone)]
 struct NalUnits<'a> {
     rest: &'a [u8],

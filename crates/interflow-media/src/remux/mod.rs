@@ -1,8 +1,8 @@
-//! Clear fragmented MP4 into MPEG-TS (ISO 13818-1) for players that want HLS in its first form: H.264, HEVC, AAC, AC-3,
-//! E-AC-3 and MP3. Opus, AV1 and VP9 have no agreed form in HLS's MPEG-TS and are refused.
+//! Remuxes clear fragmented MP4 to MPEG-TS (ISO 13818-1) for players that need classic HLS: H.264, HEVC, AAC, AC-3,
+//! E-AC-3 and MP3. Opus, AV1 and VP9 have no agreed mapping in HLS's MPEG-TS and are rejected.
 //!
-//! Every segment can be made by itself and in any order: on each PID it has a multiple of 16 packets, so that the
-//! continuity counters of any two segments fit together.
+//! Segments can be generated independently and in any order: each PID has a multiple of 16 packets per segment, so that
+//! the continuity counters of any two segments match.
 
 mod access_unit;
 mod muxer;
@@ -14,16 +14,16 @@ pub(crate) use tables::crc;
 
 use crate::bmff::{BoxError, FourCc};
 
-/// Why a segment cannot be made into MPEG-TS.
+/// A remuxing error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemuxError {
-    /// A box is not what it should be.
+    /// A malformed box.
     #[error(transparent)]
     Broken(#[from] BoxError),
-    /// The codec has no place in HLS's MPEG-TS.
+    /// The codec cannot be carried in HLS's MPEG-TS.
     #[error("codec `{0}` cannot be carried in MPEG-TS: play the fragmented MP4, or choose another track")]
     Codec(FourCc),
-    /// AAC whose configuration ADTS cannot express.
+    /// An AAC configuration that ADTS cannot express.
     #[error(
         "this AAC (object type {0}, channel configuration {1}) cannot be carried in MPEG-TS: play the fragmented MP4"
     )]
@@ -31,10 +31,10 @@ pub enum RemuxError {
     /// The track is still encrypted.
     #[error("track {0} is encrypted: decrypt it first")]
     Encrypted(u32),
-    /// There is nothing to carry.
+    /// No video or audio track.
     #[error("the init segment has no video or audio track")]
     NoTracks,
-    /// A sample whose bytes are not where its fragment says.
+    /// A sample outside of the fragment's data.
     #[error("a sample of track {track} at byte {offset} is not in the fragment's media data")]
     Misplaced {
         /// The track.
@@ -42,7 +42,7 @@ pub enum RemuxError {
         /// Where it should begin.
         offset: u64,
     },
-    /// A sample that is not what its codec says.
+    /// A sample that is invalid for its codec.
     #[error("the sample of track {track} at byte {offset} is not what its codec says: wrong key, or damaged")]
     Sample {
         /// The track.
@@ -50,7 +50,7 @@ pub enum RemuxError {
         /// Where it begins.
         offset: u64,
     },
-    /// A fragment is larger than the limit.
+    /// A fragment exceeds its size limit.
     #[error("the fragment at byte {offset} takes {size} bytes; {limit} are held at the most")]
     TooLarge {
         /// Where it begins.
@@ -60,7 +60,7 @@ pub enum RemuxError {
         /// The limit.
         limit: u64,
     },
-    /// The segment ended in the middle of a box.
+    /// The segment is truncated within a box.
     #[error("the segment ends at byte {0}, inside a box")]
     Truncated(u64),
 }

@@ -1,4 +1,4 @@
-//! Fragments in, transport packets out.
+//! The muxer: fragments in, transport packets out.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::packets::{PesMarker, PidCounter, pes_header};
 use super::tables::{FIRST, PMT, PmtStream, pat, pmt};
 use crate::bmff::{BoxError, BoxHeader, FourCc, LocatedSample, Movie, MovieFragment, MovieTrack, boxes};
 
-/// How timestamps and memory are handled.
+/// Timestamp and memory options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemuxOptions {
-    /// Added to all timestamps, in ticks of 90 kHz. Negative sums wrap, as all timestamps do.
+    /// Offset added to all timestamps, in ticks of 90 kHz. Negative results wrap.
     pub shift: i64,
-    /// The longest fragment (`moof` with its `mdat`) that is held, in bytes.
+    /// Maximum size of a buffered fragment (`moof` with its `mdat`), in bytes.
     pub limit: u64,
 }
 
@@ -26,33 +26,33 @@ impl Default for RemuxOptions {
     }
 }
 
-/// What an init segment says, ready for any number of segments.
+/// A parsed init segment, usable for any number of segments.
 pub struct TsMuxer {
     options: RemuxOptions,
     streams: Vec<MuxedStream>,
-    /// The stream that carries the clock: the first video, else the first of all.
+    /// The stream that carries the PCR: the first video, else the first stream.
     clock: usize,
 }
 
 struct MuxedStream {
     track: MovieTrack,
-    /// One form per sample entry.
+    /// One format per sample entry.
     forms: Vec<ElementaryFormat>,
     listed: PmtStream,
     is_video: bool,
 }
 
-/// The longest audio PES, in bytes and in ticks: short enough to start quickly, long enough not to waste packets.
+/// Maximum audio PES, in bytes and ticks: short enough for a quick start, long enough not to waste packets.
 const AUDIO_BYTES: usize = 2_900;
 const AUDIO_TICKS: i64 = 18_000;
-/// More streams than one PMT packet has room for.
+/// Maximum number of streams that fit into a one-packet PMT.
 const MAX_STREAMS: usize = 8;
 
 impl TsMuxer {
     /// Reads a clear init segment.
     ///
     /// # Errors
-    /// When it is broken, encrypted, or has a codec that has no form in MPEG-TS.
+    /// If it is malformed, encrypted, or has a codec without a mapping to MPEG-TS.
     pub fn new(init: &[u8], options: RemuxOptions) -> Result<Arc<Self>, RemuxError> {
         let moov = boxes(init, 0).find(|b| b.as_ref().is_ok_and(|b| b.kind() == b"moov"));
         let moov = moov.unwrap_or_else(|| Err(BoxError::new(FourCc(*b"moov"), 0, "it is missing")))?;
@@ -81,7 +81,7 @@ impl TsMuxer {
         Ok(Arc::new(Self { options, streams, clock }))
     }
 
-    /// One segment, from its first byte.
+    /// Starts a segment.
     pub fn segment(self: &Arc<Self>) -> TsSegment {
         let pids = (0..self.streams.len()).map(|i| PidCounter::new(FIRST + i as u16)).collect();
         TsSegment {
@@ -98,20 +98,20 @@ impl TsMuxer {
     }
 }
 
-/// A segment that is being made. Each fragment is held until its media data is whole.
+/// A segment being generated. Each fragment is buffered until its media data is complete.
 pub struct TsSegment {
     muxer: Arc<TsMuxer>,
     tables: [PidCounter; 2],
     pids: Vec<PidCounter>,
-    /// The last PES of each stream: its packets close the segment.
+    /// The last PES of each stream, whose packets end the segment.
     held: Vec<Option<PesPacket>>,
-    /// The box that is coming in.
+    /// The box being received.
     input: BytesMut,
-    /// Bytes that `input` must have to go on.
+    /// Bytes that `input` needs to continue.
     need: u64,
-    /// Bytes of a box that nobody needs.
+    /// Remaining bytes of a skipped box.
     skip: u64,
-    /// Where `input` begins in the segment.
+    /// Offset of `input` in the segment.
     pos: u64,
     moof: Option<PendingMoof>,
 }
@@ -135,7 +135,7 @@ struct PendingSample {
     placed: LocatedSample,
 }
 
-/// Samples that go into one PES.
+/// The samples of one PES.
 struct PesBatch {
     stream: usize,
     stream_id: u8,
@@ -146,10 +146,10 @@ struct PesBatch {
 }
 
 impl TsSegment {
-    /// Takes the next bytes of the segment and puts what is ready into `out`.
+    /// Processes the next bytes of the segment and appends the output to `out`.
     ///
     /// # Errors
-    /// When a box is broken or too large, or samples are not what their codec says.
+    /// If a box is malformed or too large, or samples are invalid for their codec.
     pub fn push(&mut self, mut chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         while !chunk.is_empty() {
             if self.skip > 0 {
@@ -167,10 +167,10 @@ impl TsSegment {
         Ok(())
     }
 
-    /// Closes the segment.
+    /// Ends the segment.
     ///
     /// # Errors
-    /// When it ended inside a box, or before the media data of a fragment.
+    /// If it ended inside a box, or before the media data of a fragment.
     pub fn finish(mut self, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         if !self.input.is_empty() || self.skip > 0 || self.moof.is_some() {
             return Err(RemuxError::Truncated(self.pos + self.input.len() as u64));
@@ -189,7 +189,7 @@ impl TsSegment {
         Ok(())
     }
 
-    /// `input` has what was needed: a header, or a whole box.
+    /// Processes `input`, which contains what was needed: a header, or a complete box.
     fn step(&mut self, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         let Some(header) = BoxHeader::read(&self.input, self.pos)? else {
             self.need = (self.input.len() as u64 + 8).min(BoxHeader::MAX_HEADER_LEN as u64);
@@ -274,7 +274,7 @@ impl TsSegment {
         Ok(())
     }
 
-    /// A PES is whole: the one before it goes out.
+    /// Completes a PES; the previous one is written.
     fn close(&mut self, done: PesBatch, out: &mut Vec<u8>) {
         let mut data = Vec::with_capacity(done.data.len() + 19);
         pes_header(done.stream_id, done.pts, done.dts, done.data.len(), &mut data);
@@ -293,7 +293,7 @@ impl TsSegment {
     }
 }
 
-/// The samples of a fragment in the order of their decoding.
+/// The samples of a fragment in decoding order.
 fn units(muxer: &TsMuxer, moof: &PendingMoof) -> Vec<PendingSample> {
     let mut units = Vec::new();
     for (traf, placed) in moof.fragment.tracks.iter().zip(&moof.placed) {
@@ -302,7 +302,7 @@ fn units(muxer: &TsMuxer, moof: &PendingMoof) -> Vec<PendingSample> {
         let scale = i128::from(stream.track.timescale.max(1));
         let ticks = |units: i128| (units * 90_000).div_euclid(scale) as i64 + muxer.options.shift;
         let description = traf.description.unwrap_or(stream.track.defaults.description);
-        // Composition times may lie before decoding times; a decoder cannot, so decoding is moved ahead.
+        // Composition times may precede decoding times in the file, but not in a decoder, so decoding is moved ahead.
         let ahead = i128::from(placed.iter().map(|p| p.composition).min().unwrap_or(0).min(0));
         let mut time = i128::from(traf.time.unwrap_or(0)) - i128::from(stream.track.media_start());
         for p in placed {

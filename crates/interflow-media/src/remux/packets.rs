@@ -1,4 +1,4 @@
-//! Transport packets of 188 bytes (ISO 13818-1 2.4.3), and PES packets cut into them.
+//! Transport packets of 188 bytes (ISO 13818-1 2.4.3), and the packetization of PES packets.
 
 /// Bytes of a packet.
 pub const PACKET: usize = 188;
@@ -11,31 +11,31 @@ const WRAP: i64 = 1 << 33;
 #[derive(Clone, Copy, Debug)]
 pub struct PidCounter {
     id: u16,
-    /// Packets so far; the counter is the lowest four bits.
+    /// Number of packets so far; the counter is its lowest four bits.
     count: usize,
 }
 
-/// What the first packet of a PES says besides.
+/// Adaptation field flags of a PES's first packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PesMarker {
-    /// The clock, in ticks of 90 kHz.
+    /// The PCR, in ticks of 90 kHz.
     pub pcr: Option<i64>,
-    /// Decoding may begin here.
+    /// Decoding may start here.
     pub random_access: bool,
 }
 
 impl PidCounter {
-    /// With the counter at 0.
+    /// Starts with the counter at 0.
     pub fn new(id: u16) -> Self {
         Self { id, count: 0 }
     }
 
-    /// Packets that are missing to the next multiple of 16 when `more` are still to come.
+    /// Packets missing to the next multiple of 16 after `more` further ones.
     pub fn missing(&self, more: usize) -> usize {
         (16 - (self.count + more) % 16) % 16
     }
 
-    /// A section of up to 183 bytes in a packet of its own.
+    /// Writes a section of up to 183 bytes in one packet.
     pub fn section(&mut self, section: &[u8], out: &mut Vec<u8>) {
         let end = out.len() + PACKET;
         self.header(true, false, out);
@@ -44,21 +44,21 @@ impl PidCounter {
         out.resize(end, 0xff);
     }
 
-    /// How many packets a PES takes.
+    /// The number of packets of a PES.
     pub fn packets(pes: &[u8], mark: PesMarker) -> usize {
         (pes.len() + adaptation_of(mark)).div_ceil(MAX_PAYLOAD)
     }
 
-    /// A PES, cut into packets; `extra` more of them than it takes, so that a counter ends where it should.
+    /// Packetizes a PES, with `extra` additional packets to align the continuity counter.
     pub fn pes(&mut self, pes: &[u8], mark: PesMarker, extra: usize, out: &mut Vec<u8>) {
         let mut left = Self::packets(pes, mark) + extra;
         let mut rest = pes;
         let mut first = true;
         while !rest.is_empty() {
             let mark = if first { mark } else { PesMarker::default() };
-            let room = MAX_PAYLOAD - adaptation_of(mark);
-            let wanted = if extra == 0 { room } else { rest.len().div_ceil(left.max(1)) };
-            let (payload, after) = rest.split_at(wanted.min(room).min(rest.len()));
+            let capacity = MAX_PAYLOAD - adaptation_of(mark);
+            let wanted = if extra == 0 { capacity } else { rest.len().div_ceil(left.max(1)) };
+            let (payload, after) = rest.split_at(wanted.min(capacity).min(rest.len()));
             self.packet(payload, first, mark, out);
             (rest, first, left) = (after, false, left.saturating_sub(1));
         }
@@ -92,7 +92,7 @@ impl PidCounter {
     }
 }
 
-/// Bytes of the adaptation field that a mark needs.
+/// Bytes of the adaptation field needed for the flags.
 fn adaptation_of(mark: PesMarker) -> usize {
     match mark {
         PesMarker { pcr: Some(_), .. } => 8,
@@ -101,11 +101,11 @@ fn adaptation_of(mark: PesMarker) -> usize {
     }
 }
 
-/// The header of a PES packet (2.4.3.6) before `length` bytes.
+/// The PES header (2.4.3.6) for `length` bytes of payload.
 pub fn pes_header(stream_id: u8, pts: i64, dts: i64, length: usize, out: &mut Vec<u8>) {
     let has_dts = pts.rem_euclid(WRAP) != dts.rem_euclid(WRAP);
     let fields = if has_dts { 10 } else { 5 };
-    // A length that does not fit is left open, as only video may.
+    // A length that does not fit is left unspecified, which is allowed for video only.
     let length = u16::try_from(length + 3 + fields).unwrap_or(0);
     out.extend_from_slice(&[0, 0, 1, stream_id]);
     out.extend_from_slice(&length.to_be_bytes());

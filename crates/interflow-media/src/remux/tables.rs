@@ -1,11 +1,11 @@
-//! PAT and PMT (ISO 13818-1 2.4.4): what is in the stream, and under which PID.
+//! PAT and PMT (ISO 13818-1 2.4.4).
 
 /// PID of the program map.
 pub const PMT: u16 = 0x1000;
 /// PID of the first elementary stream.
 pub const FIRST: u16 = 0x100;
 
-/// An elementary stream as the PMT names it.
+/// An elementary stream in the PMT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PmtStream {
     /// Stream type (table 2-34; 0x81 and 0x87 as ATSC and HLS use them).
@@ -22,7 +22,7 @@ pub fn pat() -> Vec<u8> {
     section(0, &[0, 1, 0xe0 | high, low])
 }
 
-/// The program map section; the clock comes with the stream `clock`.
+/// The program map section; `clock` is the index of the PCR stream.
 pub fn pmt(streams: &[PmtStream], clock: usize) -> Vec<u8> {
     let pid = |i: usize| (FIRST + i as u16).to_be_bytes();
     let [high, low] = pid(clock);
@@ -47,14 +47,14 @@ pub fn pmt(streams: &[PmtStream], clock: usize) -> Vec<u8> {
 
 fn section(table: u8, body: &[u8]) -> Vec<u8> {
     let [high, low] = ((body.len() + 9) as u16).to_be_bytes();
-    // Program or stream 1, version 0, in force, the only section.
+    // Program or stream 1, version 0, current, the only section.
     let mut out = vec![table, 0xb0 | high, low, 0, 1, 0xc1, 0, 0];
     out.extend_from_slice(body);
     out.extend(crc(&out).to_be_bytes());
     out
 }
 
-/// CRC-32 as annex A has it: not reflected, no final inversion.
+/// CRC-32 as in annex A: not reflected, no final inversion.
 pub fn crc(data: &[u8]) -> u32 {
     data.iter().fold(u32::MAX, |crc, byte| {
         let shifted = |crc: u32, _| if crc >> 31 == 1 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 };

@@ -1,4 +1,4 @@
-//! `METHOD=AES-128` and `METHOD=AES-256`: the whole segment in one chain of blocks, with PKCS#7 padding at its end.
+//! `METHOD=AES-128` and `METHOD=AES-256`: CBC over the whole segment, with PKCS#7 padding.
 
 use aes::Aes256;
 use aes::cipher::{Array, KeyInit as _};
@@ -14,7 +14,7 @@ pub fn iv_from_sequence(sequence: u64) -> [u8; 16] {
     u128::from(sequence).to_be_bytes()
 }
 
-/// Reads the `IV` attribute: `0x` and up to 32 hex digits.
+/// Parses the `IV` attribute: `0x` and up to 32 hex digits.
 pub fn parse_iv(text: &str) -> Option<[u8; 16]> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
     let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
@@ -30,22 +30,21 @@ enum WholeKey {
     Long(Box<Aes256>),
 }
 
-/// Decrypts one segment as it comes. At most 16 bytes are held back: they may be a cut block, or the padding.
+/// Decrypts one segment as a stream. At most 16 bytes are held back: an incomplete block, or the padding.
 pub struct Aes128Cbc {
     key: WholeKey,
     chain: CbcCipher,
-    /// Ciphertext that is not given out yet: 1 to 16 bytes once the segment has begun.
+    /// Ciphertext not yet processed: 1 to 16 bytes once the segment has begun.
     held: BytesMut,
     length: u64,
 }
 
 impl Aes128Cbc {
-    /// For a segment from its first byte.
     pub fn new(key: &ContentKey, iv: [u8; 16]) -> Self {
         Self::with_key(WholeKey::Short(Box::new(AesKey::new(key))), iv)
     }
 
-    /// The same under a key of 256 bits (`METHOD=AES-256`).
+    /// With a 256-bit key (`METHOD=AES-256`).
     pub fn new_256(key: &[u8; 32], iv: [u8; 16]) -> Self {
         Self::with_key(WholeKey::Long(Box::new(Aes256::new(&Array(*key)))), iv)
     }
@@ -61,7 +60,7 @@ impl Aes128Cbc {
         }
     }
 
-    /// Takes the next bytes and puts what is ready into `out`. A chunk that nobody else holds is decrypted where it lies.
+    /// Processes the next bytes and appends the output to `out`. A chunk that is not shared is decrypted in place.
     pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) {
         self.length += chunk.len() as u64;
         let mut chunk = chunk.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
@@ -71,7 +70,7 @@ impl Aes128Cbc {
             if chunk.is_empty() {
                 return;
             }
-            // More follows, so that this block is not the one with the padding.
+            // More data follows, so this block does not contain the padding.
             let mut block = std::mem::take(&mut self.held);
             self.decrypt(&mut block);
             out.push(block.freeze());
@@ -84,11 +83,11 @@ impl Aes128Cbc {
         }
     }
 
-    /// The end of the segment: gives out the last block without its padding.
+    /// Ends the segment: outputs the last block without its padding.
     ///
     /// # Errors
-    /// When the segment is not a whole number of blocks or its padding is wrong. What was given out before may then be
-    /// noise, so that the answer must not end as if it were whole.
+    /// If the segment is not a whole number of blocks or its padding is invalid. Earlier output may then be garbage, so
+    /// the response must not end regularly.
     pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), SampleAesError> {
         let mut last = std::mem::take(&mut self.held);
         if last.len() != BLOCK {

@@ -1,8 +1,8 @@
-//! SAMPLE-AES of audio: each frame is encrypted behind its header and 16 more bytes, in whole blocks.
+//! SAMPLE-AES of audio: each frame is encrypted after its header and 16 more bytes, in whole blocks.
 
 use crate::cenc::{AesKey, CbcCipher};
 
-/// Audio whose frames find themselves.
+/// Self-framing audio formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AudioFraming {
     /// AAC with ADTS headers.
@@ -11,10 +11,10 @@ pub enum AudioFraming {
     Ac3,
 }
 
-/// Decrypts the frames that lie one behind the other in `data`.
+/// Decrypts consecutive frames in `data`.
 ///
 /// # Errors
-/// The place at which there is no whole frame.
+/// The offset at which there is no complete frame.
 pub fn decrypt(audio: AudioFraming, data: &mut [u8], key: &AesKey, iv: [u8; 16]) -> Result<(), usize> {
     let mut at = 0;
     while let Some(rest) = data.get_mut(at..).filter(|r| !r.is_empty()) {
@@ -51,7 +51,7 @@ fn ac3(data: &[u8]) -> Option<(usize, usize)> {
     let kbps = *RATES.get(code / 2)?;
     let words = match e >> 6 {
         0 => kbps * 2,
-        // 44.1 kHz: the odd codes are one word longer.
+        // At 44.1 kHz, odd codes are one word longer.
         1 => kbps * 320 / 147 + code % 2,
         2 => kbps * 3,
         _ => return None,

@@ -1,8 +1,8 @@
-//! Encryption of HLS: `METHOD=AES-128` over whole segments, and `METHOD=SAMPLE-AES` inside MPEG-TS (RFC 8216 4.3.2.4,
+//! HLS encryption: `METHOD=AES-128` over whole segments, and `METHOD=SAMPLE-AES` inside MPEG-TS (RFC 8216 4.3.2.4,
 //! Apple's "MPEG-2 Stream Encryption Format for HTTP Live Streaming").
 //!
-//! SAMPLE-AES in fragmented MP4 is common encryption with scheme `cbcs`: see [`crate::cenc`]. Packed audio under
-//! SAMPLE-AES is refused.
+//! SAMPLE-AES in fragmented MP4 is common encryption with scheme `cbcs`: see [`crate::cenc`]. Packed audio with
+//! SAMPLE-AES is rejected.
 
 mod aes128;
 mod frames;
@@ -12,32 +12,32 @@ mod ts;
 pub use aes128::{Aes128Cbc, iv_from_sequence, parse_iv};
 pub use ts::SampleAesTs;
 
-/// Why a segment cannot be decrypted.
+/// A decryption error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SampleAesError {
-    /// The cipher works on blocks of 16 bytes.
+    /// Not a whole number of 16-byte blocks.
     #[error(
-        "the segment has {0} bytes, which is no multiple of 16: it was cut short, or is not encrypted with AES-128"
+        "the segment has {0} bytes, which is not a multiple of 16: it was truncated, or is not encrypted with AES-128"
     )]
     Length(u64),
-    /// The last block does not end in padding.
+    /// The last block has no valid padding.
     #[error("the segment does not end in padding: the key or the IV is wrong")]
     Padding,
     /// Not 188-byte packets.
     #[error("there is no MPEG-TS packet at byte {0}")]
     Sync(u64),
-    /// The stream ended in the middle of a packet.
+    /// The stream is truncated within a packet.
     #[error("the segment ends {0} bytes into an MPEG-TS packet")]
     Truncated(usize),
-    /// A frame is larger than the limit.
+    /// A frame exceeds the size limit.
     #[error("a frame of PID {0} is larger than {1} bytes")]
     TooLarge(u16, usize),
-    /// An elementary stream whose frames cannot be found.
+    /// Frames of an elementary stream cannot be located.
     #[error("the frames of PID {pid} cannot be read at byte {at} of the elementary stream: the stream is damaged")]
     Frames {
         /// The packet identifier.
         pid: u16,
-        /// Where in the frame sequence.
+        /// Offset in the frame sequence.
         at: usize,
     },
 }

@@ -1,18 +1,18 @@
-//! SAMPLE-AES of H.264: slices are encrypted behind their first 32 bytes, one block in ten, and escaped once more.
+//! SAMPLE-AES of H.264: slices are encrypted after their first 32 bytes, one block in ten, and escaped again.
 
 use memchr::memmem::Finder;
 
 use crate::cenc::{AesKey, CbcCipher};
 
-/// Clear bytes at the beginning of a slice, its type byte included.
+/// Clear bytes at the start of a slice, including its type byte.
 const CLEAR_LEADER_LEN: usize = 32;
-/// Slices up to this length stay clear.
+/// Slices up to this length are not encrypted.
 const MIN_ENCRYPTED_LEN: usize = 48;
 const BLOCK: usize = 16;
-/// Clear bytes behind each encrypted block.
+/// Clear bytes after each encrypted block.
 const CLEAR_SKIP_LEN: usize = 144;
 
-/// Decrypts the slices of an access unit in Annex B form. `None` when it does not begin with a start code.
+/// Decrypts the slices of an access unit in Annex B format. `None` if it does not begin with a start code.
 pub fn decrypt(stream: &[u8], key: &AesKey, iv: [u8; 16]) -> Option<Vec<u8>> {
     let codes = Finder::new(&[0, 0, 1]);
     let first = codes.find(stream)?;
@@ -47,7 +47,7 @@ fn decrypt_unit(unit: &[u8], key: &AesKey, iv: [u8; 16], out: &mut Vec<u8>) {
     unescape(unit, out);
     let mut chain = CbcCipher::new(iv);
     let mut rest = out.get_mut(from + CLEAR_LEADER_LEN..).unwrap_or_default();
-    // The last block of a slice stays clear when nothing follows it.
+    // The last block of a slice stays clear if nothing follows it.
     while rest.len() > BLOCK {
         let (block, after) = rest.split_at_mut(BLOCK);
         chain.apply(key, block);
@@ -55,7 +55,7 @@ fn decrypt_unit(unit: &[u8], key: &AesKey, iv: [u8; 16], out: &mut Vec<u8>) {
     }
 }
 
-/// Takes the 3 out of each 0 0 3: what was put in after encryption. Those put in before it are inside.
+/// Removes the emulation prevention bytes added after encryption; those added before are part of the content.
 fn unescape(unit: &[u8], out: &mut Vec<u8>) {
     let escapes = Finder::new(&[0, 0, 3]);
     let mut rest = unit;
@@ -73,7 +73,7 @@ mod tests {
     use crate::cenc::ContentKey;
     use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
 
-    /// What an encrypter does: one block in ten, then escapes.
+    /// The encrypter's side: one block in ten, then escapes.
     fn seal(unit: &[u8]) -> Vec<u8> {
         let mut data = unit.to_vec();
         if matches!(unit[0] & 31, 1 | 5) && unit.len() > MIN_ENCRYPTED_LEN {

@@ -1,5 +1,5 @@
-//! SAMPLE-AES in MPEG-TS: elementary streams are decrypted frame by frame and put back into the packets they came in, so
-//! that clocks, counters and the order of packets stay.
+//! SAMPLE-AES in MPEG-TS: elementary streams are decrypted frame by frame and written back to their packets, so that
+//! clocks, counters and packet order are unchanged.
 
 use std::collections::VecDeque;
 
@@ -12,18 +12,18 @@ use crate::cenc::{AesKey, ContentKey};
 use crate::remux::crc;
 
 const PACKET: usize = 188;
-/// Most bytes of packets that wait for a frame to end.
+/// Maximum bytes of packets waiting for a frame to end.
 const MAX_WAITING_BYTES: usize = 32 << 20;
 
-/// Decrypts one segment as it comes; packets wait until the frame they belong to is whole.
+/// Decrypts one segment as a stream; packets wait until their frame is complete.
 pub struct SampleAesTs {
     key: AesKey,
     iv: [u8; 16],
-    /// Less than a packet.
+    /// An incomplete packet.
     cut: BytesMut,
     pos: u64,
     queue: VecDeque<TsPacket>,
-    /// Number of the first packet in the queue, from the start of the segment.
+    /// Index of the first packet in the queue, from the start of the segment.
     first: u64,
     programs: Vec<u16>,
     streams: Vec<EncryptedStream>,
@@ -31,14 +31,14 @@ pub struct SampleAesTs {
 
 struct TsPacket {
     data: [u8; PACKET],
-    /// Part of a frame that is not whole yet.
+    /// Contains part of an incomplete frame.
     waits: bool,
 }
 
 struct EncryptedStream {
     pid: u16,
     kind: EncryptedStreamKind,
-    /// Numbers of the packets of the PES that is coming in.
+    /// Indexes of the packets of the current PES.
     packets: Vec<u64>,
 }
 
@@ -48,7 +48,7 @@ enum EncryptedStreamKind {
     Audio(AudioFraming),
 }
 
-/// Stream types of encrypted streams, and those of the same streams in the clear.
+/// Stream types of encrypted streams, and of the same streams in clear.
 const TYPES: [(u8, u8, EncryptedStreamKind); 4] = [
     (0xdb, 0x1b, EncryptedStreamKind::Video),
     (0xcf, 0x0f, EncryptedStreamKind::Audio(AudioFraming::Adts)),
@@ -57,7 +57,6 @@ const TYPES: [(u8, u8, EncryptedStreamKind); 4] = [
 ];
 
 impl SampleAesTs {
-    /// For a segment from its first byte.
     pub fn new(key: &ContentKey, iv: [u8; 16]) -> Self {
         Self {
             key: AesKey::new(key),
@@ -71,10 +70,10 @@ impl SampleAesTs {
         }
     }
 
-    /// Takes the next bytes and puts the packets that are ready into `out`.
+    /// Processes the next bytes and appends finished packets to `out`.
     ///
     /// # Errors
-    /// When packets or frames cannot be found.
+    /// If packets or frames cannot be located.
     pub fn push(&mut self, chunk: &[u8], out: &mut Vec<Bytes>) -> Result<(), SampleAesError> {
         let mut rest = chunk;
         if !self.cut.is_empty() {
@@ -93,10 +92,10 @@ impl SampleAesTs {
         Ok(())
     }
 
-    /// Closes the segment.
+    /// Ends the segment.
     ///
     /// # Errors
-    /// When it ends inside a packet, or its last frames cannot be found.
+    /// If it ends inside a packet, or its last frames cannot be located.
     pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), SampleAesError> {
         if !self.cut.is_empty() {
             return Err(SampleAesError::Truncated(self.cut.len()));
@@ -142,7 +141,7 @@ impl SampleAesTs {
         Ok(())
     }
 
-    /// Gives out the packets before the first that waits.
+    /// Outputs the packets before the first waiting one.
     fn flush(&mut self, out: &mut Vec<Bytes>) {
         let n = self.queue.iter().position(|p| p.waits).unwrap_or(self.queue.len());
         if n > 0 {
@@ -153,7 +152,7 @@ impl SampleAesTs {
         }
     }
 
-    /// PAT: under which PIDs the programs are.
+    /// PAT: the PMT PIDs of the programs.
     fn association(&mut self, packet: &TsPacket) {
         let Some(section) = section(&packet.data, 0) else { return };
         let entries = packet.data.get(section.start + 8..section.end - 4).unwrap_or_default();
@@ -161,7 +160,7 @@ impl SampleAesTs {
         self.programs = pids.map(|e| u16::from_be_bytes([e[2], e[3]]) & 0x1fff).collect();
     }
 
-    /// PMT: which streams are encrypted. It is rewritten as that of a clear program.
+    /// PMT: detects encrypted streams; rewritten as that of a clear program.
     fn program_map(&mut self, packet: &mut TsPacket) {
         let Some(section) = section(&packet.data, 2) else { return };
         let (start, end) = (section.start, section.end - 4);
@@ -184,7 +183,7 @@ impl SampleAesTs {
         }
     }
 
-    /// The PES of a stream is whole: it is decrypted and put back.
+    /// Decrypts a complete PES of a stream and writes it back.
     fn close(&mut self, i: usize) -> Result<(), SampleAesError> {
         let Some(stream) = self.streams.get_mut(i) else { return Ok(()) };
         let (pid, kind) = (stream.pid, stream.kind);
@@ -224,8 +223,8 @@ impl SampleAesTs {
         Ok(pes)
     }
 
-    /// Spreads a PES that may have become shorter over the packets it came in: each keeps a byte at least, since a packet
-    /// without payload would not be counted.
+    /// Distributes a PES that may have become shorter over its original packets: each keeps at least one byte, because
+    /// a packet without payload does not increment the continuity counter.
     fn write_back(&mut self, numbers: &[u64], pes: &[u8]) {
         let mut rest = pes;
         for (left, number) in (0..numbers.len()).rev().zip(numbers) {
@@ -240,7 +239,7 @@ impl SampleAesTs {
     }
 }
 
-/// Where the payload of a packet begins.
+/// Offset of a packet's payload.
 fn payload_at(packet: &[u8; PACKET]) -> usize {
     match packet[3] >> 4 & 3 {
         1 => 4,
@@ -249,8 +248,8 @@ fn payload_at(packet: &[u8; PACKET]) -> usize {
     }
 }
 
-/// Puts a payload that is not longer than the old one, which began at `at`, to the end of a packet; the adaptation field
-/// grows.
+/// Writes a payload no longer than the old one, which began at `at`, to the end of a packet; the adaptation field is
+/// enlarged.
 fn fill(packet: &mut [u8; PACKET], at: usize, payload: &[u8]) {
     let begin = PACKET - payload.len();
     if at >= PACKET {
@@ -268,7 +267,7 @@ fn fill(packet: &mut [u8; PACKET], at: usize, payload: &[u8]) {
     let stuffed = if had_field {
         at
     } else {
-        // A field of its own: no flags.
+        // A new adaptation field has no flags.
         if let Some(flags) = packet.get_mut(5).filter(|_| begin > 5) {
             *flags = 0;
         }
@@ -279,7 +278,7 @@ fn fill(packet: &mut [u8; PACKET], at: usize, payload: &[u8]) {
     }
 }
 
-/// Where a section of a table lies in a packet, when it is whole in it.
+/// The position of a table section in a packet, if it is complete in it.
 fn section(packet: &[u8; PACKET], table: u8) -> Option<std::ops::Range<usize>> {
     let at = payload_at(packet);
     let start = at + 1 + usize::from(*packet.get(at)?);

@@ -1,6 +1,6 @@
-//! The queries of child URLs: signed, or hidden as well.
+//! The queries of child URLs: signed, or encrypted as well.
 //!
-//! Signed: `path?d=…&m=MAC`. Hidden: `path?e=SEALED`. Both hold for the path and the token they were made for.
+//! Signed: `path?d=…&m=MAC`. Encrypted: `path?e=SEALED`. Both are bound to their path and token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
@@ -12,7 +12,7 @@ use super::TokenError;
 const MAC_LEN: usize = 16;
 const NONCE_LEN: usize = 24;
 
-/// Signs and hides the queries below one token.
+/// Signs and encrypts the queries below one token.
 pub struct ChildKey {
     mac: [u8; 32],
     nonce: [u8; 32],
@@ -34,7 +34,7 @@ impl ChildKey {
         out.extend_from_slice(&text[..written]);
     }
 
-    /// Hides the query of `out[from..]`, which is `path?query`.
+    /// Encrypts the query of `out[from..]`, which is `path?query`.
     pub fn hide(&self, out: &mut Vec<u8>, from: usize) {
         let text = out.split_off(from);
         let at = text.iter().position(|b| *b == b'?').unwrap_or(text.len());
@@ -53,7 +53,7 @@ impl ChildKey {
         out.extend_from_slice(B64.encode(sealed).as_bytes());
     }
 
-    /// The query that was signed or hidden for this path, and what a player added behind it.
+    /// Verifies or decrypts the query for this path; returns it with what a player appended.
     ///
     /// # Errors
     /// [`TokenError::Foreign`].
@@ -80,7 +80,7 @@ impl ChildKey {
     }
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares in constant time.
 fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

@@ -1,4 +1,4 @@
-//! What a link allows.
+//! The permissions contained in a link.
 
 use std::net::IpAddr;
 
@@ -6,41 +6,40 @@ use interflow_types::{Host, Method};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// Parameters in their order, names as in a query.
+/// Parameters in order, named as in a query.
 pub type QueryPairs = Vec<(String, String)>;
 
-/// What a link allows, and for whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkGrant {
     /// The parameters of the request: `d`, `h_…`, `key` and so on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub q: QueryPairs,
-    /// Until when, in seconds since 1970.
+    /// Expiry in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exp: Option<u64>,
-    /// From which address, or network.
+    /// The client address or network it is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
-    /// The endpoint it was made for, as [`endpoint_of`] names it. A link without one (of another program) reads, and
-    /// makes nothing.
+    /// The endpoint it was created for, as named by [`endpoint_of`]. A link without one (of another program) only
+    /// allows reading.
     #[serde(default, rename = "ep", skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The methods it allows; GET and HEAD when it names none.
+    /// The allowed methods; GET and HEAD if empty.
     #[serde(default, rename = "m", skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
-    /// Only endpoints whose path begins with this.
+    /// Only endpoints whose path has this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Only these hosts upstream: `cdn.test`, `*.cdn.test`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Whose link it is.
+    /// The user of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// It belongs to a playlist: only queries signed for it are served.
     #[serde(default, skip_serializing_if = "is_false")]
     pub child: bool,
-    /// Child URLs do not show where they lead.
+    /// Child URLs are encrypted, so that they do not reveal their destination.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hide: bool,
 }
@@ -49,25 +48,25 @@ fn is_false(b: &bool) -> bool {
     !b
 }
 
-/// Why a link does not hold for a request.
+/// Why a link does not apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantRefusal {
-    /// Its time is over.
+    /// It has expired.
     #[error("the link has expired")]
     Expired,
-    /// It was made for another address.
+    /// It is bound to another client address.
     #[error("the link was made for another client address")]
     OtherClient,
-    /// It was made for other endpoints.
+    /// It is limited to other paths.
     #[error("the link does not hold for this path")]
     OtherPath,
-    /// It was made for another endpoint than the one asked.
+    /// It was created for another endpoint.
     #[error("the link was made for another endpoint")]
     OtherEndpoint,
     /// It does not allow this method.
     #[error("the link does not allow this method: it was made for reading (GET and HEAD)")]
     OtherMethod,
-    /// It was made for other hosts.
+    /// It is limited to other hosts.
     #[error("the link does not hold for this host")]
     OtherHost,
 }
@@ -78,12 +77,12 @@ impl LinkGrant {
         self.q.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Whether it holds now (seconds since 1970), for this client, method and path.
+    /// Checks expiry (seconds since 1970), client, method and path.
     ///
     /// The queries below a child grant are signed together with their path, so it needs no endpoint of its own.
     ///
     /// # Errors
-    /// The first thing that it does not hold for.
+    /// The first check that fails.
     pub fn check(&self, now: u64, client: IpAddr, method: &Method, path: &str) -> Result<(), GrantRefusal> {
         if self.exp.is_some_and(|exp| now >= exp) {
             return Err(GrantRefusal::Expired);
@@ -108,7 +107,7 @@ impl LinkGrant {
         if allowed { Ok(()) } else { Err(GrantRefusal::OtherMethod) }
     }
 
-    /// Whether this host may be fetched from.
+    /// Checks that this host may be fetched from.
     ///
     /// # Errors
     /// [`GrantRefusal::OtherHost`].
@@ -122,7 +121,7 @@ impl LinkGrant {
     }
 }
 
-/// The endpoint behind a path: without the name for saving, and without the ending that only players look at.
+/// The endpoint of a path: without a file name and without an extension meant for players.
 pub fn endpoint_of(path: &str) -> &str {
     for named in ["/proxy/stream", "/xtream"] {
         if path.strip_prefix(named).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
@@ -137,7 +136,7 @@ pub fn endpoint_of(path: &str) -> &str {
     path.strip_suffix(".m3u8").or_else(|| path.strip_suffix(".mp4")).unwrap_or(path)
 }
 
-/// A link bound to something that is no address holds for nobody.
+/// A link bound to an invalid address matches no client.
 fn matches_client(bound: &str, client: IpAddr) -> bool {
     let client = client.to_canonical();
     match (bound.trim().parse::<IpAddr>(), bound.trim().parse::<IpNet>()) {

@@ -1,4 +1,4 @@
-//! The keys that links are sealed with, and the seal.
+//! The keys that seal links.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
@@ -9,13 +9,13 @@ use sha2::Sha256;
 
 use super::{ChildKey, LinkGrant, TokenError};
 
-/// How tokens of this form begin; the old forms never hold a dot.
+/// The prefix of tokens of this format; the legacy formats never contain a dot.
 const TOKEN_PREFIX: &str = "i1.";
-/// The longest token that is looked at, in bytes.
+/// Maximum size of a token, in bytes.
 const MAX_TOKEN_LEN: usize = 16 * 1024;
 const NONCE_LEN: usize = 24;
 
-/// The keys; the first one seals.
+/// The keys; the first one is used for sealing.
 pub struct LinkKeys {
     keys: Vec<LinkSealKey>,
 }
@@ -27,28 +27,27 @@ struct LinkSealKey {
     child: [u8; 32],
 }
 
-/// A key that cannot be used.
+/// An invalid key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkKeyError {
-    /// No key at all.
     #[error("there is no key to seal links with")]
     None,
-    /// Its name does not fit into a link.
+    /// The id is not valid in a link.
     #[error("`{0}` is no name for a key: use up to 16 letters and digits")]
     Name(String),
-    /// Two of the same name.
+    /// Duplicate ids.
     #[error("two keys are named `{0}`")]
     Twice(String),
-    /// It could be guessed.
+    /// The secret is too short.
     #[error("the secret of key `{0}` is shorter than 16 characters")]
     Short(String),
 }
 
 impl LinkKeys {
-    /// From names and secrets.
+    /// From ids and secrets.
     ///
     /// # Errors
-    /// A name or secret that will not do.
+    /// An invalid id or secret.
     pub fn new(secrets: &[(String, Vec<u8>)]) -> Result<Self, LinkKeyError> {
         let mut keys: Vec<LinkSealKey> = Vec::new();
         for (id, secret) in secrets {
@@ -66,8 +65,8 @@ impl LinkKeys {
         if keys.is_empty() { Err(LinkKeyError::None) } else { Ok(Self { keys }) }
     }
 
-    /// The token for a grant. The same grant gives the same token: the nonce is drawn from the content, so that players
-    /// and caches see one URL for one thing, and no nonce ever stands for two contents.
+    /// The token for a grant. Equal grants give equal tokens: the nonce is derived from the content, so that players
+    /// and caches see one URL per resource, and no nonce is used for two contents.
     pub fn seal(&self, grant: &LinkGrant) -> String {
         let key = &self.keys[0];
         let plain = serde_json::to_vec(grant).expect("a grant is plain data");
@@ -98,13 +97,13 @@ impl LinkKeys {
     /// The key for the child URLs of a token.
     ///
     /// # Errors
-    /// [`TokenError`] when the token names no key of ours; whether it is genuine is [`open`](Self::open)'s to say.
+    /// [`TokenError`] if the token names an unknown key; its authenticity is verified by [`open`](Self::open).
     pub fn child_key(&self, token: &str) -> Result<ChildKey, TokenError> {
         let (key, _) = self.find(token)?;
         Ok(ChildKey::new(blake3::keyed_hash(&key.child, token.as_bytes()).as_bytes()))
     }
 
-    /// Whether a token has this form, rather than an old one.
+    /// Whether a token has this format, not a legacy one.
     pub fn is_sealed_token(token: &str) -> bool {
         token.starts_with(TOKEN_PREFIX)
     }

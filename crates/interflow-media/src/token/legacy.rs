@@ -1,4 +1,5 @@
-//! Links sealed by mediaflow-proxy and its Rust twin: AES-256-CBC over JSON, the password as key. Read, never written.
+//! Links sealed by mediaflow-proxy and its Rust port: AES-256-CBC over JSON, with the password as key. Read, never
+//! written.
 
 use aes::Aes256;
 use aes::cipher::block_padding::Pkcs7;
@@ -9,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::{LinkGrant, TokenError};
 
-/// The grant in a link of either old form. Their seal proves nothing against somebody who can try many, so every fault
-/// is told the same way.
+/// The grant in a link of either legacy format. Their encryption is not authenticated, so all errors are reported
+/// alike, to avoid an oracle.
 ///
 /// # Errors
 /// [`TokenError::Foreign`].
@@ -37,7 +38,7 @@ fn without_password(mut grant: LinkGrant) -> LinkGrant {
     grant
 }
 
-/// Both forms in one: flat parameters, or `destination` with `query_params`, `request_headers`, `response_headers`.
+/// Both formats: flat parameters, or `destination` with `query_params`, `request_headers`, `response_headers`.
 fn read(fields: Map<String, Value>) -> LinkGrant {
     let mut grant = LinkGrant::default();
     for (name, value) in fields {
@@ -59,7 +60,7 @@ fn read(fields: Map<String, Value>) -> LinkGrant {
 }
 
 fn seconds(value: &Value) -> Option<u64> {
-    // A time that cannot be read is over.
+    // An invalid expiry counts as expired.
     if value.is_null() { None } else { Some(value.as_f64().filter(|n| *n >= 0.0).map_or(0, |n| n as u64)) }
 }
 

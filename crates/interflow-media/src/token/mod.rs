@@ -1,7 +1,7 @@
-//! Links that say what may be fetched, by whom and until when, sealed so that nobody can read or change them.
+//! Links that define what may be fetched, by whom and until when, sealed against reading and modification.
 //!
-//! A [`LinkGrant`] is the content of a link. [`LinkKeys`] seals it (XChaCha20-Poly1305) and opens it again. Child URLs of a
-//! playlist carry the playlist's grant and their own query; [`ChildKey`] signs that query, or hides it.
+//! A [`LinkGrant`] is the content of a link. [`LinkKeys`] seals it (XChaCha20-Poly1305) and opens it again. Child URLs
+//! of a playlist carry the playlist's grant and their own query; [`ChildKey`] signs or encrypts that query.
 
 mod child;
 mod grant;
@@ -13,13 +13,13 @@ pub use grant::{GrantRefusal, LinkGrant, QueryPairs, endpoint_of};
 pub use keys::{LinkKeyError, LinkKeys};
 pub use legacy::read_legacy;
 
-/// What is wrong with a token, without a word on which check it failed: that would help to forge one.
+/// A token error; does not reveal which check failed, which would help a forger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It is none of ours, or was changed.
+    /// Sealed elsewhere, or modified.
     #[error("the link is not valid here: it was changed, cut off, or sealed by another gateway")]
     Foreign,
-    /// It names a key that is not in the configuration any more.
+    /// It names a key that is no longer configured.
     #[error("the link was sealed with a key that is no longer in use")]
     Retired,
 }

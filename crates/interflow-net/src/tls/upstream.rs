@@ -137,7 +137,7 @@ impl TlsProfile {
             version: self.version,
             client: None,
             ready: OnceLock::new(),
-            disguise: Some(disguise),
+            disguise: Some(impersonator),
         }))
     }
 

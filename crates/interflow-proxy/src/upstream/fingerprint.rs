@@ -75,7 +75,7 @@ impl FingerprintRules {
         for base in bases {
             for (i, (_, like)) in self.rules.iter().enumerate() {
                 let wrong =
-                    |e: Error| ConfigError { place: format!("upstream.fingerprint[{i}].as"), what: e.to_string() };
+                    |e: Error| ConfigError { place: format!("upstream.fingerprint[{i}].profile"), what: e.to_string() };
                 match like {
                     None => {}
                     // Any fingerprint tells whether this build supports impersonation.

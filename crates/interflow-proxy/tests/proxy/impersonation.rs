@@ -11,7 +11,7 @@ fn like(config: &mut ProxyServerConfig, hosts: &str, like: &str) {
 #[test]
 fn a_fingerprint_that_is_none_is_refused_with_its_place() {
     for (target, told) in [
-        ("netscape", "upstream.fingerprint[0].as: `netscape` is not a fingerprint: use mirror, chrome"),
+        ("netscape", "upstream.fingerprint[0].profile: `netscape` is not a fingerprint: use mirror, chrome"),
         ("ja3:771,4865-1,0,29,0", "cipher 1 is not known"),
     ] {
         let mut config = config();
@@ -31,7 +31,7 @@ fn a_build_without_the_feature_refuses_fingerprints_and_says_how_to_have_them() 
         let mut config = config();
         like(&mut config, "*", target);
         let error = interflow_proxy::check(&config).unwrap_err().to_string();
-        assert!(error.contains("upstream.fingerprint[0].as") && error.contains("FEATURES=impersonate"), "{error}");
+        assert!(error.contains("upstream.fingerprint[0].profile") && error.contains("FEATURES=impersonate"), "{error}");
     }
     let mut config = config();
     like(&mut config, "*", "none");

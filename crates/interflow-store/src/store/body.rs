@@ -1,4 +1,4 @@
-//! Bodies read back: chunk by chunk, each verified, from any place.
+//! Reads bodies back: chunk by chunk, each verified, from any offset.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,14 +18,13 @@ use crate::error::{Result, StoreError};
 /// Segment files kept open by one reader.
 const OPEN_FILES: usize = 8;
 
-/// Reads chunks; keeps the files of the last segments open.
+/// Reads chunks, keeping the most recently used segment files open.
 pub(crate) struct ChunkReader<'a> {
     db: &'a Connection,
     dir: &'a Path,
     files: &'a mut SegmentFiles,
 }
 
-/// Segment files that are open.
 #[derive(Default)]
 pub(crate) struct SegmentFiles(VecDeque<(u64, File)>);
 
@@ -34,9 +33,8 @@ impl<'a> ChunkReader<'a> {
         Self { db, dir, files }
     }
 
-    /// The bytes of a chunk.
     pub(crate) fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
-        // A chunk may be moved between the look into the index and the opening of its file: then it is elsewhere now.
+        // Garbage collection may move a chunk between the index lookup and opening its file; then look it up again.
         let bytes = match self.chunk_location(chunk.id).and_then(|place| self.read_at(place)) {
             Err(StoreError::Io { .. }) => self.chunk_location(chunk.id).and_then(|place| self.read_at(place)),
             read => read,
@@ -68,15 +66,15 @@ impl<'a> ChunkReader<'a> {
     }
 }
 
-/// Names the parts of a flow's body, in order.
+/// The parts of a stored body, in order.
 pub(crate) struct StoredBodyParts {
     pub(crate) chunks: Vec<ChunkRef>,
-    /// What stands behind the chunks, in the database.
+    /// Bytes after the last chunk, stored in the database.
     pub(crate) tail: Bytes,
 }
 
 impl StoredBodyParts {
-    /// The parts of the body on one side of a stored flow.
+    /// Loads the parts of one body of a stored flow.
     pub(crate) fn for_side(db: &Connection, flow: &mut StoredRow, side: usize) -> Result<Self> {
         let chunks = std::mem::take(&mut flow.refs[side]);
         let mut tail = std::mem::take(&mut flow.inline[side]);
@@ -94,17 +92,17 @@ impl StoredBodyParts {
     }
 }
 
-/// A body or a part of it, read piece by piece. Memory holds one chunk at a time, and every chunk is checked against its
-/// checksum and content hash before a byte of it is given out.
+/// Reads a body or a range of it piece by piece. Holds one chunk in memory at a time and verifies each chunk's checksum
+/// and content hash before returning any of its bytes.
 pub struct BodyReader {
     db: PooledConnection,
     dir: PathBuf,
     files: SegmentFiles,
     parts: std::vec::IntoIter<ChunkRef>,
     tail: Option<Bytes>,
-    /// Bytes to leave out before the first one that is wanted.
+    /// Bytes to skip before the requested range.
     skip: u64,
-    /// Bytes still wanted.
+    /// Bytes of the range not yet returned.
     left: u64,
     current: Bytes,
 }
@@ -123,7 +121,7 @@ impl BodyReader {
         }
     }
 
-    /// A whole body over a connection that is at hand, at most `cap` bytes of it.
+    /// Reads a body over an existing connection, at most `cap` bytes of it.
     pub(crate) fn pieces(db: &Connection, dir: &Path, parts: StoredBodyParts, cap: usize) -> Result<Bytes> {
         let mut files = SegmentFiles::default();
         let mut reader = ChunkReader::new(db, dir, &mut files);
@@ -142,11 +140,11 @@ impl BodyReader {
     /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// A damaged or missing chunk, named by its place.
+    /// A damaged or missing chunk; the error names its location.
     pub fn next_piece(&mut self) -> Result<Option<Bytes>> {
         while self.left > 0 {
             let mut piece = match self.parts.next() {
-                // What is skipped whole is not even read.
+                // Chunks that lie entirely before the range are not read.
                 Some(r) if r.len <= self.skip => {
                     self.skip -= r.len;
                     continue;
@@ -169,10 +167,10 @@ impl BodyReader {
         Ok(None)
     }
 
-    /// Everything that is left, at most `cap` bytes of it.
+    /// The remaining bytes, at most `cap` of them.
     ///
     /// # Errors
-    /// As [`next_piece`](Self::next_piece).
+    /// As for [`next_piece`](Self::next_piece).
     pub fn read_all(mut self, cap: usize) -> Result<Bytes> {
         self.left = self.left.min(cap as u64);
         let Some(first) = self.next_piece()? else { return Ok(Bytes::new()) };

@@ -1,4 +1,4 @@
-//! One body on its way to the disk: pieces go in, chunks come out as soon as they can be cut.
+//! Assembles one body for storage: takes pieces and emits chunks as soon as their boundaries are final.
 
 use bytes::{Bytes, BytesMut};
 use rusqlite::{Connection, params};
@@ -11,57 +11,57 @@ use super::segment::SegmentAppender;
 use crate::error::Result;
 use crate::model::Sha256Digest;
 
-/// Bodies up to this stand in their flow's row: a chunk of their own would cost more.
+/// Remainders up to this size are stored in the flow's row: a separate chunk would cost more.
 pub(crate) const MAX_INLINE_TAIL: usize = 512;
 
-/// Where chunks are put.
+/// The destination of chunks.
 pub(crate) struct ChunkSink<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) segments: &'a mut SegmentAppender,
     pub(crate) chunks: &'a mut ChunkWriter,
 }
 
-/// A body that is being kept.
+/// A body being recorded.
 #[derive(Default)]
 pub(crate) struct BodyAssembly {
     refs: Vec<ChunkRef>,
-    /// Bytes in `refs`.
+    /// Total bytes in `refs`.
     cut: u64,
     tail: Vec<Bytes>,
     tail_len: usize,
-    /// Bytes of the tail that stand in `tails`.
+    /// Bytes of the tail saved in the table `tails`.
     saved: usize,
-    /// A part was lost: what comes behind it is not taken.
+    /// A part was lost, so everything after it is rejected.
     broken: bool,
-    /// Over everything kept so far, for a body of which perhaps only a head is kept.
+    /// A running hash over all recorded bytes, for a body of which possibly only a head is recorded.
     hash: Option<Box<Sha256>>,
 }
 
 impl BodyAssembly {
-    /// Bytes kept so far.
+    /// Bytes recorded so far.
     pub(crate) const fn stored_bytes(&self) -> u64 {
         self.cut + self.tail_len as u64
     }
 
-    /// Hashes what is kept from here on.
+    /// Starts hashing the recorded bytes.
     pub(crate) fn hash_from_here(&mut self) {
         if self.hash.is_none() && self.stored_bytes() == 0 {
             self.hash = Some(Box::default());
         }
     }
 
-    /// The hash of what was kept, where it was wanted.
+    /// The hash of the recorded bytes, if hashing was started.
     pub(crate) fn digest(&self) -> Option<Sha256Digest> {
         let hash = self.hash.as_ref().filter(|_| !self.broken)?;
         Some(Sha256Digest(hash.as_ref().clone().finalize().into()))
     }
 
-    /// The chunks so far.
     pub(crate) fn refs(&self) -> &[ChunkRef] {
         &self.refs
     }
 
-    /// Adds pieces; cuts chunks off as soon as enough has gathered, and says whether it did. `seq` is the flow's row.
+    /// Appends pieces and cuts off chunks once enough data is present; returns whether it cut any. `seq` is the flow's
+    /// row.
     pub(crate) fn push(
         &mut self,
         shelf: &mut ChunkSink<'_>,
@@ -81,7 +81,7 @@ impl BodyAssembly {
         } else {
             self.tail.extend(pieces);
         }
-        // Cutting only when two windows are here keeps the joining of pieces linear.
+        // Cutting only once two windows are present keeps the cost of joining pieces linear.
         if self.tail_len >= 2 * chunker::window(self.cut) {
             self.cut_chunks(shelf, false)?;
             self.delete_saved_tail(shelf.db, seq, side)?;
@@ -90,7 +90,7 @@ impl BodyAssembly {
         Ok(false)
     }
 
-    /// Writes what has no chunk yet to the database, so that a running stream can be read and survives a crash.
+    /// Saves the bytes without a chunk to the database, so that a running stream can be read and survives a crash.
     pub(crate) fn save_tail(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
         if self.saved > self.tail_len {
             self.delete_saved_tail(db, seq, side)?;
@@ -109,7 +109,7 @@ impl BodyAssembly {
         Ok(())
     }
 
-    /// The body is over: everything goes into chunks, or, when it is small, back to the caller.
+    /// Ends the body: all bytes become chunks, or are returned to the caller if they are few.
     pub(crate) fn finish(&mut self, shelf: &mut ChunkSink<'_>, seq: i64, side: usize) -> Result<Bytes> {
         self.delete_saved_tail(shelf.db, seq, side)?;
         if self.tail_len == 0 {
@@ -128,19 +128,19 @@ impl BodyAssembly {
         Ok(Bytes::new())
     }
 
-    /// After a batch that did not hold: chunks from `first` on do not exist, and the tail is given up.
+    /// Reverts after a failed batch: chunks from `first` on do not exist, and the tail is discarded.
     pub(crate) fn rollback(&mut self, first: u64) {
         if let Some(at) = self.refs.iter().position(|r| r.id >= first) {
             self.refs.truncate(at);
         }
         self.cut = self.refs.iter().map(|r| r.len).sum();
         self.set_tail(Bytes::new());
-        // Rows of `tails` may have survived: the next write takes them away.
+        // Rows of `tails` may have survived: the next write deletes them.
         self.saved = usize::MAX;
         self.broken = true;
     }
 
-    /// Something of it could not be taken: it ends here.
+    /// Ends the body early because a part of it could not be recorded.
     pub(crate) const fn give_up(&mut self) {
         self.broken = true;
     }
@@ -166,7 +166,7 @@ impl BodyAssembly {
         Ok(())
     }
 
-    /// The tail in one piece.
+    /// The tail as contiguous bytes.
     fn take_tail(&mut self) -> Bytes {
         if self.tail.len() > 1 {
             let mut all = BytesMut::with_capacity(self.tail_len);

@@ -1,20 +1,20 @@
-//! Which chunks make up a flow's bodies: the `chunks` column.
+//! The `chunks` column: which chunks make up a flow's bodies.
 
 use interflow_types::Direction;
 
 use super::varint::{VarintReader, write_signed, write_varint};
 use crate::error::Result;
 
-/// A chunk of a body.
+/// A reference to a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkRef {
     /// Its row in `chunks`.
     pub(crate) id: u64,
-    /// Bytes of the body that it holds.
+    /// Bytes of the body that it contains.
     pub(crate) len: u64,
 }
 
-/// The place of a direction in pairs.
+/// The index of a direction in pairs.
 pub(crate) const fn body_index(direction: Direction) -> usize {
     match direction {
         Direction::Request => 0,
@@ -22,16 +22,16 @@ pub(crate) const fn body_index(direction: Direction) -> usize {
     }
 }
 
-/// Bodies of a flow: the two that went on, and behind them the same two as they came in, where they were edited.
+/// Bodies per flow: request and response as sent on, followed by the same two as received, if they were edited.
 pub(crate) const SIDES: usize = 4;
 
-/// The place of a body as it came in, before it was edited.
+/// The index of a body as received, before it was edited.
 pub(crate) const fn original_body_index(direction: Direction) -> usize {
     2 + body_index(direction)
 }
 
-/// All bodies' chunks as one blob; `None` when there are none. Lists of bodies as they came in are there only when one of them
-/// has chunks.
+/// Encodes the chunk lists of all bodies; `None` if all are empty. The lists of received bodies are written only if one
+/// of them is not empty.
 pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
     if refs.iter().all(|r| r.is_empty()) {
         return None;
@@ -50,7 +50,7 @@ pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What [`encode`] wrote.
+/// The inverse of [`encode`].
 pub(crate) fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; SIDES]> {
     let mut all: [Vec<ChunkRef>; SIDES] = Default::default();
     let Some(blob) = blob else { return Ok(all) };

@@ -1,14 +1,15 @@
-//! Where a long body is cut: at places that its content decides, so that a body that grew by a turn has the same
-//! chunks as before up to where it changed.
+//! Content-defined chunking: boundaries depend on the content, so that a body extended by one turn shares all chunks
+//! before the change with its predecessor.
 
 use fastcdc::v2020::{self, MASKS};
 
-/// Bodies below this are one chunk.
+/// Bodies below this size are a single chunk.
 pub(crate) const MAX_UNCUT_LEN: usize = 12 << 10;
-/// Up to here chunks are fine; behind it, bodies are media and downloads, and coarser chunks keep the index small.
+/// Up to this offset chunks are small; larger bodies are mostly media and downloads, where larger chunks keep the index
+/// small.
 const FINE_UNTIL: u64 = 2 << 20;
 
-/// How finely a body is cut.
+/// Minimum, average and maximum chunk size.
 struct ChunkSizes {
     min: usize,
     average_bits: usize,
@@ -22,13 +23,13 @@ const fn chunk_sizes(at: u64) -> ChunkSizes {
     if at < FINE_UNTIL { FINE } else { COARSE }
 }
 
-/// How many bytes must be at hand at this place of a body, unless it ends before, for a cut to be final.
+/// Bytes that must be available at this offset of a body, unless it ends before, for a boundary to be final.
 pub(crate) const fn window(at: u64) -> usize {
     chunk_sizes(at).max
 }
 
-/// Length of the chunk that begins at `bytes`, which is place `at` of the body. `bytes` holds a whole
-/// [`window`], or all that is left.
+/// Length of the chunk that starts at `bytes`, at offset `at` of the body. `bytes` contains a whole [`window`], or the
+/// rest of the body.
 pub(crate) fn next_boundary(bytes: &[u8], at: u64) -> usize {
     let g = chunk_sizes(at);
     let (small, large) = (MASKS[g.average_bits + 1], MASKS[g.average_bits - 1]);

@@ -1,4 +1,4 @@
-//! Content-addressed storage: bytes go in once, and are named by the number of their chunk.
+//! Content-addressed chunk storage: equal bytes are stored once and referenced by chunk number.
 
 use std::collections::HashMap;
 
@@ -9,26 +9,26 @@ use super::compress::Compressor;
 use super::segment::{RecordLocation, SegmentAppender};
 use crate::error::Result;
 
-/// Chunks remembered in memory, in each of two generations.
+/// Chunk hashes remembered in memory, per generation; there are two generations.
 const MAX_RECENT_HASHES: usize = 32 << 10;
 
-/// How a chunk comes to be found when its bytes come again.
+/// How long a chunk can be found for deduplication.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChunkIndexing {
-    /// As long as it is remembered in memory.
+    /// While its hash is remembered in memory.
     Memory,
-    /// For good. Costs a row in an index, which pays for chunks of long bodies.
+    /// Permanently, by a row in an index; worthwhile for chunks of long bodies.
     Lasting,
 }
 
-/// The writer's side of chunk storage.
+/// The writing side of chunk storage.
 pub(crate) struct ChunkWriter {
     next: u64,
-    /// `next` when the batch began.
+    /// The value of `next` when the batch began.
     committed: u64,
     recent: RecentHashes,
     squeezer: Compressor,
-    /// While garbage is being collected: chunks that were found again since it began.
+    /// Chunks found again since garbage collection began, if it is running.
     pub(crate) revived: Option<Vec<u64>>,
 }
 
@@ -45,7 +45,7 @@ impl ChunkWriter {
         })
     }
 
-    /// Stores bytes, or finds that they are stored.
+    /// Stores bytes, or returns the existing chunk with the same content.
     pub(crate) fn insert(
         &mut self,
         db: &Connection,
@@ -84,7 +84,7 @@ impl ChunkWriter {
         Ok(ChunkRef { id, len })
     }
 
-    /// Stores the bytes of a chunk once more, at another place.
+    /// Stores the bytes of an existing chunk again, at a new location.
     pub(crate) fn rewrite(
         &mut self,
         segments: &mut SegmentAppender,
@@ -94,12 +94,12 @@ impl ChunkWriter {
         segments.append(raw, self.squeezer.compress(raw), hash)
     }
 
-    /// The number that the next chunk will have.
+    /// The number that the next chunk will get.
     pub(crate) const fn next(&self) -> u64 {
         self.next
     }
 
-    /// The first number that was given out in this batch.
+    /// The first chunk number of this batch.
     pub(crate) const fn committed(&self) -> u64 {
         self.committed
     }
@@ -113,14 +113,14 @@ impl ChunkWriter {
         self.recent = RecentHashes::default();
     }
 
-    /// Forgets chunks that are no more.
+    /// Removes deleted chunks from memory.
     pub(crate) fn forget(&mut self, dead: impl Fn(u64) -> bool) {
         self.recent.young.retain(|_, id| !dead(*id));
         self.recent.old.retain(|_, id| !dead(*id));
     }
 }
 
-/// Hashes of chunks that were met lately: two generations, the older one dropped when the younger is full.
+/// Hashes of recently used chunks, in two generations; the older one is dropped when the younger one is full.
 #[derive(Default)]
 struct RecentHashes {
     young: HashMap<[u8; 16], u64>,

@@ -1,4 +1,4 @@
-//! What the writer does on request: imports, annotations, deletions.
+//! Operations that the writer performs on request: imports, annotations, deletions.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::error::{Result, StoreError};
 use crate::model::{BodyRow, FlowRow, FlowState};
 
 impl StoreWriter {
-    /// Stores a flow with everything it has; false when one of this id is there already.
+    /// Stores a complete flow; returns false if its id exists already.
     pub(crate) fn insert(&mut self, new: NewFlow) -> Result<bool> {
         let NewFlow { mut row, request_body, response_body, original_bodies, messages } = new;
         if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
@@ -29,7 +29,7 @@ impl StoreWriter {
         let edited = [Direction::Request, Direction::Response]
             .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).copied());
         let [came, came_back] = original_bodies;
-        // Where nothing was edited, the body that went on is the one that came.
+        // If nothing was edited, the body sent on is also the body received.
         let came = if edited[0].is_some() { came } else { Bytes::new() };
         let came_back = if edited[1].is_some() { came_back } else { Bytes::new() };
         let seq = self.seq();
@@ -56,7 +56,7 @@ impl StoreWriter {
         Ok(true)
     }
 
-    /// Changes tags and comment, also of a flow that still runs.
+    /// Changes tags and comment, also of a running flow.
     pub(crate) fn annotate(&mut self, id: FlowId, change: &FlowAnnotation) -> Result<()> {
         if let Some(flow) = self.open.get_mut(&id) {
             flow.dirty = true;
@@ -73,14 +73,14 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Deletes flows that are over; how many there were.
+    /// Deletes flows that have ended; returns how many.
     pub(crate) fn delete(&mut self, ids: &[FlowId]) -> Result<u64> {
         let seqs = self.seqs_of(ids)?;
         self.delete_rows(&seqs)?;
         Ok(seqs.len() as u64)
     }
 
-    /// The rows of those flows of a list that are over, in their order.
+    /// The rows of those flows of a list that have ended, in the same order.
     pub(crate) fn seqs_of(&self, ids: &[FlowId]) -> Result<Vec<i64>> {
         let ids: HashSet<FlowId> = ids.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
         let mut seqs = Vec::with_capacity(ids.len());
@@ -98,11 +98,11 @@ impl StoreWriter {
     }
 }
 
-/// Puts a change of tags and comment into a row.
+/// Applies a change of tags and comment to a row.
 fn annotate(row: &mut FlowRow, change: &FlowAnnotation) {
     row.tags.retain(|t| !change.remove_tags.contains(t));
     for tag in &change.add_tags {
-        // A line break ends a tag in the database.
+        // Tags are separated by line breaks in the database.
         let tag = tag.replace(['\n', '\r'], " ");
         if !tag.trim().is_empty() && !row.tags.contains(&tag) {
             row.tags.push(tag);

@@ -1,24 +1,24 @@
-//! Whether compressing pays, decided cheaply, and the compressing.
+//! Compression, with a cheap test for whether it is worthwhile.
 
-/// Below this, a record's own head outweighs what compression saves.
+/// Below this size, the record header outweighs the savings.
 const MIN_COMPRESSED_LEN: usize = 256;
-/// Level of zstd: the fast end, where it keeps up with a busy proxy.
+/// zstd level: the fastest, so that compression keeps up with a busy proxy.
 const LEVEL: i32 = 1;
 
-/// A compressor that keeps its working memory from one record to the next.
+/// A compressor that reuses its working memory.
 pub(crate) struct Compressor {
     zstd: Option<zstd::bulk::Compressor<'static>>,
     buffer: Vec<u8>,
 }
 
 impl Compressor {
-    /// One that compresses, or lets everything be when `on` is false or zstd has no memory.
+    /// Creates a compressor; it does nothing if `on` is false or zstd cannot allocate memory.
     pub(crate) fn new(on: bool) -> Self {
         let zstd = if on { zstd::bulk::Compressor::new(LEVEL).ok() } else { None };
         Self { zstd, buffer: Vec::new() }
     }
 
-    /// The compressed form, when it is at least an eighth smaller.
+    /// The compressed form, if it is at least an eighth smaller.
     pub(crate) fn compress(&mut self, raw: &[u8]) -> Option<&[u8]> {
         let zstd = self.zstd.as_mut()?;
         if raw.len() < MIN_COMPRESSED_LEN || !looks_compressible(raw) {
@@ -31,9 +31,9 @@ impl Compressor {
     }
 }
 
-/// Looks at up to 512 bytes from the middle: compressed, encrypted and media bytes spread evenly over all values,
-/// so their most frequent 64 values hold not much more than a quarter of the sample; in text and in structured binary they
-/// hold nearly all of it.
+/// Samples up to 512 bytes from the middle. In compressed, encrypted and media data all byte values are about equally
+/// frequent, so the 64 most frequent values cover little more than a quarter of the sample; in text and structured
+/// binary data they cover nearly all of it.
 fn looks_compressible(raw: &[u8]) -> bool {
     const SAMPLE: usize = 512;
     let start = (raw.len().saturating_sub(SAMPLE)) / 2;

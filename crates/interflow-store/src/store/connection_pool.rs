@@ -1,4 +1,4 @@
-//! Connections for reading, lent and given back.
+//! A pool of database connections for reading.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -10,10 +10,10 @@ use rusqlite::Connection;
 use super::schema;
 use crate::error::Result;
 
-/// Connections that are kept for the next one who asks.
+/// Idle connections that are kept open.
 const MAX_IDLE: usize = 4;
 
-/// Connections that nobody uses at the moment.
+/// The idle connections.
 #[derive(Clone, Default)]
 pub(crate) struct ReadPool(Arc<Mutex<Vec<Connection>>>);
 
@@ -22,7 +22,7 @@ impl ReadPool {
         Self(Arc::new(Mutex::new(vec![first])))
     }
 
-    /// One that is free, or a new one to the store in `dir`.
+    /// Takes an idle connection, or opens a new one to the store in `dir`.
     pub(crate) fn acquire(&self, dir: &Path) -> Result<PooledConnection> {
         let kept = self.0.lock().pop();
         let db = kept.map_or_else(|| schema::open_reader(dir), Ok)?;
@@ -30,7 +30,7 @@ impl ReadPool {
     }
 }
 
-/// A connection that goes back when it is dropped.
+/// A connection that returns to the pool when dropped.
 pub(crate) struct PooledConnection {
     db: Option<Connection>,
     home: ReadPool,

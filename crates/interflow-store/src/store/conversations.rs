@@ -1,4 +1,4 @@
-//! Conversations in the database.
+//! The `ConversationStore` of the embedded store.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::conversations::{
 };
 use crate::error::{Result, StoreError};
 
-/// The tables. `facts` and `body` hold the LLM room's JSON; long bodies are compressed.
+/// The tables. `facts` and `body` hold opaque JSON of the conversations component; long bodies are compressed.
 pub(crate) const TABLES: &str = "
 CREATE TABLE conversations(
     id TEXT PRIMARY KEY, session TEXT NOT NULL, parent TEXT, started INTEGER NOT NULL, updated INTEGER NOT NULL,
@@ -48,17 +48,17 @@ const SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0),
 const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
      cache_write, reasoning, cost, facts";
 
-/// Where stands, beside the database, what the owner said of endpoints.
+/// The file, next to the database, with the operator's endpoint overrides.
 const ENDPOINTS: &str = "endpoints.json";
 /// Bodies longer than this are compressed.
 const MIN_COMPRESSED_LEN: usize = 256;
-/// The longest body that is read back, in bytes: what a damaged length may ask for.
+/// Maximum size of a body when read back, in bytes: bounds what a damaged length may allocate.
 const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
-/// Conversations looked at in one step of a list.
+/// Conversations examined per step of a list.
 const STEP: usize = 200;
 
 impl StoreWriter {
-    /// Keeps what the LLM room found.
+    /// Stores an update of the conversation indexer.
     pub(crate) fn save_conversation_update(&mut self, found: &ConversationUpdate) -> Result<()> {
         let db = &self.db;
         check_parents(db, found)?;
@@ -124,7 +124,6 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Forgets all conversations.
     pub(crate) fn forget_conversations(&mut self) -> Result<()> {
         for table in ["conversations", "conversation_nodes", "conversation_exchanges", "conversation_cursor"] {
             self.db.execute(&format!("DELETE FROM {table}"), [])?;
@@ -132,8 +131,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Takes what was read from these flows out of their conversations: exchanges, and messages that no other exchange
-    /// has on its way. To be called while the flows' rows are still there.
+    /// Removes the exchanges of these flows from their conversations, and messages that no other exchange needs. Must
+    /// be called while the flows' rows still exist.
     pub(crate) fn detach_flows(&mut self, seqs: &[i64]) -> Result<()> {
         let db = &self.db;
         let mut touched = HashSet::new();
@@ -153,7 +152,7 @@ impl StoreWriter {
     }
 }
 
-/// Sees that the messages which new ones go on from are there: flows may have been deleted meanwhile, and messages with them.
+/// Checks that the messages which new ones build on still exist: they may have been deleted with their flows.
 fn check_parents(db: &Connection, found: &ConversationUpdate) -> Result<()> {
     let new: HashSet<(&str, u128)> = found.nodes.iter().map(|n| (n.conversation.as_str(), n.key)).collect();
     let mut statement = db.prepare_cached("SELECT 1 FROM conversation_nodes WHERE conversation = ? AND key = ?")?;
@@ -167,7 +166,8 @@ fn check_parents(db: &Connection, found: &ConversationUpdate) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the messages of a conversation that are on the way to none of its exchanges, and all of it when it has none.
+/// Deletes the messages of a conversation that lead to none of its exchanges, and the conversation if it has no
+/// exchanges.
 fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
     let mut parents: HashMap<u128, Option<u128>> = HashMap::new();
     let mut statement = db.prepare_cached("SELECT key, parent FROM conversation_nodes WHERE conversation = ?")?;
@@ -334,7 +334,7 @@ impl ConversationStore for SqliteStore {
     }
 }
 
-/// The exchanges that passed in a flow.
+/// The exchanges carried by a flow.
 pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
     let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
     let mut statement = db.prepare_cached(&sql)?;
@@ -433,7 +433,7 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
     })
 }
 
-/// The columns of [`SUMS`].
+/// Reads the columns of [`SUMS`].
 fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
     let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
     Ok(TokenUsage {
@@ -462,7 +462,7 @@ fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
     Ok(Some(u128::from_be_bytes(key)))
 }
 
-/// A first byte says whether the rest is compressed.
+/// The first byte says whether the rest is compressed.
 fn compress_text(body: &str) -> Vec<u8> {
     if body.len() > MIN_COMPRESSED_LEN
         && let Ok(squeezed) = zstd::bulk::compress(body.as_bytes(), 3)

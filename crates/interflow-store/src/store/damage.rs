@@ -1,4 +1,4 @@
-//! Rows that cannot be read: they are left out and counted, and everything else goes on.
+//! Tracks unreadable rows: they are skipped and counted, and everything else continues.
 
 use std::collections::HashSet;
 
@@ -8,20 +8,18 @@ use rusqlite::Error as Sql;
 use super::rows::StoredRow;
 use crate::error::{Result, StoreError};
 
-/// Damaged rows that are remembered one by one, so that each is counted once.
+/// Damaged rows remembered individually, so that each is counted once.
 const MAX_REMEMBERED: usize = 100_000;
 
-/// The damaged rows that were met.
 #[derive(Default)]
 pub(crate) struct DamagedRows(Mutex<HashSet<i64>>);
 
 impl DamagedRows {
-    /// How many there are.
     pub(crate) fn count(&self) -> u64 {
         self.0.lock().len() as u64
     }
 
-    /// Lets a row by, or notes that it is damaged; other errors stay errors.
+    /// Returns a row, or `None` after counting it as damaged; other errors are returned.
     pub(crate) fn skip_damaged(&self, seq: i64, read: Result<StoredRow>) -> Result<Option<StoredRow>> {
         match read {
             Ok(stored) => Ok(Some(stored)),
@@ -37,7 +35,7 @@ impl DamagedRows {
     }
 }
 
-/// Whether an error concerns one row only.
+/// Whether an error concerns a single row.
 pub(crate) fn is_of_row(error: &StoreError) -> bool {
     match error {
         StoreError::Damaged { .. } => true,

@@ -1,4 +1,4 @@
-//! The `details` blob: everything of a flow that no list or query column holds.
+//! The `details` blob: all facts of a flow that have no column of their own.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::model::*;
 use crate::originals::*;
 
-/// Tags of the outermost fields; never reused for something else.
+/// Tags of the outermost fields; never reused.
 mod tag {
     pub const CLIENT: u8 = 1;
     pub const UPSTREAM: u8 = 2;
@@ -34,12 +34,12 @@ mod tag {
     pub const ORIGINAL_RESPONSE: u8 = 17;
     pub const INLINE_ORIGINAL_REQUEST: u8 = 18;
     pub const INLINE_ORIGINAL_RESPONSE: u8 = 19;
-    /// Those of the bodies' ends, by their places.
+    /// The tags of the inline body ends, by body index.
     pub const INLINE: [u8; super::SIDES] =
         [INLINE_REQUEST, INLINE_RESPONSE, INLINE_ORIGINAL_REQUEST, INLINE_ORIGINAL_RESPONSE];
 }
 
-/// Writes the blob. `inline` are the bodies' ends that lie in no chunk.
+/// Writes the blob. `inline` are the ends of the bodies that are not part of a chunk.
 pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; SIDES]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     write_nested(&mut out, tag::CLIENT, |o| client(o, &row.client));
@@ -147,8 +147,8 @@ fn read_original_response(input: VarintReader<'_>) -> Result<OriginalResponseRow
     Ok(OriginalResponseRow { head, body_edited })
 }
 
-/// Reads the blob into the row; gives the inline ends of the bodies. The row's columns must be filled in before:
-/// `request` and `response` are there when the flow has one.
+/// Reads the blob into the row and returns the inline ends of the bodies. The row's columns must be filled in before:
+/// `request` and `response` are present if the flow has them.
 pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; SIDES]> {
     let mut inline: [Bytes; SIDES] = Default::default();
     let mut input = VarintReader(blob);
@@ -265,7 +265,7 @@ const fn missing_number(m: MissingReason) -> u64 {
     }
 }
 
-/// Reads a field that requests and responses share; false when it is none of these.
+/// Reads a field common to requests and responses; false if it is none of these.
 fn read_part(
     tag: u8,
     mut field: VarintReader<'_>,

@@ -1,14 +1,13 @@
-//! A file that holds a little disk space back, so that flows can be deleted when the disk is full.
+//! A file that reserves some disk space, so that flows can be deleted when the disk is full.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Bytes held back. Enough for the pages and the log that deleting a few flows at a time takes, and for SQLite's index of its
-/// log, which it makes whenever a store is opened.
+/// Reserved bytes: enough for the pages and the log needed to delete a few flows at a time, and for SQLite's WAL index,
+/// which is created whenever a store is opened.
 pub(crate) const RESERVE_BYTES: usize = 4 << 20;
 
-/// The reserve of one store.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskReserve(PathBuf);
 
@@ -17,13 +16,13 @@ impl DiskReserve {
         Self(dir.join("reserve"))
     }
 
-    /// Makes the file when it is not there; an error says that the disk has no room for it.
+    /// Creates the file if it is missing; fails if the disk has too little space.
     pub(crate) fn ensure(&self) -> std::io::Result<()> {
         if fs::metadata(&self.0).is_ok_and(|m| m.len() == RESERVE_BYTES as u64) {
             return Ok(());
         }
         let made = fs::File::create(&self.0).and_then(|mut file| {
-            // Bytes that a file system cannot store as a hole, nor compress away.
+            // Random bytes, which a file system can neither store as a hole nor compress.
             let mut noise = vec![0; 64 << 10];
             let mut filler = blake3::Hasher::new().update(b"reserve").finalize_xof();
             for _ in 0..RESERVE_BYTES / noise.len() {
@@ -38,7 +37,7 @@ impl DiskReserve {
         made
     }
 
-    /// Gives the space back; false when there was none.
+    /// Releases the space; returns false if there was none.
     pub(crate) fn release(&self) -> bool {
         fs::remove_file(&self.0).is_ok()
     }

@@ -1,8 +1,9 @@
-//! What the writer does for disk space: flows are deleted although the disk is full, and the bound of bytes is held while
+//! Disk space handling of the writer: deletes flows although the disk is full, and enforces the size limit while
 //! traffic is being written.
 //!
-//! On a full disk SQLite cannot even delete: that takes pages for its log. So whole segment files that hold nothing but the
-//! bodies of doomed flows go first, then the reserve is released, and only then rows are deleted, a few at a time.
+//! On a full disk SQLite cannot even delete rows, because that takes pages for its log. Therefore whole segment files
+//! that contain only bodies of flows to be deleted are removed first, then the reserve is released, and only then are
+//! rows deleted, a few at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,13 +19,13 @@ use super::{chunk_refs, quarantine, schema, segment};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 
-/// Flows deleted in one transaction while the disk is full: its log must fit into the reserve.
+/// Flows deleted per transaction while the disk is full: its log must fit into the reserve.
 const STEP: usize = 32;
-/// Segments and the database's log are a sixteenth of the bound, but not smaller than this.
+/// Segments and the database's log are limited to a sixteenth of the size limit, but not below this.
 const MIN_SHARE: u64 = 512 << 10;
 
 impl StoreWriter {
-    /// Deletes flows whatever the disk says; how many there were.
+    /// Deletes flows even if the disk is full; returns how many.
     pub(crate) fn delete_on_full_disk(&mut self, seqs: &[i64]) -> Result<u64> {
         let doomed: HashSet<i64> = seqs.iter().copied().collect();
         self.free_segments(&doomed)?;
@@ -36,7 +37,7 @@ impl StoreWriter {
         Ok(seqs.len() as u64)
     }
 
-    /// Runs the collector to its end while recording is suspended, and asks whether the disk takes bytes again.
+    /// Runs a full collection while recording is suspended, and tests whether the disk accepts writes again.
     pub(crate) fn collect_on_full_disk(&mut self) -> Result<u64> {
         self.reserve.release();
         let freed = self.collect_fully();
@@ -74,7 +75,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Deletes segment files in which every chunk belongs to doomed flows alone, or to nobody. Needs no page of the database.
+    /// Deletes segment files in which every chunk belongs only to flows being deleted, or to none. Needs no free
+    /// database page.
     fn free_segments(&mut self, doomed: &HashSet<i64>) -> Result<()> {
         let mut live = ChunkBitmap::new(self.chunks.next());
         for flow in self.open.values() {
@@ -88,7 +90,7 @@ impl StoreWriter {
                     continue;
                 }
                 let blob = row.get_ref(1)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
-                // What cannot be read names nothing that could be found again.
+                // An unreadable list cannot refer to anything.
                 if let Ok(lists) = chunk_refs::decode(blob) {
                     lists.iter().flatten().for_each(|r| live.set(r.id));
                 }
@@ -104,7 +106,8 @@ impl StoreWriter {
         }
         for (number, size) in segment::list(&self.dir_segments())? {
             if number < self.segments.segment() && !used.get(&number).copied().unwrap_or_default() {
-                // Before the file: after a failure in between nobody may find the chunks of a file that is gone.
+                // Recorded before the file is deleted: after a failure in between, chunks of a deleted file must not be
+                // found.
                 self.freed.insert(number);
                 self.delete_segment(number, size)?;
             }
@@ -112,7 +115,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Takes the chunks of deleted segments out of the index: bytes that come again must not be found there.
+    /// Removes the chunks of deleted segments from the index, so that equal bytes are not deduplicated against them.
     pub(crate) fn forget_freed(&mut self) -> Result<()> {
         let freed: Vec<u64> = self.freed.iter().copied().collect();
         for number in freed {
@@ -133,7 +136,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// A small transaction, taken out of the log at once.
+    /// A small transaction that is checkpointed at once.
     fn step(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let done = self.begin().and_then(|()| change(self)).and_then(|()| self.commit());
         match done {
@@ -145,8 +148,8 @@ impl StoreWriter {
         }
     }
 
-    /// Keeps the store within its bound of bytes: begins retention before it is reached, and writes nothing more while it is
-    /// exceeded, so that traffic waits or is dropped as `record.overflow` says.
+    /// Enforces the size limit: starts retention before it is reached, and stops writing while it is exceeded, so that
+    /// traffic waits or is dropped according to `record.overflow`.
     pub(crate) fn enforce_size_limit(&mut self) -> Result<()> {
         let bound = self.config.retention_bytes.0;
         if bound == 0 || self.taken_bytes()? <= bound / 100 * EARLY_PERCENT {
@@ -162,7 +165,7 @@ impl StoreWriter {
                 let now = expired(self);
                 fruitless = if now == before { fruitless + 1 } else { 0 };
                 before = now;
-                // Nothing but running flows is left.
+                // Only running flows are left.
                 if fruitless > 2 || !self.start_if_due()? {
                     self.end_running_bodies();
                     return Ok(());
@@ -176,7 +179,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Bytes that the store takes on disk: segments, the used pages of the database, and its log.
+    /// Disk usage of the store: segments, used database pages, and the log.
     pub(crate) fn taken_bytes(&self) -> Result<u64> {
         let pragma = |text: &str| -> Result<u64> { Ok(self.db.prepare_cached(text)?.query_row([], |r| r.get(0))?) };
         let pages = pragma("PRAGMA page_count")?.saturating_sub(pragma("PRAGMA freelist_count")?);
@@ -184,7 +187,7 @@ impl StoreWriter {
         Ok(self.closed_bytes + self.segments.len() + pages * pragma("PRAGMA page_size")? + log)
     }
 
-    /// Running flows keep no more of their bodies: they alone are more than the bound allows.
+    /// Stops recording bodies of running flows: they alone exceed the limit.
     fn end_running_bodies(&mut self) {
         let mut ended = 0;
         for flow in self.open.values_mut().filter(|f| f.bodies.iter().any(|b| b.stored_bytes() > 0)) {
@@ -199,7 +202,7 @@ impl StoreWriter {
         }
     }
 
-    /// Answers a request to delete.
+    /// Runs a delete command.
     pub(crate) fn run_delete(&mut self, ids: &[interflow_types::FlowId]) -> Result<u64> {
         if self.is_disk_refusing() {
             let seqs = self.seqs_of(ids)?;
@@ -214,7 +217,7 @@ impl StoreWriter {
         }
     }
 
-    /// Answers a request to give disk space back.
+    /// Runs a collect command.
     pub(crate) fn run_collect(&mut self, reply: ReplySender<u64>) {
         if self.is_disk_refusing() {
             let _ = reply.send(self.collect_on_full_disk().map_err(|e| StoreError::Suspended(e.to_string())));
@@ -223,7 +226,7 @@ impl StoreWriter {
         }
     }
 
-    /// Undoes the transaction that is open.
+    /// Rolls back the open transaction.
     pub(crate) fn roll_back(&mut self) {
         let _ = self.db.execute_batch("ROLLBACK");
         self.segments.rollback();
@@ -231,13 +234,11 @@ impl StoreWriter {
         self.hosts.clear();
     }
 
-    /// Whether recording is suspended.
     pub(crate) const fn is_disk_refusing(&self) -> bool {
         self.refused.is_some()
     }
 
-    /// The batch did not hold: everything goes back to where it was before, and recording stops until the disk
-    /// takes bytes again.
+    /// Handles a failed batch: all state is reverted, and recording is suspended until the disk accepts writes again.
     pub(crate) fn handle_disk_error(&mut self, error: &StoreError, batch: &mut WriteBatch) {
         let first_chunk = self.chunks.committed();
         self.roll_back();
@@ -257,7 +258,7 @@ impl StoreWriter {
         self.suspend(error);
     }
 
-    /// Stops recording until the disk takes bytes again.
+    /// Suspends recording until the disk accepts writes again.
     pub(crate) fn suspend(&mut self, error: &StoreError) {
         self.refused = Some(Instant::now());
         let remedy = match (error.is_damage(), error.is_disk()) {
@@ -271,14 +272,14 @@ impl StoreWriter {
         tracing::error!(%error, "recording is suspended: the store cannot be written{remedy}; traffic goes on");
     }
 
-    /// Asks now and then whether the disk takes bytes again.
+    /// Tests at intervals whether the disk accepts writes again.
     pub(crate) fn probe(&mut self) {
         if self.refused.is_some_and(|at| at.elapsed() >= RETRY) {
             self.probe_now();
         }
     }
 
-    /// Recording goes on when the disk takes bytes again beside the reserve.
+    /// Resumes recording if the disk accepts writes in addition to the reserve.
     fn probe_now(&mut self) {
         if self.refused.is_none() {
             return;
@@ -300,18 +301,18 @@ impl StoreWriter {
         schema::touch(&self.db)
     }
 
-    /// The most that the database's log grows before it is taken into the database.
+    /// Maximum size of the database's log before a checkpoint.
     pub(crate) fn log_bytes(&self) -> usize {
         log_bytes(&self.config)
     }
 }
 
-/// A segment is small beside the bound, so that dropping the oldest flows drops whole files.
+/// Segments are small compared to the size limit, so that expiring the oldest flows deletes whole files.
 pub(crate) fn segment_bytes(config: &RecordConfig) -> u64 {
     share_of_limit(config, config.segment_bytes.0)
 }
 
-/// The most that the database's log grows: small beside the bound.
+/// Maximum size of the database's log: small compared to the size limit.
 pub(crate) fn log_bytes(config: &RecordConfig) -> usize {
     share_of_limit(config, CHECKPOINT_BYTES as u64) as usize
 }

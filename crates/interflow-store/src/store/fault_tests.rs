@@ -1,4 +1,4 @@
-//! A disk that refuses while flows run: recording stops and goes on, and nothing that is read back is wrong.
+//! A disk that fails while flows run: recording is suspended and resumed, and nothing read back is wrong.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::error::StoreError;
 use crate::model::{FlowState, MissingReason};
 use crate::recorder::StoreRecorder;
 
-/// A writer whose disk can be made to refuse.
+/// A writer with a disk that can be made to fail.
 struct Rig {
     shared: Arc<StoreState>,
     fault: Arc<std::sync::atomic::AtomicBool>,

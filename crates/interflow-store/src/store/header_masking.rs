@@ -1,43 +1,42 @@
-//! Secrets in header fields and in the URL's query are masked before anything is written.
+//! Masks secrets in header fields and URL queries before anything is written.
 
 use interflow_types::Headers;
 
-/// Which fields and parameters are masked.
+/// The fields and parameters to mask.
 pub(crate) struct MaskRules {
     names: Vec<String>,
     prefixes: Vec<String>,
-    /// First letters and lengths of `names`, one bit each: most fields are let go by a look at these.
+    /// Bit sets of the first letters and lengths of `names`, a fast filter that rejects most fields.
     letters: u32,
     lengths: u64,
     parameters: Vec<String>,
 }
 
-/// The bit of a name's first letter, in either case.
+/// The bit of a name's first letter, case-insensitively.
 fn letter(name: &[u8]) -> u32 {
     name.first().map_or(0, |b| 1 << (b & 31))
 }
 
-/// The bit of a name's length; long ones share the last.
+/// The bit of a name's length; long names share the last bit.
 fn length(name: &[u8]) -> u64 {
     1 << name.len().min(63)
 }
 
-/// Beginnings of placeholders for secrets, and how many characters follow: those made here, and Greyproxy's with the name of
-/// a session.
+/// Placeholder prefixes and the number of characters that follow: Interflow's own, and Greyproxy's with a session name.
 const PLACEHOLDERS: [(&str, std::ops::RangeInclusive<usize>); 2] =
     [("interflow-secret-", 26..=26), ("greyproxy:credential:v1:", 3..=200)];
 
-/// The same masks for heads that are shown before anything was written.
+/// The recorder's masking rules, for heads that are displayed before anything was written.
 pub struct HeaderMasker(MaskRules);
 
 impl HeaderMasker {
-    /// As the section `record` of a configuration has them, as JSON; the usual ones where it says nothing.
+    /// The rules of a configuration's `record` section as JSON; defaults where it is silent.
     pub fn from_config(record: &serde_json::Value) -> Self {
         let config: crate::RecordConfig = serde_json::from_value(record.clone()).unwrap_or_default();
         Self(MaskRules::new(&config.mask_headers, &config.mask_query))
     }
 
-    /// The fields, secrets in them replaced.
+    /// The fields with secrets masked.
     pub fn mask_fields(&self, fields: &[(String, String)]) -> Vec<(String, String)> {
         let masked = |(name, value): &(String, String)| {
             let hit = self.0.matches_name(name.as_bytes());
@@ -46,14 +45,14 @@ impl HeaderMasker {
         fields.iter().map(masked).collect()
     }
 
-    /// The URL, secrets in its query replaced.
+    /// The URL with secrets in its query masked.
     pub fn mask_url(&self, url: &str) -> String {
         self.0.mask_path(url)
     }
 }
 
 impl MaskRules {
-    /// From names, or prefixes with `*` behind them.
+    /// From exact names, or prefixes followed by `*`.
     pub(crate) fn new(fields: &[String], parameters: &[String]) -> Self {
         let lower = fields.iter().map(|f| f.trim().to_ascii_lowercase());
         let (prefixes, names): (Vec<String>, Vec<String>) = lower.partition(|f| f.ends_with('*'));
@@ -72,7 +71,7 @@ impl MaskRules {
                 .any(|p| name.get(..p.len()).is_some_and(|head| head.eq_ignore_ascii_case(p.as_bytes())))
     }
 
-    /// The same path, secrets in its query replaced.
+    /// The path with secrets in its query masked.
     pub(crate) fn mask_path(&self, path: &str) -> String {
         let Some((before, query)) = path.split_once('?') else { return path.to_owned() };
         let secret = |part: &str| {
@@ -88,7 +87,7 @@ impl MaskRules {
         format!("{before}?{}", parts.join("&"))
     }
 
-    /// The same fields, secrets replaced by their length; an authentication scheme stays readable.
+    /// The fields with secrets replaced by their length; an authentication scheme stays readable.
     pub(crate) fn mask_headers(&self, headers: Headers) -> Headers {
         if !headers.iter().any(|(name, _)| self.matches_name(name)) {
             return headers;
@@ -114,7 +113,7 @@ fn masked_value(value: &[u8]) -> String {
     if is_placeholder(secret) {
         return String::from_utf8_lossy(value).into_owned();
     }
-    // What an archive brings may have been masked when it was recorded: it keeps the length of what it stands for.
+    // An imported value may have been masked when it was recorded: its mask keeps the original length.
     let size = masked_size(secret).unwrap_or(secret.len());
     match scheme {
         Some(s) => format!("{s} *** ({size} bytes)"),
@@ -122,7 +121,7 @@ fn masked_value(value: &[u8]) -> String {
     }
 }
 
-/// What stands for a secret is none: with it, a request can be sent again as it was.
+/// A placeholder is not a secret; keeping it allows the request to be replayed unchanged.
 fn is_placeholder(value: &[u8]) -> bool {
     PLACEHOLDERS.iter().any(|(prefix, length)| {
         let rest = value.strip_prefix(prefix.as_bytes()).unwrap_or_default();
@@ -131,7 +130,7 @@ fn is_placeholder(value: &[u8]) -> bool {
     })
 }
 
-/// The length of what was masked so; `None` when this is something else.
+/// The original length of a masked value; `None` if the value is not a mask.
 fn masked_size(value: &[u8]) -> Option<usize> {
     std::str::from_utf8(value.strip_prefix(b"*** (")?.strip_suffix(b" bytes)")?).ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! A flow in the writer's hands: news are put into its row, its bodies are assembled.
+//! A flow being written: applies updates to its row and assembles its bodies.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,27 +16,26 @@ use super::rows::NewRow;
 use crate::model::*;
 use crate::originals::*;
 
-/// A flow that is being written.
 pub(crate) struct InFlightFlow {
     pub(crate) slot: Option<Arc<PendingFlow>>,
     pub(crate) row: FlowRow,
     pub(crate) seq: i64,
-    /// The transaction in which it got its row in the database.
+    /// The transaction that inserted its row.
     pub(crate) stored: Option<u64>,
-    /// The last transaction that wrote anything of it.
+    /// The last transaction that wrote any of its data.
     pub(crate) touched: u64,
-    /// There is news that its row does not show.
+    /// Whether its row lacks updates.
     pub(crate) dirty: bool,
     pub(crate) since: Instant,
     pub(crate) bodies: [BodyAssembly; SIDES],
-    /// What goes beside the row of one that is over: the ends of its bodies that lie in no chunk. `None` once written.
+    /// The inline body ends to be written with the row of an ended flow; `None` once written.
     pub(crate) ends: Option<[Bytes; SIDES]>,
-    /// The owner's own tags, put on while it runs.
+    /// Tags that the operator added while it runs.
     pub(crate) marked: Vec<String>,
 }
 
 impl InFlightFlow {
-    /// A flow with nothing but its beginning. Boxed, as it is more than a kilobyte and goes from hand to hand.
+    /// A flow at its start. Boxed, because it is larger than a kilobyte and is moved often.
     pub(crate) fn begin(slot: Option<Arc<PendingFlow>>, row: FlowRow, seq: i64) -> Box<Self> {
         Box::new(Self {
             slot,
@@ -52,7 +51,7 @@ impl InFlightFlow {
         })
     }
 
-    /// The flow as it is written for the first time.
+    /// The flow in the form of its first write.
     pub(crate) fn as_new<'a>(&'a self, ends: &'a [Bytes; SIDES]) -> NewRow<'a> {
         NewRow {
             seq: self.seq,
@@ -62,7 +61,7 @@ impl InFlightFlow {
         }
     }
 
-    /// Puts the news that concern heads and state into the row.
+    /// Applies updates of heads and state to the row.
     pub(crate) fn apply_updates(&mut self, news: &mut PendingUpdates, mask: &MaskRules) {
         self.dirty = true;
         for head in news.interim.drain(..) {
@@ -91,7 +90,7 @@ impl InFlightFlow {
         }
     }
 
-    /// Puts sizes into the row; `kept` is known only after the bodies were taken up.
+    /// Applies body sizes to the row; `kept` is known only after the bodies were processed.
     pub(crate) fn measure(&mut self, sizes: [u64; 2], missing: [Option<MissingReason>; 2]) {
         let kept = [self.bodies[0].stored_bytes(), self.bodies[1].stored_bytes()];
         let bodies = [self.row.request.as_mut().map(|r| &mut r.body), self.row.response.as_mut().map(|r| &mut r.body)];
@@ -104,7 +103,7 @@ impl InFlightFlow {
         }
     }
 
-    /// Puts the sizes of all bodies into the row.
+    /// Applies the sizes of all bodies to the row.
     pub(crate) fn measure_all(&mut self, news: &PendingUpdates) {
         self.measure(news.sizes, news.missing);
         if let Some(original) = &news.original {
@@ -125,7 +124,7 @@ impl InFlightFlow {
         }
     }
 
-    /// The same as [`measure`](Self::measure) for bodies as they came in.
+    /// Like [`measure`](Self::measure), for the bodies as received.
     pub(crate) fn measure_originals(&mut self, sizes: [u64; 2], missing: [Option<MissingReason>; 2]) {
         let Some(original) = &mut self.row.original else { return };
         for direction in [Direction::Request, Direction::Response] {
@@ -138,7 +137,7 @@ impl InFlightFlow {
         }
     }
 
-    /// After a transaction that did not hold: chunks from `first_chunk` on do not exist, nor what it wrote of this flow.
+    /// Reverts after a failed transaction: chunks from `first_chunk` on do not exist, nor what it wrote of this flow.
     pub(crate) fn undo(&mut self, transaction: u64, first_chunk: u64) {
         self.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
         self.ends = None;
@@ -157,7 +156,7 @@ impl InFlightFlow {
         }
     }
 
-    /// Its bodies end here, whatever comes.
+    /// Ends its bodies; later data is rejected.
     pub(crate) fn end_bodies(&mut self) {
         self.bodies.iter_mut().for_each(BodyAssembly::give_up);
         self.dirty = true;
@@ -204,7 +203,7 @@ impl InFlightFlow {
     }
 }
 
-/// The row of a flow that begins.
+/// The row of a flow at its start.
 pub(crate) fn row_of(slot: &PendingFlow, begin: FlowStart, mask: &MaskRules) -> FlowRow {
     let mut row = FlowRow::new(slot.id, begin.born, begin.transport, begin.scheme, begin.authority);
     row.parent = begin.parent;

@@ -1,4 +1,4 @@
-//! Messages of WebSockets and event streams: stored in blocks, one for what came between two looks of the writer.
+//! Storage of WebSocket and event stream messages in blocks, one block per sweep of the writer.
 
 use bytes::{Bytes, BytesMut};
 use interflow_types::{StreamMessage, Timestamp};
@@ -13,10 +13,10 @@ use crate::error::{Result, StoreError};
 use crate::model::MessageRow;
 use crate::serde_repr;
 
-/// Payloads of a block are cut into chunks of this size.
+/// Payloads of a block are split into chunks of this size.
 const PIECE: usize = 1 << 20;
 
-/// Writes a block of messages whose first one has the number `first`.
+/// Writes a block of messages; `first` is the index of the first one.
 pub(crate) fn insert(shelf: &mut ChunkSink<'_>, seq: i64, first: u64, block: &[(StreamMessage, u64)]) -> Result<()> {
     let mut meta = Vec::with_capacity(block.len() * 8);
     let mut payload = BytesMut::with_capacity(block.iter().map(|(m, _)| m.payload.len()).sum());
@@ -46,7 +46,7 @@ pub(crate) fn insert(shelf: &mut ChunkSink<'_>, seq: i64, first: u64, block: &[(
     Ok(())
 }
 
-/// A block as it lies in the database.
+/// A block as stored in the database.
 struct MessageBlock {
     first: u64,
     meta: Vec<u8>,
@@ -54,7 +54,7 @@ struct MessageBlock {
     chunks: Vec<ChunkRef>,
 }
 
-/// Reads the messages of a flow whose numbers are in `range`.
+/// Reads the messages of a flow whose indexes are in `range`.
 pub(crate) fn read(
     db: &Connection,
     chunks: &mut ChunkReader<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn read(
             blocks.push(MessageBlock { first: row.get(0)?, meta: row.get(1)?, inline: row.get(2)?, chunks: list });
         }
     }
-    // The statement's view of the database is over: chunks that move meanwhile are found where they are then.
+    // The statement's snapshot ends here: chunks moved since then are found at their new location.
     let mut found = Vec::new();
     for block in blocks {
         let mut payload = BytesMut::from(&block.inline.unwrap_or_default()[..]);

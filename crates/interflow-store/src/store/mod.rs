@@ -1,4 +1,4 @@
-//! The store: a trait, and the embedded one behind it (rows in SQLite, bodies in segment files).
+//! The `FlowStore` trait and its embedded implementation (rows in SQLite, bodies in segment files).
 
 pub(crate) mod body;
 pub(crate) mod body_assembly;
@@ -56,67 +56,64 @@ use crate::conversations::ConversationStore;
 use crate::error::Result;
 use crate::model::{FlowRow, FlowSummary, MessageRow};
 
-/// Where the segments of a store lie.
+/// The folder of the segment files.
 pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
     dir.join("segments")
 }
 
-/// Figures of a store and its recorder.
+/// Statistics of a store and its recorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StoreStats {
-    /// Flows in the store.
     pub flows: u64,
-    /// Flows that run and are being recorded.
+    /// Flows in progress that are being recorded.
     pub open_flows: u64,
-    /// Segment files.
     pub segments: u64,
-    /// Bytes of the segment files.
     pub segment_bytes: u64,
-    /// Bytes of the database and its log.
+    /// Bytes of the database and its write-ahead log.
     pub database_bytes: u64,
-    /// Bytes that wait for the disk.
+    /// Bytes queued for writing.
     pub queue_bytes: u64,
-    /// Flows that wait for the disk.
+    /// Flows queued for writing.
     pub queue_flows: u64,
     /// Flows recorded to their end since the start.
     pub recorded_flows: u64,
-    /// Flows of which nothing was kept: the recorder was behind and set to drop, or suspended.
+    /// Flows not recorded at all: the recorder was behind and configured to drop, or suspended.
     pub dropped_flows: u64,
-    /// Flows that were taken up but could not be written, since the disk refused.
+    /// Flows that were accepted but could not be written because of a disk error.
     pub lost_flows: u64,
-    /// Bytes of bodies and messages that were not kept for these reasons.
+    /// Bytes of bodies and messages that were not recorded for these reasons.
     pub dropped_bytes: u64,
     /// How often a flow had to wait for the recorder.
     pub waits: u64,
-    /// Flows dropped by age or size.
+    /// Flows deleted by retention.
     pub expired_flows: u64,
-    /// Flows whose rows are damaged and were left out of lists and exports since the store was opened.
+    /// Damaged flow rows that were skipped in lists and exports since the store was opened.
     pub damaged_flows: u64,
-    /// Why nothing is recorded at the moment.
+    /// Why recording is suspended, if it is.
     pub suspended: Option<String>,
 }
 
-/// Keeps flows. Every method may block on the disk: call it from a blocking thread.
+/// Stores flows. Every method may block on the disk: call it from a blocking thread.
 pub trait FlowStore: ConversationStore + Send + Sync {
-    /// Flows of a query, page by page.
+    /// Flows selected by a query, page by page.
     ///
     /// # Errors
-    /// The database or disk said no.
+    /// A database or disk error.
     fn list(&self, options: &ListOptions) -> Result<Vec<FlowRow>> {
         self.list_while(options, &mut || ControlFlow::Continue(()))
     }
 
-    /// The same, given up when `watch` says so: it is asked at every row that is looked at.
+    /// Like [`list`](Self::list), with cancellation: `watch` is called for every row examined.
     ///
     /// # Errors
-    /// As [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
+    /// As for [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
     fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>>;
 
-    /// The same for queries that have to look into many rows or bodies: several threads, `each` is shown what was
-    /// found as it is found, in no order; `progress` may stop it.
+    /// Like [`list`](Self::list) for queries that must examine many rows or bodies: runs on several threads and calls
+    /// `each` with matches as they are found, in no order; `progress` may cancel it.
     ///
     /// # Errors
-    /// As [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
+    /// As for [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
     fn search(
         &self,
         query: &Query,
@@ -124,37 +121,36 @@ pub trait FlowStore: ConversationStore + Send + Sync {
         each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
     ) -> Result<()>;
 
-    /// One flow.
-    ///
     /// # Errors
-    /// [`NotFound`](crate::StoreError::NotFound) when there is none of this id.
+    /// [`NotFound`](crate::StoreError::NotFound) if there is none with this id.
     fn get(&self, id: FlowId) -> Result<FlowRow>;
 
-    /// The kept bytes of a body within `range`, as sent (content coding kept).
+    /// The recorded bytes of a body within `range`, as sent (content coding kept).
     ///
     /// # Errors
-    /// As [`get`](Self::get); damaged bytes show when they are read.
+    /// As for [`get`](Self::get); damage is reported when the bytes are read.
     fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader>;
 
-    /// The kept bytes of a body within `range` as it came in, before it was edited; of one that was not edited, as sent.
+    /// The recorded bytes of a body within `range` as received, before it was edited; for an unedited body the same as
+    /// [`body`](Self::body).
     ///
     /// # Errors
-    /// As [`body`](Self::body).
+    /// As for [`body`](Self::body).
     fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader>;
 
-    /// The flow's messages whose numbers are in `range`.
+    /// The flow's messages whose indexes are in `range`.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and damage.
+    /// As for [`get`](Self::get), and damage.
     fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>>;
 
-    /// How many flows a query selects.
+    /// The number of flows that a query selects.
     ///
     /// # Errors
-    /// As [`list`](Self::list).
+    /// As for [`list`](Self::list).
     fn count(&self, query: &Query) -> Result<u64>;
 
-    /// Stores a flow from an archive; false when one of this id is there.
+    /// Stores an imported flow; returns false if its id exists already.
     ///
     /// # Errors
     /// The store is read-only or cannot be written.
@@ -163,68 +159,69 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// Changes tags and comment.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert); no flow of this id.
+    /// As for [`insert`](Self::insert), or no flow with this id.
     fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()>;
 
-    /// Deletes these flows; how many there were. Flows that still run stay.
+    /// Deletes these flows and returns how many; running flows are not deleted.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// As for [`insert`](Self::insert).
     fn delete(&self, ids: &[FlowId]) -> Result<u64>;
 
-    /// Deletes every flow that a query selects and gives the disk space back; how many there were.
+    /// Deletes all flows selected by a query and frees their disk space; returns how many.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// As for [`insert`](Self::insert).
     fn prune(&self, query: &Query) -> Result<u64>;
 
-    /// Waits until everything told before is written.
+    /// Waits until everything recorded before is written.
     ///
     /// # Errors
     /// Recording is suspended, or the store is closed or read-only.
     fn flush(&self) -> Result<()>;
 
-    /// Verifies everything. `progress(done, of)` counts chunks.
+    /// Verifies the whole store. `progress(done, total)` counts chunks.
     ///
     /// # Errors
-    /// The check itself could not be made; what it finds is in the report.
+    /// The check itself failed; damage that it finds is in the report.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport>;
 
-    /// Flows whose rows are damaged and were left out of what was read since the store was opened.
+    /// Damaged flow rows that were skipped since the store was opened.
     fn damaged_flows(&self) -> u64 {
         0
     }
 
-    /// Figures.
+    /// Statistics of the store.
     ///
     /// # Errors
-    /// As [`list`](Self::list).
+    /// As for [`list`](Self::list).
     fn stats(&self) -> Result<StoreStats>;
 
-    /// Flows as they begin, go on and end.
+    /// Subscribes to flows as they begin, change and end.
     fn subscribe(&self) -> Subscription;
 
-    /// The same for the flows that `wanted` lets by: others cost nothing but the question.
+    /// Like [`subscribe`](Self::subscribe), for the flows that the filter accepts; others cost only the call of the
+    /// filter.
     fn subscribe_to(&self, wanted: FlowFilterFn) -> Subscription;
 }
 
-/// Says whether a subscriber wants to hear of a flow as it is now. Asked by the thread that writes, for every piece of news.
+/// Decides whether a subscriber receives a flow in its current state. Called on the writer thread for every update.
 pub type FlowFilterFn = Box<dyn FnMut(&FlowRow) -> bool + Send>;
 
-/// What a subscriber is told.
+/// An event of a subscription.
 #[derive(Clone, Debug)]
 pub enum StoreEvent {
     /// Flows that began, changed or ended.
     Flows(Arc<[FlowSummary]>),
-    /// The subscriber was too slow: so many batches passed it by.
+    /// The subscriber was too slow and missed this many batches.
     Lagged(u64),
 }
 
-/// Flows as they begin, go on and end.
+/// A stream of flow events.
 pub struct Subscription(pub(crate) broadcast::Receiver<Arc<[FlowSummary]>>);
 
 impl Subscription {
-    /// What happens next; `None` when the store is closed. Cancel-safe.
+    /// The next event; `None` once the store is closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<StoreEvent> {
         match self.0.recv().await {
             Ok(flows) => Some(StoreEvent::Flows(flows)),

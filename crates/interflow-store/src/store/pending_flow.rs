@@ -1,4 +1,4 @@
-//! What a running flow has told and the writer has not taken yet.
+//! Updates of a running flow that the writer has not processed yet.
 
 use bytes::Bytes;
 use interflow_types::{
@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use crate::model::{ErrorRow, FlowState, MissingReason};
 
-/// A flow that is being kept. Shared by its capture and the writer.
+/// A flow being recorded; shared by its capture and the writer.
 pub(crate) struct PendingFlow {
     pub(crate) id: FlowId,
     pub(crate) news: Mutex<PendingUpdates>,
 }
 
-/// What has come since the writer last looked, and what must be known to go on. All in one piece with its slot: parts of
-/// their own would be made by one thread and given back by another.
+/// Data received since the last drain, and the state needed to continue. Allocated as one block with its `PendingFlow`,
+/// because separate parts would be allocated by one thread and freed by another.
 #[derive(Default)]
 pub(crate) struct PendingUpdates {
-    /// It stands in the queue, or the writer has it in hand.
+    /// Whether the flow is in the queue or being processed by the writer.
     pub(crate) queued: bool,
-    /// Bytes it was charged for.
+    /// Bytes charged to the queue.
     pub(crate) charge: usize,
     pub(crate) begin: Option<FlowStart>,
     pub(crate) data: [Vec<Bytes>; 2],
@@ -30,20 +30,20 @@ pub(crate) struct PendingUpdates {
     pub(crate) interim: Vec<ResponseHead>,
     pub(crate) response: Option<ResponseHead>,
     pub(crate) state: Option<FlowSnapshot>,
-    /// Messages, and how long each was as it passed.
+    /// Messages with their sizes as transferred.
     pub(crate) messages: Vec<(StreamMessage, u64)>,
     pub(crate) end: Option<FlowEnd>,
-    /// Bytes that passed so far.
+    /// Bytes transferred so far.
     pub(crate) sizes: [u64; 2],
-    /// Why no more bytes are kept.
+    /// Why no more bytes are recorded.
     pub(crate) missing: [Option<MissingReason>; 2],
-    /// The bytes that are kept are hashed.
+    /// Whether the recorded bytes are hashed.
     pub(crate) hashed: [bool; 2],
-    /// What came in, of a flow that was edited.
+    /// Updates of the received version, if the flow was edited.
     pub(crate) original: Option<Box<OriginalUpdates>>,
 }
 
-/// News of what came in before it was edited.
+/// Updates of the received version of a flow, before editing.
 #[derive(Default)]
 pub(crate) struct OriginalUpdates {
     /// The request's URL and head, and whether its body was edited too.
@@ -51,47 +51,46 @@ pub(crate) struct OriginalUpdates {
     /// The response's head, and whether its body was edited too.
     pub(crate) response: Option<(ResponseHead, bool)>,
     pub(crate) data: [Vec<Bytes>; 2],
-    /// Bytes that passed so far.
+    /// Bytes transferred so far.
     pub(crate) sizes: [u64; 2],
-    /// Why no more bytes are kept.
+    /// Why no more bytes are recorded.
     pub(crate) missing: [Option<MissingReason>; 2],
-    /// The bytes that are kept are hashed.
+    /// Whether the recorded bytes are hashed.
     pub(crate) hashed: [bool; 2],
 }
 
 impl OriginalUpdates {
-    /// What must stay when the news are taken.
+    /// The state that remains after a drain.
     fn retained_state(&self) -> Box<Self> {
         Box::new(Self { sizes: self.sizes, missing: self.missing, hashed: self.hashed, ..Self::default() })
     }
 }
 
 impl PendingUpdates {
-    /// Takes what is new; what must stay is copied.
+    /// Takes the updates; state needed later is copied.
     pub(crate) fn take(&mut self) -> Self {
         let original = self.original.as_ref().map(|o| o.retained_state());
         let rest = Self { sizes: self.sizes, missing: self.missing, hashed: self.hashed, original, ..Self::default() };
         std::mem::replace(self, rest)
     }
 
-    /// Nothing more of any body is kept, and why.
+    /// Stops recording all bodies for the given reason.
     pub(crate) fn mark_missing(&mut self, why: MissingReason) {
         let originals = self.original.as_mut().map(|o| &mut o.missing).into_iter().flatten();
         self.missing.iter_mut().chain(originals).for_each(|m| *m = m.or(Some(why)));
     }
 
-    /// Notes how the flow stands now, in the place of what was noted before.
+    /// Replaces the snapshot of the flow's current state.
     pub(crate) fn set_snapshot(&mut self, flow: &Flow) {
         self.state = Some(FlowSnapshot::from_flow(flow));
     }
 
-    /// Whether there is anything for the writer.
     pub(crate) const fn is_empty(&self) -> bool {
         self.charge == 0 && self.end.is_none()
     }
 }
 
-/// What is known of a flow at its beginning.
+/// The facts known when a flow begins.
 pub(crate) struct FlowStart {
     pub(crate) born: Timestamp,
     pub(crate) client: Arc<ClientInfo>,
@@ -102,7 +101,7 @@ pub(crate) struct FlowStart {
     pub(crate) request: Option<RequestStart>,
 }
 
-/// A request's head as the recorder keeps it.
+/// A request head as recorded.
 pub(crate) struct RequestStart {
     pub(crate) method: Method,
     pub(crate) path: ByteStr,
@@ -137,7 +136,7 @@ impl FlowStart {
     }
 }
 
-/// What of a flow may change while it runs.
+/// The facts that may change while a flow runs.
 pub(crate) struct FlowSnapshot {
     pub(crate) client_tls: Option<Arc<ClientTls>>,
     pub(crate) client_http2: Option<ByteStr>,
@@ -164,12 +163,12 @@ impl FlowSnapshot {
     }
 }
 
-/// How a flow ended.
+/// The facts known when a flow ends.
 pub(crate) struct FlowEnd {
     pub(crate) state: FlowState,
     pub(crate) tunnel: Option<ByteCounts>,
     pub(crate) error: Option<ErrorRow>,
-    /// Microseconds after its start, for a flow whose timings do not say.
+    /// Microseconds after the start, for a flow without complete timings.
     pub(crate) after: u64,
 }
 
@@ -188,7 +187,7 @@ impl FlowEnd {
 }
 
 impl ErrorRow {
-    /// What a record keeps of an error.
+    /// Converts an error to its recorded form.
     pub fn from_error(e: &interflow_types::Error) -> Self {
         use interflow_types::ErrorSource;
         let blame = match e.error_source() {

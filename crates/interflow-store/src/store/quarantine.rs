@@ -1,4 +1,4 @@
-//! A database that cannot be read any more is set aside with its segments, so that recording goes on with another one.
+//! Moves an unreadable database and its segments to a quarantine folder, so that recording can continue in a new one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use rusqlite::Connection;
 use super::{rows, schema, segment, segments_dir};
 use crate::error::{Result, StoreError};
 
-/// A file that says that the writer met damage in the database.
+/// The marker file that records that the writer found database damage.
 fn marker(dir: &Path) -> PathBuf {
     dir.join("suspect")
 }
 
-/// The writer met damage: the next start looks through the whole database.
+/// Marks the database as suspect: the next start checks it completely.
 pub(crate) fn mark_suspect(dir: &Path) {
     let path = marker(dir);
     if let Err(error) = fs::write(&path, b"") {
@@ -21,7 +21,7 @@ pub(crate) fn mark_suspect(dir: &Path) {
     }
 }
 
-/// Looks whether the database has what this build reads and writes.
+/// Checks that the database has all tables and columns of this build.
 pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
     let damaged = |what: String| StoreError::damaged("flows.db", what);
     let flows = format!("SELECT {} FROM {} LIMIT 0", rows::COLUMNS, rows::SOURCES);
@@ -32,7 +32,7 @@ pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
         "SELECT seq, first, count, meta, payload, chunks FROM messages LIMIT 0",
         "SELECT id, segment, offset, len, hash FROM chunks LIMIT 0",
     ] {
-        // Nothing but a table or a column that is not there, or a page that is none, makes these fail.
+        // Preparing fails only if a table or column is missing or a page is corrupt.
         if let Err(e) = db.prepare(sql) {
             let e = StoreError::from(e);
             return Err(if e.is_disk() { e } else { damaged(format!("its tables are not those of a store: {e}")) });
@@ -48,13 +48,13 @@ pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Whether an empty file stands where the rows of these segments were.
+/// Whether the database is empty although these segments existed.
 pub(crate) fn is_quarantined(dir: &Path) -> bool {
     let emptied = fs::metadata(schema::file(dir)).is_ok_and(|m| m.len() == 0);
     emptied && segment::list(&segments_dir(dir)).is_ok_and(|files| files.iter().any(|(_, size)| *size > 1 << 10))
 }
 
-/// Moves the database and its segments into a folder of their own, and says which.
+/// Moves the database and its segments to a folder of their own, and returns its path.
 pub(crate) fn quarantine(dir: &Path) -> Result<PathBuf> {
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let free = |n: u32| {

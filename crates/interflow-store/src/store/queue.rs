@@ -1,7 +1,7 @@
-//! What lies between the proxy's workers and the one writer: a bounded queue of flows that have news.
+//! The bounded queue of flows with updates, between the proxy's workers and the writer thread.
 //!
-//! A flow stands in the queue at most once, however often it has news: the news themselves gather in its [`PendingFlow`]. So a
-//! short flow costs its worker one push, and a stream is taken up by the writer's own sweep.
+//! A flow is in the queue at most once: updates accumulate in its [`PendingFlow`]. A short flow therefore costs its
+//! worker one push, and long streams are collected by the writer's periodic sweep.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,15 +13,16 @@ use parking_lot::Mutex;
 use super::pending_flow::PendingFlow;
 use crate::config::{OverflowPolicy, RecordConfig};
 
-/// Workers push to different shards, so that they do not meet at one lock.
+/// Workers push to different shards, to avoid contention on one lock.
 const SHARDS: usize = 8;
-/// The writer is woken early when this much waits.
+/// The writer is woken early when this many bytes are queued.
 const URGENT_BYTES: usize = 1 << 20;
 const URGENT_FLOWS: usize = 128;
-/// Under `wait` a flow that never asks whether it may go on is dropped only when the queue is this many times over.
+/// With `overflow = "wait"`, data of a flow that never polls for readiness is dropped only when the queue exceeds its
+/// limit by this factor.
 const HARD_LIMIT_FACTOR: usize = 4;
 
-/// The queue, its bounds, and what was counted at its door.
+/// The queue with its limits and counters.
 pub(crate) struct WriterQueue {
     shards: [Mutex<Vec<Arc<PendingFlow>>>; SHARDS],
     bytes: AtomicUsize,
@@ -35,11 +36,10 @@ pub(crate) struct WriterQueue {
     max_bytes: usize,
     max_flows: usize,
     overflow: OverflowPolicy,
-    /// Flows of which nothing was kept.
+    /// Flows not recorded at all.
     pub(crate) dropped_flows: AtomicU64,
-    /// Bytes of bodies and messages that were not kept.
+    /// Bytes of bodies and messages that were not recorded.
     pub(crate) dropped_bytes: AtomicU64,
-    /// How often a flow had to wait.
     pub(crate) waits: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl WriterQueue {
         }
     }
 
-    /// Bytes and flows that wait for the disk.
+    /// Bytes and flows queued for writing.
     pub(crate) fn depth(&self) -> (usize, usize) {
         (self.bytes.load(Ordering::Relaxed), self.flows.load(Ordering::Relaxed))
     }
@@ -74,12 +74,12 @@ impl WriterQueue {
         bytes / times >= self.max_bytes || flows / times >= self.max_flows
     }
 
-    /// Whether more waits than should.
+    /// Whether the queue is over its limits.
     pub(crate) fn is_behind(&self) -> bool {
         self.exceeds(1)
     }
 
-    /// Whether there is room for news now; what is refused here has to be counted by the caller.
+    /// Whether more data is accepted; the caller must count what is refused.
     pub(crate) fn has_room(&self) -> bool {
         if self.suspended.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed) {
             return false;
@@ -90,7 +90,7 @@ impl WriterQueue {
         }
     }
 
-    /// Ready when the flow may go on.
+    /// Ready when the flow may continue.
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         let free = || {
             self.overflow == OverflowPolicy::Drop
@@ -109,11 +109,11 @@ impl WriterQueue {
             }
         }
         self.request_urgent_batch();
-        // There may have come room between the question and the waker's place in the list.
+        // Capacity may have been freed between the check and the registration of the waker.
         if free() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Counts bytes that a slot has taken up.
+    /// Charges bytes added to a pending flow.
     pub(crate) fn charge(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if before < URGENT_BYTES && before + bytes >= URGENT_BYTES {
@@ -121,7 +121,7 @@ impl WriterQueue {
         }
     }
 
-    /// Puts a flow in, which must not be in already.
+    /// Queues a flow, which must not be queued already.
     pub(crate) fn push(&self, slot: Arc<PendingFlow>) {
         thread_local!(static SHARD: usize = {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -137,7 +137,7 @@ impl WriterQueue {
         }
     }
 
-    /// Takes everything out. The flows count as waiting until [`settle`](Self::settle).
+    /// Takes all queued flows. They count as queued until [`release_charge`](Self::release_charge).
     pub(crate) fn drain(&self) -> Vec<Arc<PendingFlow>> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -151,7 +151,7 @@ impl WriterQueue {
         all
     }
 
-    /// What was drained is on its way to the disk: there is room again.
+    /// Releases the charge of drained flows once they are being written.
     pub(crate) fn release_charge(&self, bytes: usize, flows: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.flows.fetch_sub(flows, Ordering::AcqRel);
@@ -165,7 +165,7 @@ impl WriterQueue {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// While the disk refuses, nothing is taken up and nobody waits.
+    /// While the disk refuses writes, nothing is accepted and no flow waits.
     pub(crate) fn suspend(&self, on: bool) {
         self.suspended.store(on, Ordering::SeqCst);
         if on {
@@ -173,18 +173,18 @@ impl WriterQueue {
         }
     }
 
-    /// The writer has ended: nothing is taken up any more.
+    /// The writer has stopped: nothing more is accepted.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
-    /// Makes the calling thread the writer.
+    /// Registers the calling thread as the writer.
     pub(crate) fn adopt_writer(&self) {
         let _ = self.writer.set(std::thread::current());
     }
 
-    /// Wakes the writer before its time.
+    /// Wakes the writer before its interval ends.
     pub(crate) fn request_urgent_batch(&self) {
         if !self.urgent.swap(true, Ordering::SeqCst) {
             self.asleep.store(false, Ordering::SeqCst);
@@ -192,17 +192,17 @@ impl WriterQueue {
         }
     }
 
-    /// The writer is up: whatever comes from here on has to wake it again.
+    /// The writer is awake: later requests must wake it again.
     pub(crate) fn clear_urgent(&self) {
         self.urgent.store(false, Ordering::SeqCst);
     }
 
-    /// Whether the writer should not wait for more.
+    /// Whether the writer should process the queue without further delay.
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent.load(Ordering::SeqCst)
     }
 
-    /// The writer sleeps until somebody pushes, or for `longest`.
+    /// Blocks the writer until a push wakes it, or for at most `longest`.
     pub(crate) fn sleep(&self, longest: std::time::Duration) {
         self.asleep.store(true, Ordering::SeqCst);
         if self.flows.load(Ordering::SeqCst) == 0 && !self.is_urgent() {

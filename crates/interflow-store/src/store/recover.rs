@@ -1,4 +1,4 @@
-//! What happens when a store is opened after its writer did not end as it should.
+//! Recovery when a store is opened after its writer did not shut down cleanly.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -14,29 +14,29 @@ use super::segment::{self, RecordLocation, SegmentAppender};
 use crate::error::{Result, StoreError};
 use crate::model::{BodyRow, MissingReason};
 
-/// What was found when the store was opened.
+/// The result of opening a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StoreRecovery {
-    /// The last writer ended without closing the store.
+    /// The last writer did not close the store.
     pub unclean: bool,
-    /// Flows that ran at that moment; they are kept as cut off.
+    /// Flows that were running then; they are kept, marked as cut off.
     pub cut_flows: u64,
-    /// Bytes of the last, unfinished batch, cut off the newest segment.
+    /// Bytes of the last, incomplete batch that were removed from the newest segment.
     pub cut_bytes: u64,
-    /// Flows whose bodies lost something that had been written; they say so in their rows.
+    /// Flows that lost stored body data; their rows say so.
     pub damaged_flows: u64,
-    /// The database could not be read and was set aside: the store began anew.
+    /// The database was unreadable and was moved away: the store started empty.
     pub set_aside: bool,
-    /// The disk is full: recording is suspended until there is room.
+    /// The disk is full: recording is suspended until space is available.
     pub full: bool,
 }
 
-/// A file that is there while the store is being written.
+/// The marker file that exists while the store is being written.
 pub(crate) fn marker(dir: &Path) -> std::path::PathBuf {
     dir.join("writing")
 }
 
-/// Brings a store to a state in which all that rows name is there, and opens its newest segment.
+/// Makes the store consistent (all chunks named by rows exist) and opens its newest segment.
 pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(SegmentAppender, StoreRecovery)> {
     let mut recovery = StoreRecovery { unclean: marker(dir).exists(), ..StoreRecovery::default() };
     let files = segment::list(segments)?;
@@ -58,7 +58,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     Ok((appender, recovery))
 }
 
-/// Chunks that rows name and no segment has: looked for in all segments by length, in the newest one by reading.
+/// Chunks named by rows but missing in segments: checked by length in all segments, by reading in the newest one.
 fn lost_chunks(segments: &Path, db: &Connection, files: &HashMap<u64, u64>, newest: u64) -> Result<HashSet<u64>> {
     let file = File::open(segment::path(segments, newest)).ok();
     let mut statement = db.prepare("SELECT id, segment, offset, len FROM chunks")?;
@@ -76,7 +76,7 @@ fn lost_chunks(segments: &Path, db: &Connection, files: &HashMap<u64, u64>, newe
     Ok(lost)
 }
 
-/// Says in the rows of flows that they lost a part of their bodies, and takes lost chunks out of the index.
+/// Marks flows that lost a part of their bodies, and removes lost chunks from the index.
 fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
     let mut hit = Vec::new();
     {

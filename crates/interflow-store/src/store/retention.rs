@@ -1,9 +1,9 @@
-//! Upkeep: old flows are dropped, and the disk space of what nobody needs any more is given back.
+//! Retention and garbage collection: old flows are deleted, and unused disk space is freed.
 //!
-//! Chunks have no counters that could drift. Garbage is found by marking: every chunk that a flow or a block of messages
-//! names is live (one bit each), every other one of the same age is dead. Segments without live chunks are deleted;
-//! from those where few are left, the live ones are copied to the newest segment first. All of it happens on the
-//! writer's thread in steps of a few milliseconds, between batches.
+//! Chunks have no reference counters that could drift. Garbage is found by mark and sweep: every chunk named by a flow
+//! or a message block is live (one bit each), every other one of the same age is garbage. Segments without live chunks
+//! are deleted; sparse ones have their live chunks copied to the newest segment first. All of this happens on the
+//! writer thread in steps of a few milliseconds, between batches.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -20,30 +20,30 @@ use super::store_state::ReplySender;
 use super::writer::StoreWriter;
 use crate::error::{Result, StoreError};
 
-/// How often age and size are looked at.
+/// Interval of the age and size checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// The same while the disk is full.
+/// The check interval while the disk is full.
 const CHECK_INTERVAL_WHEN_FULL: Duration = Duration::from_secs(1);
-/// Flows deleted in one step.
+/// Flows deleted per step.
 const EXPIRE_STEP: usize = 1000;
-/// Rows looked at in one step of marking and sweeping.
+/// Rows examined per step of marking and sweeping.
 const ROW_STEP: i64 = 5000;
-/// Chunks moved in one step.
+/// Chunks moved per step.
 const MOVE_STEP: i64 = 200;
-/// A flow's weight beside its bodies, when the oldest ones are chosen by size.
+/// Assumed size of a flow beside its bodies, when the oldest ones are selected by size.
 const ROW_WEIGHT: u64 = 1500;
-/// Free pages of the database worth giving back, and how many at a time.
+/// Free database pages that are worth releasing, and how many are released at a time.
 const FREE_PAGES: i64 = 256;
-/// When the store is over its bound, it is brought to this share of it, in percent.
+/// A store over its size limit is reduced to this percentage of it.
 const TARGET_PERCENT: u64 = 85;
-/// Retention begins at this share of the bound, in percent, so that what is written meanwhile stays below it.
+/// Retention starts at this percentage of the limit, so that concurrent writes stay below it.
 pub(crate) const EARLY_PERCENT: u64 = 95;
 
-/// Where the upkeep stands.
+/// The state of garbage collection.
 pub(crate) struct GarbageCollector {
     phase: CollectionPhase,
     looked: Option<Instant>,
-    /// Flows that had expired when it was looked last.
+    /// Expired flows at the last check.
     expired: u64,
     replies: Vec<ReplySender<u64>>,
     freed: u64,
@@ -51,7 +51,7 @@ pub(crate) struct GarbageCollector {
 
 enum CollectionPhase {
     Idle,
-    /// Flows up to this row go.
+    /// Flows up to this row are deleted.
     Expire {
         up_to: i64,
     },
@@ -75,7 +75,7 @@ enum CollectionPhase {
     Shrink,
 }
 
-/// One bit for each chunk that existed when marking began.
+/// One bit per chunk that existed when marking began.
 pub(crate) struct ChunkBitmap {
     words: Vec<u64>,
     limit: u64,
@@ -94,7 +94,7 @@ impl ChunkBitmap {
         }
     }
 
-    /// Chunks that came after the beginning count as live.
+    /// Chunks created after marking began count as live.
     pub(crate) fn has(&self, id: u64) -> bool {
         id >= self.limit || self.words.get((id / 64) as usize).is_some_and(|w| w >> (id % 64) & 1 == 1)
     }
@@ -111,24 +111,24 @@ impl GarbageCollector {
         Self { phase: CollectionPhase::Idle, looked: None, expired: 0, replies: Vec::new(), freed: 0 }
     }
 
-    /// Whether the next step is waiting.
+    /// Whether a collection is in progress.
     pub(crate) const fn is_busy(&self) -> bool {
         !matches!(self.phase, CollectionPhase::Idle)
     }
 
-    /// Gives up what is under way: after a transaction that did not hold. It begins again at the next look.
+    /// Aborts the current collection after a failed transaction; the next check restarts it.
     pub(crate) fn stop(&mut self) {
         self.phase = CollectionPhase::Idle;
         self.looked = Some(Instant::now());
         self.reply_waiters();
     }
 
-    /// Whether another look may find more to do than the last one did.
+    /// Whether another check may find more to do than the last one did.
     pub(crate) fn is_check_due(&self, expired: u64) -> bool {
         expired != self.expired || self.looked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL_WHEN_FULL)
     }
 
-    /// Bytes of segments that were deleted.
+    /// Bytes of deleted segments since the last call.
     pub(crate) const fn take_freed(&mut self) -> u64 {
         std::mem::replace(&mut self.freed, 0)
     }
@@ -142,7 +142,7 @@ impl GarbageCollector {
 }
 
 impl StoreWriter {
-    /// Starts giving disk space back, whatever the bounds say.
+    /// Starts freeing disk space regardless of the limits.
     pub(crate) fn collect_now(&mut self, reply: ReplySender<u64>) {
         self.keeper.replies.push(reply);
         if !self.keeper.is_busy()
@@ -153,7 +153,7 @@ impl StoreWriter {
         }
     }
 
-    /// One step of the upkeep.
+    /// Runs one step of retention or collection.
     pub(crate) fn run_retention_step(&mut self) -> Result<()> {
         let phase = std::mem::replace(&mut self.keeper.phase, CollectionPhase::Idle);
         self.keeper.phase = match phase {
@@ -171,18 +171,18 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Compares the store with its bounds, now and then.
+    /// Compares the store with its limits, rate-limited.
     fn check_retention(&mut self) -> Result<()> {
         if self.keeper.looked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL) {
             return Ok(());
         }
         if self.reserve.ensure().is_err() {
-            tracing::debug!("the disk has no room for the store's reserve");
+            tracing::debug!("not enough disk space for the store's reserve");
         }
         self.start_if_due().map(drop)
     }
 
-    /// Compares the store with its bounds; says whether flows have to go.
+    /// Compares the store with its limits; returns whether flows must be deleted.
     pub(crate) fn start_if_due(&mut self) -> Result<bool> {
         self.keeper.expired = self.shared.expired_flows.load(Relaxed);
         self.keeper.looked = Some(Instant::now());
@@ -194,7 +194,7 @@ impl StoreWriter {
         Ok(up_to > 0)
     }
 
-    /// The last row that has to go, asked now and then while the disk is full; nothing when none has to.
+    /// The last row that must be deleted, checked at intervals while the disk is full; `None` if there is none.
     pub(crate) fn check_when_full(&mut self) -> Result<Option<i64>> {
         if self.keeper.looked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL_WHEN_FULL) {
             return Ok(None);
@@ -204,14 +204,14 @@ impl StoreWriter {
         Ok((up_to > 0).then_some(up_to))
     }
 
-    /// The last row that is over the age, 0 when none is.
+    /// The last row that exceeds the maximum age; 0 if there is none.
     fn expired_by_age(&self) -> Result<i64> {
         let age = self.config.retention_age.0.as_micros() as u64;
         if age == 0 {
             return Ok(0);
         }
         let limit = Timestamp::now().micros().saturating_sub(age);
-        // `stored` grows with `seq`: the search may stop at the first one that is young enough.
+        // `stored` grows with `seq`: the search may stop at the first row that is young enough.
         let sql = "SELECT seq FROM flows WHERE stored >= ? ORDER BY seq LIMIT 1";
         let oldest: Option<(i64, i64)> = optional_row(self.db.query_row(
             "SELECT seq, stored FROM flows ORDER BY seq LIMIT 1",
@@ -228,7 +228,7 @@ impl StoreWriter {
         }
     }
 
-    /// The last row that has to go for the store to be within its size, 0 when it is.
+    /// The last row to delete to bring the store within its size limit; 0 if there is none.
     fn expired_by_size(&self) -> Result<i64> {
         let bound = self.config.retention_bytes.0;
         let size = self.taken_bytes()?;
@@ -252,7 +252,7 @@ impl StoreWriter {
         Ok(last)
     }
 
-    /// Deletes the oldest flows up to a row; those that still run stay.
+    /// Deletes the oldest flows up to a row; running flows are not deleted.
     fn expire(&mut self, up_to: i64) -> Result<CollectionPhase> {
         let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
         let seqs: Vec<i64> = {
@@ -272,7 +272,7 @@ impl StoreWriter {
         Ok(CollectionPhase::Expire { up_to })
     }
 
-    /// Deletes everything of these rows but their chunks.
+    /// Deletes these rows and their data, except for chunks.
     pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
         self.detach_flows(seqs)?;
         for table in ["flows", "details", "tails", "messages"] {
@@ -286,7 +286,7 @@ impl StoreWriter {
     }
 
     pub(crate) fn start_marking(&mut self) -> Result<()> {
-        // The newest segment cannot be deleted; so it must not be the one that holds the garbage.
+        // The newest segment cannot be deleted, so it must not be the one that holds the garbage.
         if self.segments.has_records() {
             self.roll()?;
         }
@@ -337,7 +337,7 @@ impl StoreWriter {
         Ok(CollectionPhase::Sweep { live, after: 0, used: HashMap::new() })
     }
 
-    /// Deletes the rows of dead chunks, and adds up what each segment still holds.
+    /// Deletes the rows of dead chunks, and adds up the live bytes of each segment.
     fn sweep_chunks(
         &mut self,
         mut live: ChunkBitmap,
@@ -378,9 +378,9 @@ impl StoreWriter {
         self.sort_segments(&used)
     }
 
-    /// Deletes segments that hold nothing, and finds those that hold little.
+    /// Deletes empty segments and finds sparse ones.
     fn sort_segments(&mut self, used: &HashMap<u64, u64>) -> Result<CollectionPhase> {
-        // Rows that name a segment must be gone from the disk before the segment is.
+        // The deletion of rows that name a segment must be durable before the segment is deleted.
         self.checkpoint()?;
         let mut sparse = HashSet::new();
         for (number, size) in segment::list(&self.dir_segments())? {
@@ -455,7 +455,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Gives free pages of the database back, some at a time.
+    /// Releases free pages of the database incrementally.
     fn shrink(&mut self) -> Result<CollectionPhase> {
         let free: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
         if free < FREE_PAGES {
@@ -473,7 +473,7 @@ impl StoreWriter {
     }
 }
 
-/// A list that is damaged names nothing that could be found again, and stands in nobody's way.
+/// A damaged list is skipped: its chunks could not be found again anyway.
 fn mark(live: &mut ChunkBitmap, blob: rusqlite::types::ValueRef<'_>) {
     if let Ok(blob) = blob.as_blob_or_null()
         && let Ok(lists) = chunk_refs::decode(blob)

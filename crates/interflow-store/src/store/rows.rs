@@ -1,4 +1,4 @@
-//! Flow rows in and out of the database.
+//! Reads and writes flow rows in the database.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::model::*;
 use crate::originals::*;
 use crate::serde_repr;
 
-/// A row as it lies in the database, with what makes up its bodies.
+/// A row as stored, with the references to its bodies.
 pub(crate) struct StoredRow {
     pub(crate) seq: i64,
     pub(crate) row: FlowRow,
@@ -26,7 +26,7 @@ pub(crate) struct StoredRow {
 }
 
 impl StoredRow {
-    /// The flow as it is written again.
+    /// The row in the form needed to write it again.
     pub(crate) fn as_new(&self) -> NewRow<'_> {
         NewRow {
             seq: self.seq,
@@ -37,24 +37,24 @@ impl StoredRow {
     }
 }
 
-/// Columns in the order in which [`read`] wants them; `details.detail` is the last.
+/// Columns in the order expected by [`read`]; `details.detail` is the last.
 pub(crate) const COLUMNS: &str = "f.seq, f.id, f.state, f.kind, f.started, f.transport, f.scheme, h.name, f.port, f.method, \
      f.path, f.version, f.user, f.listener, f.messages, f.error, f.tags, f.chunks, d.detail";
-/// Where [`COLUMNS`] come from.
+/// The tables of [`COLUMNS`].
 pub(crate) const SOURCES: &str = "flows f JOIN details d ON d.seq = f.seq JOIN hosts h ON h.id = f.host";
 
-/// Numbers of hosts, so that a row names its host in a few bytes. Bounded: what does not fit is asked for again.
+/// Caches host numbers, so that a row refers to its host in a few bytes. Bounded: on a miss the database is queried.
 #[derive(Default)]
 pub(crate) struct HostIds {
     numbers: HashMap<String, i64>,
-    /// The one asked for last: flows of one host come together.
+    /// The most recently used host: flows of one host tend to arrive together.
     last: (String, i64),
-    /// The client's address written last.
+    /// The most recently written client address.
     client: Option<(IpAddr, String)>,
 }
 
 impl HostIds {
-    /// The number of a host, given out when it has none.
+    /// The number of a host, assigned on first use.
     fn number(&mut self, db: &Connection, name: Cow<'_, str>) -> Result<i64> {
         if self.last.0 == *name && !name.is_empty() {
             return Ok(self.last.1);
@@ -92,7 +92,7 @@ impl HostIds {
         self.client.as_ref().map(|(_, text)| text.as_str())
     }
 
-    /// Forgets everything: after a transaction that did not hold.
+    /// Clears the cache after a failed transaction.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -102,23 +102,22 @@ const INSERT: &str = "INSERT INTO flows(seq, id, state, kind, started, duration,
      status, version, user, client, listener, request_size, response_size, request_type, response_type, messages, error, \
      tags, stored, kept, chunks) VALUES";
 const INSERT_DETAILS: &str = "INSERT INTO details(seq, detail) VALUES";
-/// How many columns a flow has.
 const COLUMN_COUNT: usize = 27;
-/// So many flows go in with one statement: it is begun and ended once, and its cursors stay where the next row goes. With more,
-/// its parameters would not find room in the memory that SQLite keeps at hand for a connection.
+/// Flows per INSERT statement. One statement for several rows amortizes its overhead and keeps the cursors in place;
+/// with more rows its parameters would exceed SQLite's per-connection lookaside memory.
 pub(crate) const ROWS_PER_INSERT: usize = 16;
 
-/// An insertion of so many rows of so many columns each.
+/// An INSERT of `rows` rows with `width` columns each.
 fn insertion(into: &str, width: usize, rows: usize) -> String {
     let row = format!("({})", vec!["?"; width].join(","));
     format!("{into}{}", vec![row; rows].join(","))
 }
 
-/// What may change while a flow runs.
+/// Updates the columns that may change while a flow runs.
 const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5, request_size=?6, response_size=?7, \
      request_type=?8, response_type=?9, messages=?10, error=?11, tags=?12, kept=?13, chunks=?14, user=?15 WHERE seq=?1";
 
-/// A flow as it is written.
+/// A flow in the form in which it is written.
 pub(crate) struct NewRow<'a> {
     pub(crate) seq: i64,
     pub(crate) row: &'a FlowRow,
@@ -126,8 +125,7 @@ pub(crate) struct NewRow<'a> {
     pub(crate) inline: [&'a [u8]; SIDES],
 }
 
-/// Writes flows for the first time: as many at once as one statement takes, the rest one by one. Gives the length of
-/// their details.
+/// Inserts flows: as many at once as one statement takes, the rest one by one. Returns the size of their details blobs.
 pub(crate) fn insert(db: &Connection, hosts: &mut HostIds, flows: &[NewRow<'_>]) -> Result<usize> {
     static TEXTS: LazyLock<[[String; 2]; 2]> = LazyLock::new(|| {
         [1, ROWS_PER_INSERT].map(|rows| [insertion(INSERT, COLUMN_COUNT, rows), insertion(INSERT_DETAILS, 2, rows)])
@@ -158,7 +156,7 @@ pub(crate) fn insert(db: &Connection, hosts: &mut HostIds, flows: &[NewRow<'_>])
     Ok(written)
 }
 
-/// Gives a statement the columns of a flow, behind the first `before` parameters.
+/// Binds the columns of a flow, after the first `before` parameters.
 fn bind(
     to: &mut Statement<'_>,
     before: usize,
@@ -206,7 +204,7 @@ fn bind(
     Ok(())
 }
 
-/// Writes what has changed of a flow. Gives the length of its details.
+/// Updates a flow's row. Returns the size of its details blob.
 pub(crate) fn update(db: &Connection, flow: &NewRow<'_>) -> Result<usize> {
     let NewRow { seq, row, refs, inline } = flow;
     let c = DerivedColumns::from_row(row);
@@ -232,7 +230,7 @@ pub(crate) fn update(db: &Connection, flow: &NewRow<'_>) -> Result<usize> {
     Ok(detail.len())
 }
 
-/// The columns that are made from several parts of a row.
+/// The columns that are derived from several parts of a row.
 struct DerivedColumns<'a> {
     duration: Option<i64>,
     status: Option<u16>,
@@ -263,7 +261,7 @@ impl<'a> DerivedColumns<'a> {
     }
 }
 
-/// Reads a row that was selected with [`COLUMNS`].
+/// Reads a row selected with [`COLUMNS`].
 pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     let text = |i: usize| -> Result<Option<String>> {
         Ok(match r.get_ref(i)? {
@@ -316,7 +314,6 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     Ok(StoredRow { seq, row, refs, inline })
 }
 
-/// The row of this id.
 pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
     let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE f.id = ?"))?;
     let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
@@ -326,7 +323,7 @@ pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
     }
 }
 
-/// A host as `hosts` has it: an IPv6 address stands without brackets.
+/// A host as stored in `hosts`: IPv6 addresses without brackets.
 fn host(name: &str) -> Option<Host> {
     match name.parse() {
         Ok(ip) => Some(Host::Ip(ip)),
@@ -343,7 +340,7 @@ fn version(text: String) -> StaticLabel {
     Cow::Owned(text)
 }
 
-/// The number under which a state is stored.
+/// The stored number of a state.
 pub(crate) const fn state_number(s: FlowState) -> i64 {
     match s {
         FlowState::Open => 0,
@@ -361,7 +358,7 @@ const fn kind_number(k: FlowKind) -> i64 {
     }
 }
 
-/// Enums of the vocabulary are stored as their place in the published list.
+/// Enums are stored as their index in the published list.
 fn number_of<T: PartialEq>(all: &[T], value: T) -> i64 {
     all.iter().position(|v| *v == value).unwrap_or_default() as i64
 }

@@ -1,4 +1,4 @@
-//! The database: its tables, their versions, and how connections to it are opened.
+//! The database schema, its migrations, and how connections are opened.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, StoreError};
 
-/// Each entry takes the schema one version further; the database's `user_version` counts them.
+/// Each entry migrates the schema to the next version; the database's `user_version` counts them.
 const MIGRATIONS: [&str; 3] = ["
 CREATE TABLE hosts(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
@@ -41,39 +41,38 @@ CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
 -- chunks for garbage.
 "];
 
-/// How long a connection waits for another one.
+/// SQLite's busy timeout.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The version of this build.
+/// The schema version of this build.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// The database's file.
 pub(crate) fn file(dir: &Path) -> PathBuf {
     dir.join("flows.db")
 }
 
-/// Opens the database for the one writer, makes it when it is not there, brings it to this build's version.
+/// Opens the database for the writer: creates it if necessary, and migrates it to this build's version.
 pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     let path = file(dir);
-    // For its owner alone; SQLite gives the files beside it the same mode.
+    // Accessible by its owner only; SQLite creates the files beside it with the same mode.
     let mut private = std::fs::OpenOptions::new();
     private.create(true).append(true).mode(0o600);
     drop(private.open(&path).map_err(StoreError::io("could not open", &path))?);
     let db = Connection::open(path)?;
     if user_version(&db)? == 0 {
-        // These must be set before the first table is made. Rows come at the end of their tables: larger pages take more of
-        // them with each write.
+        // These must be set before the first table is created. Rows are appended at the end of their tables, so larger
+        // pages hold more of them per write.
         db.pragma_update(None, "page_size", 8192)?;
         db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
-    // Checkpoints are the writer's own business: segments have to be on the disk before rows are.
+    // The writer runs checkpoints itself: segments must be durable before rows that refer to them are.
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // A log that is begun anew keeps its file: the room that is used again at once is not given back and asked for again.
-    // When nothing more comes, the writer cuts it.
+    // A restarted log keeps its file, to avoid freeing and allocating the same space repeatedly. The writer truncates
+    // it when the store is idle.
     db.pragma_update(None, "journal_size_limit", 24 << 20)?;
-    // Rows come at the ends of their trees: what is written next is a few pages.
+    // Rows are appended at the ends of their trees, so a write touches few pages.
     db.pragma_update(None, "cache_size", -(3 << 10))?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.busy_timeout(BUSY_TIMEOUT)?;
@@ -99,7 +98,7 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
     }
 }
 
-/// Writes a page without changing anything: an error says that the disk still refuses.
+/// Writes a page without changing anything; an error means that the disk still refuses writes.
 pub(crate) fn touch(db: &Connection) -> Result<()> {
     Ok(db.pragma_update(None, "user_version", VERSION)?)
 }
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_an_earlier_version_is_brought_forward_by_whoever_writes_it() {
+    fn a_store_of_an_earlier_version_is_migrated_by_its_writer() {
         let dir = tempfile::tempdir().unwrap();
         let db = Connection::open(file(dir.path())).unwrap();
         db.execute_batch(&format!("{}; PRAGMA user_version = 1;", MIGRATIONS[0])).unwrap();

@@ -1,4 +1,4 @@
-//! Searches that must look into rows or bodies: on several threads, with progress, and stopped at any time.
+//! Searches that must examine rows or bodies: on several threads, with progress and cancellation.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::subject::SqliteTables;
 
 /// Flows that a thread takes at a time.
 const STEP: usize = 32;
-/// Most threads of one search.
+/// Maximum number of threads per search.
 const THREADS: usize = 8;
 
 struct SearchJob<'a> {
@@ -77,7 +77,7 @@ pub(crate) fn search(
     })
 }
 
-/// The rows that SQL cannot rule out, latest first, and what is left to be matched on them.
+/// The rows that SQL cannot rule out, latest first, and the rest of the query to be evaluated on them.
 fn candidates(dir: &Path, query: &Query) -> Result<(Vec<i64>, Option<Query>)> {
     let db = schema::open_reader(dir)?;
     let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
@@ -99,7 +99,7 @@ impl SearchJob<'_> {
                 }
                 let mut statement = db.prepare_cached(&text)?;
                 let mut rows = statement.query([seq])?;
-                // It may have been deleted meanwhile.
+                // The flow may have been deleted in the meantime.
                 let Some(row) = rows.next()? else { continue };
                 self.looked.fetch_add(1, Relaxed);
                 let Some(mut stored) = self.damages.skip_damaged(*seq, rows::read(row))? else { continue };

@@ -1,8 +1,8 @@
 //! Segment files: append-only, each record with its lengths, a CRC-32 and the BLAKE3 hash of its content.
 //!
-//! A file opens with [`FILE_HEAD`]. A record is a head of [`RECORD_HEAD`] bytes and the stored bytes:
-//! mark (1), flags (1), stored length (4), raw length (4), CRC-32 over all else (4), hash of the raw bytes (32);
-//! numbers are little-endian.
+//! A file starts with [`FILE_HEAD`]. A record is a header of [`RECORD_HEAD`] bytes and the stored bytes: mark (1),
+//! flags (1), stored length (4), raw length (4), CRC-32 over everything else (4), hash of the raw bytes (32); numbers
+//! are little-endian.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -20,19 +20,18 @@ const FILE_HEAD: &[u8; 16] = b"interflow seg 1\n";
 pub(crate) const RECORD_HEAD: usize = 46;
 const MARK: u8 = 0xD6;
 const ZSTD: u8 = 1;
-/// No record is larger, raw or stored: a damaged length must not become an allocation.
+/// Maximum size of a record, raw or stored: a damaged length must not cause a huge allocation.
 pub(crate) const MAX_RECORD: usize = 16 << 20;
 
-/// Where a record stands.
+/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordLocation {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// Bytes in the file, the head included.
+    /// Bytes in the file, including the header.
     pub(crate) len: u64,
 }
 
-/// The file of a segment.
 pub(crate) fn path(dir: &Path, segment: u64) -> PathBuf {
     dir.join(format!("{segment:08}.seg"))
 }
@@ -52,23 +51,24 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<(u64, u64)>> {
     Ok(found)
 }
 
-/// The end of the newest segment: what is appended becomes part of the store with [`commit`](Self::commit).
+/// Appends to the newest segment; appended data becomes part of the store with [`commit`](Self::commit).
 pub(crate) struct SegmentAppender {
     dir: PathBuf,
     file: File,
     segment: u64,
-    /// Length of the file as far as it was committed.
+    /// Committed length of the file.
     committed: u64,
     buffer: Vec<u8>,
-    /// Bytes of this batch that are in the file already.
+    /// Bytes of this batch already written to the file.
     written: u64,
     synced: bool,
-    /// Set by tests: the disk is full.
+    /// Set by tests to simulate a full disk.
     pub(crate) fault: Arc<AtomicBool>,
 }
 
 impl SegmentAppender {
-    /// Opens segment `segment` for appending behind `end`; what stands behind is cut off. Says how much that was.
+    /// Opens segment `segment` for appending at `end`, truncating anything after it. Returns the number of bytes
+    /// truncated.
     pub(crate) fn open(dir: &Path, segment: u64, end: u64) -> Result<(Self, u64)> {
         let path = path(dir, segment);
         let mut file = OpenOptions::new()
@@ -109,17 +109,17 @@ impl SegmentAppender {
         self.segment
     }
 
-    /// Length of the file with what is committed.
+    /// Length of the file including committed data.
     pub(crate) const fn len(&self) -> u64 {
         self.committed
     }
 
-    /// Whether the file holds more than its head.
+    /// Whether the file contains any record.
     pub(crate) const fn has_records(&self) -> bool {
         self.committed > FILE_HEAD.len() as u64
     }
 
-    /// Adds a record. `stored` is the compressed form when there is one.
+    /// Appends a record. `stored` is the compressed form, if there is one.
     pub(crate) fn append(&mut self, raw: &[u8], stored: Option<&[u8]>, hash: &blake3::Hash) -> Result<RecordLocation> {
         let body = stored.unwrap_or(raw);
         debug_assert!(raw.len() <= MAX_RECORD && body.len() <= MAX_RECORD);
@@ -140,7 +140,7 @@ impl SegmentAppender {
         Ok(RecordLocation { segment: self.segment, offset, len: (RECORD_HEAD + body.len()) as u64 })
     }
 
-    /// Hands everything to the file system: to be done before the rows that name the places are committed.
+    /// Writes everything to the file system; must happen before the rows that refer to it are committed.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -155,7 +155,7 @@ impl SegmentAppender {
         Ok(())
     }
 
-    /// The batch is part of the store.
+    /// Makes the batch part of the store.
     pub(crate) fn commit(&mut self) {
         if self.written > 0 {
             self.synced = false;
@@ -164,12 +164,12 @@ impl SegmentAppender {
         self.written = 0;
     }
 
-    /// The batch is not part of the store: its bytes are cut off again.
+    /// Discards the batch: its bytes are truncated.
     pub(crate) fn rollback(&mut self) {
         self.buffer.clear();
         self.written = 0;
-        // When even this fails, the bytes are dead weight behind `committed`, and the next open cuts them.
-        // Appending goes to the file's end, so `committed` has to follow the truth.
+        // If even truncation fails, the bytes after `committed` are garbage that the next open removes. Appends go to
+        // the end of the file, so `committed` must match its real length.
         if self.file.set_len(self.committed).is_err()
             && let Ok(meta) = self.file.metadata()
         {
@@ -177,7 +177,7 @@ impl SegmentAppender {
         }
     }
 
-    /// Asks whether the disk takes bytes, and leaves none behind.
+    /// Tests whether the disk accepts writes, leaving nothing behind.
     pub(crate) fn probe(&mut self) -> Result<()> {
         self.buffer.resize(64 << 10, 0);
         let taken = self.flush();
@@ -185,7 +185,7 @@ impl SegmentAppender {
         taken
     }
 
-    /// Waits until the disk holds everything.
+    /// Waits until all data is durable.
     pub(crate) fn sync(&mut self) -> Result<()> {
         if !self.synced {
             self.file.sync_data().map_err(self.error("could not sync"))?;
@@ -194,7 +194,7 @@ impl SegmentAppender {
         Ok(())
     }
 
-    /// Closes this segment and begins the next one.
+    /// Closes this segment and starts the next one.
     pub(crate) fn roll(&mut self) -> Result<()> {
         self.sync()?;
         let (mut next, _) = Self::open(&self.dir, self.segment + 1, 0)?;
@@ -208,7 +208,7 @@ impl SegmentAppender {
     }
 }
 
-/// Reads and verifies the record at `place`; gives its raw bytes and their hash.
+/// Reads and verifies the record at `place`; returns its raw bytes and their hash.
 pub(crate) fn read(file: &File, place: RecordLocation) -> Result<(Bytes, blake3::Hash)> {
     let damaged = |what: &str| StoreError::damaged(format!("segment {} at {}", place.segment, place.offset), what);
     let len = usize::try_from(place.len).unwrap_or(usize::MAX);
@@ -242,7 +242,7 @@ pub(crate) fn read(file: &File, place: RecordLocation) -> Result<(Bytes, blake3:
     Ok((raw, hash))
 }
 
-/// Over the head without its checksum, and the stored bytes.
+/// CRC-32 of the header without its checksum field, and of the stored bytes.
 fn checksum(head: &[u8; RECORD_HEAD], body: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head[..10]);

@@ -1,4 +1,4 @@
-//! Flows chosen by a query: what SQL can say is left to SQL, the rest is matched row by row, bodies last.
+//! Selects flows by query: as much as possible in SQL, the rest row by row, bodies last.
 
 use std::ops::ControlFlow;
 
@@ -20,31 +20,28 @@ use crate::error::{Result, StoreError};
 use crate::model::FlowRow;
 use crate::subject::SqliteTables;
 
-/// The most of a decoded body that a search looks at.
+/// Maximum size of a decoded body that a search examines.
 const MAX_SEARCHED_BODY: usize = 64 << 20;
 /// Messages loaded at a time by a search.
 const MESSAGE_STEP: u64 = 256;
 
-/// In which order flows are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListOrder {
-    /// The latest first.
+    /// Latest first.
     #[default]
     Newest,
-    /// The earliest first.
+    /// Earliest first.
     Oldest,
 }
 
-/// What is asked of a list.
+/// Filter, order and paging of a list.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
-    /// Which flows.
     pub query: Query,
-    /// In which order.
     pub order: ListOrder,
-    /// Only flows behind this one in that order: the last id of the page before.
+    /// Only flows after this one in that order: the last id of the previous page.
     pub after: Option<FlowId>,
-    /// At most so many.
+    /// Page size.
     pub limit: usize,
 }
 
@@ -54,19 +51,19 @@ impl Default for ListOptions {
     }
 }
 
-/// How far a search has come.
+/// Progress of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchProgress {
-    /// Flows looked at.
+    /// Flows examined.
     pub looked: u64,
-    /// Flows found.
+    /// Matches so far.
     pub found: u64,
-    /// How many there are to look at, as far as the database can tell.
+    /// Estimated number of flows to examine.
     pub total: u64,
 }
 
-/// Walks the flows that a query selects. `each` is shown every one; `watch` is told of the rows looked at, and may
-/// stop the walk. Damaged rows are noted and left out.
+/// Calls `each` for every flow that a query selects; `watch` is called for the rows examined and may stop the search.
+/// Damaged rows are counted and skipped.
 pub(crate) fn for_each_match(
     (db, dir, damages): (&Connection, &std::path::Path, &DamagedRows),
     options: &ListOptions,
@@ -91,10 +88,12 @@ pub(crate) fn for_each_match(
             }
             None => String::new(),
         };
-        // Without the limit a matcher may need many rows; with it SQLite stops sorting early.
+        // A residual predicate may need many rows, so there is no LIMIT; otherwise LIMIT lets SQLite stop sorting
+        // early.
         let left = options.limit - found;
         let limit = if residual.is_none() { format!(" LIMIT {}", left.min(1 << 62)) } else { String::new() };
-        // Which rows, then the rows: what SQLite may have to sort stays narrow, and an index alone often tells it.
+        // First the row numbers, then the rows: what SQLite may have to sort stays narrow, and often an index alone
+        // suffices.
         let text = format!("SELECT f.seq, f.id FROM flows f WHERE {sql}{cursor} ORDER BY f.id {order}{limit}");
         let mut which = db.prepare_cached(&text)?;
         let mut chosen = which.query(params_from_iter(values))?;
@@ -126,14 +125,14 @@ pub(crate) fn for_each_match(
                 }
             }
         }
-        // Rows that were left out stood in the place of others that the limit cut off.
+        // Skipped rows used up places of the LIMIT, so the next rows are fetched.
         if !skipped || residual.is_some() || found >= options.limit || after.is_none() {
             return Ok(());
         }
     }
 }
 
-/// How many flows a query selects, when SQL alone can tell.
+/// The number of flows a query selects, if SQL alone can tell.
 pub(crate) fn count(db: &Connection, query: &Query) -> Result<(u64, bool)> {
     let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
     let text = format!("SELECT count(*) FROM flows f WHERE {sql}");
@@ -155,7 +154,7 @@ pub(crate) fn matches(db: &Connection, dir: &std::path::Path, stored: &mut Store
     query.matches(&LazyFlowSubject { db, dir, stored })
 }
 
-/// A row whose bodies and messages are loaded when a query asks for them.
+/// A row whose bodies and messages are loaded only if a query needs them.
 struct LazyFlowSubject<'a> {
     db: &'a Connection,
     dir: &'a std::path::Path,
@@ -167,7 +166,7 @@ impl LazyFlowSubject<'_> {
         &self.stored.row
     }
 
-    /// The decoded body, at most [`SEARCHED`] of it; nothing where it is damaged.
+    /// The decoded body, at most [`MAX_SEARCHED_BODY`] bytes; empty if it is damaged.
     fn load(&self, direction: Direction) -> Result<Bytes> {
         let at = body_index(direction);
         let mut copy = StoredRow {

@@ -1,4 +1,4 @@
-//! The embedded store: opening, closing, and everything that reads.
+//! The embedded store: opening, closing and all reads.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::{ControlFlow, Range};
@@ -35,7 +35,7 @@ use crate::recorder::StoreRecorder;
 /// Flows that [`FlowStore::prune`] deletes at a time.
 const PRUNE_STEP: usize = 1000;
 
-/// A store in a folder: SQLite and segment files, one writer thread. Dropping it writes what is left and closes it.
+/// A store in a folder: SQLite, segment files, and one writer thread. Dropping it writes pending data and closes it.
 pub struct SqliteStore {
     dir: PathBuf,
     readers: ReadPool,
@@ -45,26 +45,26 @@ pub struct SqliteStore {
     damages: Arc<DamagedRows>,
 }
 
-/// What a store has that was opened for writing.
+/// The writer side of a store that was opened for writing.
 struct WriterHandle {
     shared: Arc<StoreState>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Locked as long as the store is open.
+    /// Locked while the store is open.
     _lock: File,
 }
 
 impl SqliteStore {
-    /// Whether a process records in this folder at the moment.
+    /// Whether a process is currently recording in this folder.
     pub fn has_writer(dir: &Path) -> bool {
         dir.join("lock").exists() && matches!(lock(dir), Err(StoreError::Busy(_)))
     }
 
-    /// Opens the store in `dir` for recording, makes it when there is none, and starts its writer. `config.dir` is
-    /// not looked at.
+    /// Opens the store in `dir` for recording, creating it if necessary, and starts its writer. `config.dir` is
+    /// ignored.
     ///
     /// # Errors
-    /// [`Busy`](StoreError::Busy) when another process records there; the folder cannot be written; a newer version
-    /// made the store.
+    /// [`Busy`](StoreError::Busy) if another process records there; the folder is not writable; the store was created
+    /// by a newer version.
     pub fn open(dir: &Path, config: &RecordConfig) -> Result<Self> {
         let segments = segments_dir(dir);
         make_private(&segments)?;
@@ -78,7 +78,7 @@ impl SqliteStore {
             .spawn(move || match std::panic::catch_unwind(AssertUnwindSafe(|| start.run())) {
                 Ok(true) => drop(fs::remove_file(marker)),
                 Ok(false) => {}
-                // Nobody may wait for a writer that is no more.
+                // Callers must not wait for a writer that has panicked.
                 Err(_) => watched.end_with_error("the thread that writes the store has panicked"),
             })
             .map_err(StoreError::io("could not start the thread that writes", dir))?;
@@ -96,7 +96,7 @@ impl SqliteStore {
     /// Opens the store in `dir` for reading, also while another process records there.
     ///
     /// # Errors
-    /// [`Absent`](StoreError::Absent) when there is none.
+    /// [`Absent`](StoreError::Absent) if there is none.
     pub fn open_read(dir: &Path) -> Result<Self> {
         let first = schema::open_reader(dir)?;
         Ok(Self {
@@ -109,23 +109,24 @@ impl SqliteStore {
         })
     }
 
-    /// Gives back the disk space that the store holds in reserve; false when there is none. It is taken again when there is room.
+    /// Releases the disk space held in reserve; returns false if there is none. It is reserved again once space is
+    /// available.
     pub fn release_reserve(&self) -> bool {
         self.writing.is_some() && DiskReserve::for_store(&self.dir).release()
     }
 
-    /// What was found when the store was opened.
+    /// What recovery found when the store was opened.
     pub const fn recovery(&self) -> StoreRecovery {
         self.recovery
     }
 
-    /// The recorder for the corridor; `None` when the store was opened for reading.
+    /// The recorder for the request pipeline; `None` if the store was opened read-only.
     pub fn recorder(&self) -> Option<StoreRecorder> {
         self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), &self.config))
     }
 
-    /// Writes everything that was told so far and ends the writer; running flows are kept as cut off. Recorders that
-    /// are still about keep nothing from here on.
+    /// Writes everything recorded so far and stops the writer; running flows are kept, marked as cut off. Existing
+    /// recorders drop everything from here on.
     pub fn close(&self) {
         let Some(w) = &self.writing else { return };
         w.shared.closing.store(true, SeqCst);
@@ -143,16 +144,16 @@ impl SqliteStore {
         &self.dir
     }
 
-    /// Lends a connection for reading.
+    /// Runs `f` with a pooled read connection.
     pub(super) fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let db = self.connection()?;
         f(&db)
     }
 
-    /// Opens one of a flow's bodies: `place` says which, by the row.
+    /// Opens one of a flow's bodies; `place` selects it by the row.
     fn body_at(&self, id: FlowId, range: Range<u64>, place: impl FnOnce(&FlowRow) -> usize) -> Result<BodyReader> {
         let db = self.connection()?;
-        // One view for row and tails: a running stream is cut meanwhile.
+        // One snapshot for row and tails: the writer may cut chunks of a running stream concurrently.
         let parts = {
             let view = db.unchecked_transaction()?;
             let mut stored = rows::get(&view, id)?;
@@ -253,7 +254,7 @@ impl FlowStore for SqliteStore {
     fn prune(&self, query: &Query) -> Result<u64> {
         let shared = self.shared()?;
         match shared.send_command(WriterCommand::Flush) {
-            // The disk is full: this is what makes room.
+            // The disk is full: pruning is what frees space.
             Err(StoreError::Suspended(_)) => {}
             flushed => flushed?,
         }
@@ -264,7 +265,7 @@ impl FlowStore for SqliteStore {
             let ids: Vec<FlowId> = self.list(&page)?.into_iter().map(|row| row.id).collect();
             let Some(last) = ids.last().copied() else { break };
             after = Some(last);
-            // With all of them known, whole segments can be given back before the database needs room.
+            // With all flows known, whole segments can be deleted before the database needs space.
             match shared.suspended() {
                 Some(_) => all.extend(ids),
                 None => pruned += self.delete(&ids)?,
@@ -322,7 +323,7 @@ impl FlowStore for SqliteStore {
     fn subscribe(&self) -> Subscription {
         match &self.writing {
             Some(w) => Subscription(w.shared.feeds.subscribe()),
-            // Nothing happens in a store that is only read: a channel whose sender is gone.
+            // A read-only store has no events: return a channel whose sender is dropped.
             None => Subscription(broadcast::channel(1).1),
         }
     }
@@ -335,7 +336,7 @@ impl FlowStore for SqliteStore {
     }
 }
 
-/// One process writes a store at a time.
+/// Only one process may write a store at a time.
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.join("lock");
     let file = OpenOptions::new()
@@ -351,7 +352,7 @@ fn lock(dir: &Path) -> Result<File> {
     }
 }
 
-/// Makes a folder for its owner alone: what is recorded is nobody else's business. One that is there keeps its mode.
+/// Creates a folder accessible by its owner only, because recordings are private. An existing folder keeps its mode.
 fn make_private(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);

@@ -1,4 +1,4 @@
-//! How a store is opened for writing: also when its disk is full, or its database is damaged.
+//! Opens a store for writing, including the cases of a full disk and a damaged database.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::{quarantine, schema, segments_dir};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 
-/// What the writer's thread begins with.
+/// The initial state of the writer thread.
 pub(crate) enum WriterStart {
     Ready(Box<StoreWriter>),
-    /// The disk is too full even to open the database: it is tried again until there is room.
+    /// The disk is too full even to open the database: opening is retried until space is available.
     Waiting {
         dir: PathBuf,
         shared: Arc<StoreState>,
@@ -40,7 +40,7 @@ pub(crate) fn open(
                 recovery.full = true;
                 writer.suspend(&e);
             } else if let Err(error) = reserve.ensure() {
-                tracing::debug!(%error, "the disk has no room for the store's reserve");
+                tracing::debug!(%error, "not enough disk space for the store's reserve");
             }
             Ok((WriterStart::Ready(Box::new(writer)), recovery))
         }
@@ -55,9 +55,9 @@ pub(crate) fn open(
     }
 }
 
-/// Whether the disk has no room for a few pages: other faults of the disk are no reason to wait.
+/// Whether the disk cannot take a few pages; other disk errors are not waited for.
 fn is_full(dir: &Path) -> bool {
-    let path = dir.join("room");
+    let path = dir.join("space-test");
     let tried = std::fs::write(&path, vec![0xA5; 64 << 10]);
     let _ = std::fs::remove_file(path);
     tried.is_err_and(|e| {
@@ -66,7 +66,7 @@ fn is_full(dir: &Path) -> bool {
     })
 }
 
-/// Opens the store; a damaged database is set aside, once.
+/// Opens the store; a damaged database is quarantined, once.
 fn open_undamaged(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Result<(StoreWriter, StoreRecovery)> {
     let damage = match quarantine::is_quarantined(dir) {
         true => StoreError::damaged("flows.db", "it is empty, and there are segments"),
@@ -102,7 +102,7 @@ fn try_open(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Resu
 }
 
 impl WriterStart {
-    /// Runs the writer until the store is closed; says whether everything could be written.
+    /// Runs the writer until the store is closed; returns whether everything could be written.
     pub(crate) fn run(self) -> bool {
         match self {
             Self::Ready(writer) => writer.run(),
@@ -113,7 +113,7 @@ impl WriterStart {
     }
 }
 
-/// Waits for room on the disk. Whoever asks for something meanwhile hears why it cannot be done.
+/// Waits for disk space. Commands that arrive in the meantime fail with the reason.
 fn wait_for_space(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Option<StoreWriter> {
     shared.queue.adopt_writer();
     loop {
@@ -126,7 +126,7 @@ fn wait_for_space(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -
         }
         if let Ok((writer, _)) = open_undamaged(dir, shared, config) {
             shared.suspend(None);
-            tracing::info!("recording begins: there is room on the disk");
+            tracing::info!("recording starts: disk space is available");
             return Some(writer);
         }
         if !shared.queue.is_urgent() {

@@ -1,4 +1,4 @@
-//! What the writer's thread shares with everybody else: the queue, jobs, events and counters.
+//! State shared by the writer thread and its users: queue, commands, events and counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -14,49 +14,44 @@ use crate::conversations::ConversationUpdate;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
 
-/// Where an answer goes.
 pub(crate) type ReplySender<T> = SyncSender<Result<T>>;
 
-/// A flow from an archive, with everything that belongs to it.
+/// A flow to import, with all its data.
 #[derive(Clone, Debug)]
 pub struct NewFlow {
-    /// The row; sizes of bodies are taken from it, what is kept from the bytes below.
+    /// The row; body sizes are taken from it, the recorded bytes from the fields below.
     pub row: FlowRow,
-    /// The request's body as sent.
     pub request_body: Bytes,
-    /// The response's body as sent.
     pub response_body: Bytes,
-    /// The bodies of request and response as they came in, where the row says that they were edited.
+    /// The bodies of request and response as received, if the row says that they were edited.
     pub original_bodies: [Bytes; 2],
-    /// Its messages, in order.
     pub messages: Vec<MessageRow>,
 }
 
-/// A change of what the owner may change of a flow.
+/// A change of the annotations that the operator may edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowAnnotation {
-    /// Tags to put on.
+    /// Tags to add.
     pub add_tags: Vec<String>,
-    /// Tags to take off.
+    /// Tags to remove.
     pub remove_tags: Vec<String>,
-    /// A new comment; an empty one takes it away.
+    /// A new comment; an empty one removes it.
     pub comment: Option<String>,
 }
 
-/// What the writer is asked to do.
+/// A command for the writer.
 pub(crate) enum WriterCommand {
-    /// Write everything that was told before this.
+    /// Write everything recorded before this.
     Flush(ReplySender<()>),
-    /// Store a flow; false when one of this id is there.
+    /// Store a flow; replies false if its id exists already.
     Insert(Box<NewFlow>, ReplySender<bool>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
-    /// Delete flows; how many there were.
+    /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
-    /// Keep what the LLM room found.
+    /// Store an update of the conversation indexer.
     Keep(Box<ConversationUpdate>, ReplySender<()>),
-    /// Forget all conversations.
     ForgetConversations(ReplySender<()>),
-    /// Give back the disk space of what was deleted; how many bytes of segments.
+    /// Free the disk space of deleted flows; replies with the bytes of deleted segments.
     Collect(ReplySender<u64>),
 }
 
@@ -68,7 +63,7 @@ pub(crate) struct StoreState {
     ended: AtomicBool,
     pub(crate) feeds: Subscriptions,
     suspended: Mutex<Option<String>>,
-    /// Flows that were taken up but could not be written.
+    /// Flows that were accepted but could not be written.
     pub(crate) lost_flows: AtomicU64,
     pub(crate) recorded_flows: AtomicU64,
     pub(crate) expired_flows: AtomicU64,
@@ -93,7 +88,7 @@ impl StoreState {
         }
     }
 
-    /// Gives the writer a job and waits for its answer.
+    /// Sends the writer a command and waits for its reply.
     pub(crate) fn send_command<T>(&self, job: impl FnOnce(ReplySender<T>) -> WriterCommand) -> Result<T> {
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         {
@@ -111,14 +106,14 @@ impl StoreState {
         std::mem::take(&mut *self.jobs.lock())
     }
 
-    /// The writer ends: whoever waits hears that the store is closed.
+    /// Fails pending commands because the writer stops.
     pub(crate) fn fail_commands(&self) {
         let mut jobs = self.jobs.lock();
         self.ended.store(true, SeqCst);
         jobs.clear();
     }
 
-    /// The writer is gone for good: nobody waits for it, nothing is taken up, and the figures say why.
+    /// The writer has stopped permanently: commands fail, nothing is accepted, and the statistics say why.
     pub(crate) fn end_with_error(&self, why: &str) {
         tracing::error!("recording has ended: {why}; traffic goes on");
         *self.suspended.lock() = Some(why.to_owned());
@@ -126,7 +121,7 @@ impl StoreState {
         self.fail_commands();
     }
 
-    /// Says why nothing can be written, or that it can again.
+    /// Suspends recording with a reason, or resumes it.
     pub(crate) fn suspend(&self, why: Option<String>) {
         self.queue.suspend(why.is_some());
         *self.suspended.lock() = why;

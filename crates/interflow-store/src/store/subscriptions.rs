@@ -1,4 +1,4 @@
-//! Who hears of flows as they begin, go on and end. What nobody wants to hear of is not put together.
+//! Event subscriptions for flows as they begin, change and end. Events without a subscriber are not built.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use super::FlowFilterFn;
 use crate::model::{FlowRow, FlowSummary};
 
-/// Batches that a slow subscriber may be behind before it is told that it missed some.
+/// Batches that a slow subscriber may lag behind before it misses some.
 const BATCHES: usize = 256;
 
 type FlowSender = broadcast::Sender<Arc<[FlowSummary]>>;
@@ -21,7 +21,7 @@ pub(crate) struct Subscriptions {
     chosen: Mutex<Vec<(FlowFilterFn, FlowSender)>>,
 }
 
-/// What is to be told, in the making: to those who hear of everything, and to each that chooses.
+/// Events being collected: for subscribers of everything, and for each filtered subscriber.
 #[derive(Default)]
 pub(crate) struct Notification {
     all: Vec<FlowSummary>,
@@ -33,19 +33,19 @@ impl Subscriptions {
         Self { all: broadcast::channel(BATCHES).0, chosen: Mutex::default() }
     }
 
-    /// Hears of every flow.
+    /// Subscribes to every flow.
     pub(crate) fn subscribe(&self) -> FlowReceiver {
         self.all.subscribe()
     }
 
-    /// Hears of the flows that `wanted` lets by.
+    /// Subscribes to the flows that `wanted` accepts.
     pub(crate) fn subscribe_to(&self, wanted: FlowFilterFn) -> FlowReceiver {
         let (sender, receiver) = broadcast::channel(BATCHES);
         self.chosen.lock().push((wanted, sender));
         receiver
     }
 
-    /// Adds a flow as it is now.
+    /// Adds a flow in its current state.
     pub(crate) fn add(&self, row: &FlowRow, told: &mut Notification) {
         let summary = || row.summary(Timestamp::now());
         if self.all.receiver_count() > 0 {
@@ -59,7 +59,7 @@ impl Subscriptions {
         }
     }
 
-    /// Tells everybody; only the writer's thread may call this, after what was added before.
+    /// Sends the collected events. Only the writer thread may call this, after its previous additions.
     pub(crate) fn notify(&self, told: Notification) {
         if !told.all.is_empty() {
             let _ = self.all.send(told.all.into());
@@ -71,7 +71,7 @@ impl Subscriptions {
         chosen.retain(|(_, sender)| sender.receiver_count() > 0);
     }
 
-    /// Tells of one flow.
+    /// Sends an event for one flow.
     pub(crate) fn notify_row(&self, row: &FlowRow) {
         let mut told = Notification::default();
         self.add(row, &mut told);

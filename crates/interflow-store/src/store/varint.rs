@@ -1,7 +1,7 @@
-//! Little-endian base 128 numbers and tagged fields: the form of what lies in the database's blobs.
+//! Little-endian base-128 numbers and tagged fields: the encoding of blobs in the database.
 //!
-//! A field is a tag byte, a length and that many bytes. Readers skip tags they do not know, so fields may be added
-//! without a new schema version.
+//! A field is a tag byte, a length and that many bytes. Readers skip unknown tags, so fields may be added without a new
+//! schema version.
 
 use crate::error::{Result, StoreError};
 
@@ -14,19 +14,18 @@ pub(crate) fn write_varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// Appends a difference that may go either way (zigzag).
+/// Appends a signed number (zigzag).
 pub(crate) fn write_signed(out: &mut Vec<u8>, n: i64) {
     write_varint(out, ((n << 1) ^ (n >> 63)) as u64);
 }
 
-/// Appends a field.
 pub(crate) fn write_field(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
     out.push(tag);
     write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Appends a field that holds a number.
+/// Appends a field that contains a number.
 pub(crate) fn write_number(out: &mut Vec<u8>, tag: u8, n: u64) {
     out.push(tag);
     let at = out.len();
@@ -35,11 +34,11 @@ pub(crate) fn write_number(out: &mut Vec<u8>, tag: u8, n: u64) {
     out[at] = (out.len() - at - 1) as u8;
 }
 
-/// Appends a field whose content `fill` writes.
+/// Appends a field whose content is written by `fill`.
 pub(crate) fn write_nested(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     let at = out.len();
-    // Two bytes hold lengths below 16 KiB: what nearly every field is.
+    // Two bytes encode lengths below 16 KiB, which covers nearly every field.
     out.extend_from_slice(&[0, 0]);
     fill(out);
     let len = out.len() - at - 2;
@@ -53,7 +52,7 @@ pub(crate) fn write_nested(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Ve
     }
 }
 
-/// Reads what the functions above wrote; every read past the end is an error.
+/// Reads what the functions above wrote; reading past the end is an error.
 #[derive(Clone, Copy)]
 pub(crate) struct VarintReader<'a>(pub(crate) &'a [u8]);
 

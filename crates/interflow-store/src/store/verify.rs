@@ -1,4 +1,4 @@
-//! `flows check`: reads everything and says what does not hold.
+//! `flows check`: reads the whole store and reports damage.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,26 +11,26 @@ use super::rows;
 use super::segment::{self, RecordLocation};
 use crate::error::Result;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CheckReport {
-    /// Flows looked at.
+    /// Flows checked.
     pub flows: u64,
     /// Chunks read and verified.
     pub chunks: u64,
-    /// Bytes of them on disk.
+    /// Their bytes on disk.
     pub bytes: u64,
-    /// Each thing that does not hold, with its place; at most [`MOST`](Self::MOST) of them.
+    /// The problems with their locations; at most [`MAX_PROBLEMS`](Self::MAX_PROBLEMS).
     pub problems: Vec<String>,
-    /// How many problems there are in all.
+    /// The total number of problems.
     pub problem_count: u64,
 }
 
 impl CheckReport {
-    /// Problems that are listed one by one.
+    /// Problems that are listed individually.
     pub const MAX_PROBLEMS: usize = 1000;
 
-    /// Whether everything holds.
+    /// Whether no problem was found.
     pub const fn is_sound(&self) -> bool {
         self.problem_count == 0
     }
@@ -43,16 +43,16 @@ impl CheckReport {
     }
 }
 
-/// Rows and chunks taken from the database at a time.
+/// Rows and chunks read from the database at a time.
 const STEP: i64 = 1000;
-/// A chunk that moves while it is read is looked for so many times.
+/// How often a chunk that moves while it is read is looked up again.
 const MAX_TRIES: usize = 8;
 
-/// Verifies the database, every chunk, and that every chunk a row names is there. `progress` is told how many of how
-/// many chunks are done.
+/// Verifies the database, every chunk, and that every chunk named by a row exists. `progress` is called with the number
+/// of chunks done and in total.
 ///
-/// The store may be written, and retention may run, meanwhile: nothing is held on to, and what does not hold is a problem
-/// only if the database, asked again, still says the same.
+/// The store may be written and retention may run concurrently. No locks are held; a discrepancy counts as a problem
+/// only if the database still shows it when queried again.
 pub(crate) fn check(db: &Connection, segments: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
     let mut check = StoreCheck { db, segments, report: CheckReport::default(), sound: HashSet::new(), file: None };
     let verdict: String = db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
@@ -69,21 +69,20 @@ struct StoreCheck<'a> {
     db: &'a Connection,
     segments: &'a Path,
     report: CheckReport,
-    /// Chunks that hold what they should.
+    /// Verified chunks.
     sound: HashSet<u64>,
     file: Option<(u64, Option<File>)>,
 }
 
-/// What became of a chunk.
+/// The result for one chunk.
 enum ChunkVerdict {
     Sound,
-    /// It is in the index no more.
+    /// It is no longer in the index.
     Gone,
     Bad(String),
 }
 
 impl StoreCheck<'_> {
-    /// Reads every chunk.
     fn chunks(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let all: u64 = self.db.query_row("SELECT count(*) FROM chunks", [], |r| r.get(0))?;
         let mut after = -1;
@@ -119,7 +118,7 @@ impl StoreCheck<'_> {
         Ok(())
     }
 
-    /// Reads a chunk; when that fails and the index has another place for it by then, at that place.
+    /// Reads a chunk; if that fails and the index has a new location for it, reads it there.
     fn verify(&mut self, id: u64, mut place: RecordLocation) -> Result<ChunkVerdict> {
         let mut why = String::new();
         for _ in 0..MAX_TRIES {
@@ -159,7 +158,7 @@ impl StoreCheck<'_> {
         Ok(found?)
     }
 
-    /// Whether a chunk that a row names holds; one that came after the chunks were read is read now.
+    /// Whether a chunk named by a row is intact; one created after the chunks were read is read now.
     fn is_chunk_sound(&mut self, id: u64) -> Result<bool> {
         if self.sound.contains(&id) {
             return Ok(true);
@@ -207,7 +206,7 @@ impl StoreCheck<'_> {
         }
     }
 
-    /// Whether a row still names a chunk: it may have gone, or been written anew.
+    /// Whether a row still names a chunk: it may have been deleted or rewritten.
     fn references_chunk(&self, sql: &str, seq: i64, first: i64, chunk: u64) -> Result<bool> {
         let mut statement = self.db.prepare_cached(sql)?;
         let mut rows =

@@ -1,4 +1,4 @@
-//! The one writer: takes news from the queue, and writes them in batches, segments first, rows after.
+//! The writer thread: takes updates from the queue and writes them in batches, segments first, rows after.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -27,33 +27,33 @@ use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, FlowState, MissingReason};
 
-/// How long news gather before they are written.
+/// How long updates are collected before they are written.
 const GATHER_INTERVAL: Duration = Duration::from_millis(20);
-/// How often running flows are looked at.
+/// How often running flows are swept.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
-/// The longest sleep: retention is looked at this often.
+/// The longest sleep, which is also the interval of retention checks.
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);
-/// One transaction holds about this much.
+/// Approximate size of one transaction.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_FLOWS: usize = 512;
-/// Flows that are over gather in a batch until they are so many, and get their rows then.
+/// Rows of ended flows are inserted once a batch has collected this many.
 const ROWS_AT_ONCE: usize = 4 * rows::ROWS_PER_INSERT;
-/// The database's log is taken into the database when it holds about this much, or after this time.
+/// The write-ahead log is checkpointed at this size, or after this time.
 pub(crate) const CHECKPOINT_BYTES: usize = 16 << 20;
 const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
-/// The same when there is little to do: a log much longer than what it says is not left lying about.
+/// The thresholds under low load, so that a log much larger than its content does not persist.
 const CHECKPOINT_SOON: (usize, Duration) = (2 << 20, Duration::from_secs(1));
-/// What a commit adds to the log beside its rows: pages are written whole.
+/// Log bytes per commit beside its rows: pages are written whole.
 const COMMIT_BYTES: usize = 36 << 10;
-/// What a flow adds to the log beside its details: its columns, and its places in two indexes.
+/// Log bytes per flow beside its details: its columns and its entries in two indexes.
 const ROW_BYTES: usize = 224;
-/// After the disk refused, it is asked again this often.
+/// Retry interval after a disk error.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// The ends of a flow's bodies that lie in no chunk.
+/// The ends of a flow's bodies that are not part of a chunk.
 type InlineTails = [Bytes; SIDES];
 
-/// The state of the writer's thread.
+/// The state of the writer thread.
 pub(crate) struct StoreWriter {
     pub(crate) dir: PathBuf,
     pub(crate) shared: Arc<StoreState>,
@@ -65,36 +65,36 @@ pub(crate) struct StoreWriter {
     mask: MaskRules,
     pub(crate) open: HashMap<FlowId, Box<InFlightFlow>>,
     next_seq: i64,
-    /// Counts transactions: tells what belongs to the one that is open.
+    /// Transaction counter: identifies what belongs to the open one.
     generation: u64,
     pub(crate) keeper: GarbageCollector,
     swept: Instant,
     checkpointed: Instant,
-    /// The log's file is as long as it was before the last checkpoint.
+    /// Whether the log file has not been truncated since the last checkpoint.
     uncut: bool,
     pub(crate) logged: usize,
     pub(crate) refused: Option<Instant>,
-    /// Held back for deleting when the disk is full.
+    /// Disk space reserved for deletions when the disk is full.
     pub(crate) reserve: DiskReserve,
-    /// Segments that are gone while chunks in the index still name them.
+    /// Deleted segments that chunks in the index still refer to.
     pub(crate) freed: HashSet<u64>,
-    /// Bytes of the segment files but the newest one.
+    /// Bytes of all segment files except the newest.
     pub(crate) closed_bytes: u64,
 }
 
-/// What is due with the database's log.
+/// The checkpoint needed for the write-ahead log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckpointNeed {
     Nothing,
-    /// It is taken into the database, and its file is used again from the beginning.
+    /// Checkpoint the log; its file is reused from the beginning.
     Taking,
-    /// That, and its file is cut to nothing.
+    /// Checkpoint the log and truncate its file.
     Cutting,
 }
 
 impl CheckpointNeed {
-    /// For a log that has grown by about `logged` bytes in the time since it was last seen to, and may grow by `bound`; `uncut`
-    /// when its file has not been cut since it was written.
+    /// Decides for a log that has grown by about `logged` bytes since its last checkpoint, and may grow by `bound`;
+    /// `uncut` if its file has not been truncated since it was written.
     fn for_log(logged: usize, bound: usize, uncut: bool, waited: Duration) -> Self {
         let soon = logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
         match waited >= CHECKPOINT_TIME {
@@ -105,7 +105,7 @@ impl CheckpointNeed {
     }
 }
 
-/// Whether running flows are looked at in a batch.
+/// Which running flows a batch includes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SweepMode {
     No,
@@ -114,15 +114,15 @@ enum SweepMode {
     All,
 }
 
-/// A batch in the making.
+/// A batch being built.
 #[derive(Default)]
 pub(crate) struct WriteBatch {
     charge: usize,
     flows: usize,
-    /// Flows that are over, until the transaction holds.
+    /// Ended flows, until the transaction is committed.
     #[expect(clippy::vec_box, reason = "they come boxed from the map, and a Vec that grows would copy them all")]
     pub(crate) finished: Vec<Box<InFlightFlow>>,
-    /// The first so many of these have their rows; of the others, so many have none.
+    /// How many of these have their rows, and how many do not yet.
     written: usize,
     unwritten: usize,
     pub(crate) told: Notification,
@@ -169,7 +169,7 @@ impl StoreWriter {
         })
     }
 
-    /// Runs until the store is closed. Everything that was told before is written then; says whether it could be.
+    /// Runs until the store is closed, then writes everything recorded before; returns whether that succeeded.
     pub(crate) fn run(mut self) -> bool {
         self.shared.queue.adopt_writer();
         loop {
@@ -183,14 +183,14 @@ impl StoreWriter {
             }
         }
         self.shared.queue.close();
-        // What was pushed while the door was being closed.
+        // Updates pushed while the queue was being closed.
         self.run_round();
         self.mark_open_as_cut();
         self.shared.fail_commands();
         self.refused.is_none() && self.checkpoint().is_ok()
     }
 
-    /// Sleeps while there is nothing to do, then lets news gather.
+    /// Sleeps until there is work, then lets updates accumulate.
     fn wait_for_work(&self) {
         let queue = &self.shared.queue;
         let longest = if self.keeper.is_busy() {
@@ -210,9 +210,9 @@ impl StoreWriter {
         }
     }
 
-    /// Writes what there is, does what was asked for, and a piece of the upkeep.
+    /// Writes pending updates, runs commands, and does one step of maintenance.
     fn run_round(&mut self) {
-        // Jobs first: what was told before a job was given is drained after the job is taken.
+        // Commands are taken first: updates recorded before a command was sent are then drained after it was taken.
         self.shared.queue.clear_urgent();
         let jobs = self.shared.take_commands();
         let all = self.shared.closing.load(SeqCst) || jobs.iter().any(|j| matches!(j, WriterCommand::Flush(_)));
@@ -226,7 +226,7 @@ impl StoreWriter {
         if sweep != SweepMode::No {
             self.swept = Instant::now();
         }
-        // When flows wait, what others hold back has to go as well.
+        // If flows are waiting for capacity, unqueued updates of running flows must be written too.
         if sweep != SweepMode::No || self.shared.queue.is_behind() {
             self.sweep(&mut slots);
         }
@@ -246,7 +246,7 @@ impl StoreWriter {
         self.shared.note_writer(self.open.len(), self.segments.segment());
     }
 
-    /// Takes the news of running flows that are in no queue.
+    /// Takes the updates of running flows that are not queued.
     fn sweep(&self, slots: &mut Vec<Arc<PendingFlow>>) {
         for flow in self.open.values() {
             let Some(slot) = &flow.slot else { continue };
@@ -258,7 +258,7 @@ impl StoreWriter {
         }
     }
 
-    /// Writes one batch, or gives it up as a whole.
+    /// Writes one batch, or discards it as a whole.
     fn batch(&mut self, slots: Vec<Arc<PendingFlow>>, counted: usize, sweep: SweepMode) {
         let mut batch = WriteBatch { flows: counted, ..WriteBatch::default() };
         if slots.is_empty() && !(sweep != SweepMode::No && self.open.values().any(|f| f.dirty)) {
@@ -277,7 +277,7 @@ impl StoreWriter {
         let mut slots = slots.into_iter();
         let done = self.write_parts(&mut slots, sweep, batch);
         if done.is_err() {
-            // What had not been looked at is given up with the rest, so that nothing stays charged.
+            // The unprocessed rest is discarded with the batch, so that nothing stays charged.
             self.discard(slots.collect(), batch);
         }
         done
@@ -310,7 +310,7 @@ impl StoreWriter {
         self.finish_batch(batch)
     }
 
-    /// Commits; flows that are over need not be remembered any more.
+    /// Commits, and releases ended flows.
     fn finish_batch(&mut self, batch: &mut WriteBatch) -> Result<()> {
         self.insert_finished(batch)?;
         self.commit()?;
@@ -320,7 +320,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Gives the flows of a batch that are over their rows, many with one statement.
+    /// Inserts the rows of a batch's ended flows, several per statement.
     fn insert_finished(&mut self, batch: &mut WriteBatch) -> Result<()> {
         let finished = &mut batch.finished[batch.written..];
         let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
@@ -334,7 +334,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// The flow has its row, as part of this transaction.
+    /// Marks the flow's row as written in this transaction.
     fn mark_stored(&mut self, flow: &mut InFlightFlow) {
         flow.touched = self.generation;
         flow.stored.get_or_insert(self.generation);
@@ -359,7 +359,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Closes the newest segment and begins another one.
+    /// Closes the newest segment and starts another one.
     pub(crate) fn roll(&mut self) -> Result<()> {
         let closed = self.segments.len();
         self.segments.roll()?;
@@ -367,7 +367,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Takes a flow's news up.
+    /// Applies a flow's updates.
     fn take_updates(&mut self, slot: &Arc<PendingFlow>, batch: &mut WriteBatch) -> Result<()> {
         let mut news = {
             let mut news = slot.news.lock();
@@ -382,7 +382,7 @@ impl StoreWriter {
                 let seq = self.seq();
                 InFlightFlow::begin(Some(slot.clone()), row, seq)
             }
-            // Its beginning was given up when the disk refused.
+            // Its start was discarded when the disk refused writes.
             (None, None) => return Ok(()),
         };
         flow.touched = self.generation;
@@ -420,7 +420,7 @@ impl StoreWriter {
             }
         }
         flow.measure_all(news);
-        // What was cut off is no tail any more: the row must name the chunks in the same transaction.
+        // Chunks have been cut off the tail: the row must name them in the same transaction.
         if cut && flow.stored.is_some() && flow.row.state == FlowState::Open { self.save_running(flow) } else { Ok(()) }
     }
 
@@ -436,17 +436,17 @@ impl StoreWriter {
         let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
         messages::insert(&mut shelf, flow.seq, flow.row.messages, block)?;
         flow.row.messages += block.len() as u64;
-        // Messages without their flow would be found by nobody.
+        // Messages without a row for their flow could not be found.
         if flow.stored.is_some() { Ok(()) } else { self.save(flow, InlineTails::default()) }
     }
 
-    /// Writes a flow that is over.
+    /// Writes an ended flow.
     pub(crate) fn finish(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         let ends = self.end_bodies(flow)?;
         self.save(flow, ends)
     }
 
-    /// Writes what belongs to a flow that is over; the row of one that has none yet is left to
+    /// Writes the data of an ended flow; if it has no row yet, that is left to
     /// [`insert_finished`](Self::insert_finished).
     fn end(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         let ends = self.end_bodies(flow)?;
@@ -466,7 +466,6 @@ impl StoreWriter {
         Ok(ends)
     }
 
-    /// Writes a flow's row.
     fn save(&mut self, flow: &mut InFlightFlow, ends: InlineTails) -> Result<()> {
         flow.touched = self.generation;
         let new = flow.as_new(&ends);
@@ -478,7 +477,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Masks the secrets of a row that came from elsewhere.
+    /// Masks the secrets of an imported row.
     pub(crate) fn mask_row(&self, row: &mut FlowRow) {
         use std::mem::take;
         let mask = |h: &mut interflow_types::Headers| *h = self.mask.mask_headers(take(h));
@@ -497,7 +496,7 @@ impl StoreWriter {
         row.interim.iter_mut().for_each(|i| mask(&mut i.headers));
     }
 
-    /// Gives running flows their row, and their bodies' ends a place in the database.
+    /// Writes rows and body ends of running flows.
     fn save_open(&mut self, all: bool, batch: &mut WriteBatch) -> Result<()> {
         let ids: Vec<FlowId> = self
             .open
@@ -513,7 +512,7 @@ impl StoreWriter {
             .collect();
         for id in ids {
             let Some(mut flow) = self.open.remove(&id) else { continue };
-            // One that is over has waited here for the disk.
+            // An ended flow may have waited here for the disk.
             let over = flow.row.state != FlowState::Open;
             let saved = if over { self.finish(&mut flow) } else { self.save_running(&mut flow) };
             self.shared.feeds.add(&flow.row, &mut batch.told);
@@ -536,7 +535,7 @@ impl StoreWriter {
         self.next_seq - 1
     }
 
-    /// While the disk refuses: news are counted and let go.
+    /// While the disk refuses writes, updates are counted and dropped.
     fn discard(&mut self, slots: Vec<Arc<PendingFlow>>, batch: &mut WriteBatch) {
         for slot in slots {
             let mut news = {
@@ -550,7 +549,7 @@ impl StoreWriter {
             let bytes: usize = news.data.iter().chain(originals).flatten().map(Bytes::len).sum();
             self.shared.queue.dropped_bytes.fetch_add(bytes as u64, Relaxed);
             match self.open.get_mut(&slot.id) {
-                // Its row can still be written when there is room again.
+                // Its row can still be written when space is available again.
                 Some(flow) => {
                     flow.bodies.iter_mut().for_each(BodyAssembly::give_up);
                     flow.apply_updates(&mut news, &self.mask);
@@ -561,7 +560,7 @@ impl StoreWriter {
         }
     }
 
-    /// What the store does for itself, in small steps.
+    /// Maintenance in small steps.
     fn upkeep(&mut self) {
         self.probe();
         if self.refused.is_some() {
@@ -581,7 +580,7 @@ impl StoreWriter {
         }
     }
 
-    /// Takes the log into the database: segments must be on the disk before rows that name their places are.
+    /// Checkpoints the log: segments must be durable before rows that refer to them.
     pub(crate) fn checkpoint(&mut self) -> Result<()> {
         self.checkpointed = Instant::now();
         self.uncut |= self.logged > 0;
@@ -590,7 +589,7 @@ impl StoreWriter {
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
 
-    /// The same, and the log's room is given back to the disk; not while somebody reads from it.
+    /// Like [`checkpoint`](Self::checkpoint), and truncates the log file; not possible while it is being read.
     pub(crate) fn truncate_log(&mut self) -> Result<()> {
         self.checkpointed = Instant::now();
         (self.uncut, self.logged) = (true, 0);
@@ -608,7 +607,7 @@ impl StoreWriter {
         }
     }
 
-    /// At the end of the process: flows that still run are kept as cut off.
+    /// At shutdown, running flows are kept, marked as cut off.
     fn mark_open_as_cut(&mut self) {
         if self.refused.is_some() || self.open.is_empty() {
             return;
@@ -627,7 +626,6 @@ impl StoreWriter {
         }
     }
 
-    /// Does what somebody asked for.
     fn run_command(&mut self, job: WriterCommand) {
         match job {
             WriterCommand::Flush(reply) => drop(reply.send(self.state())),
@@ -646,7 +644,7 @@ impl StoreWriter {
         self.shared.suspended().map_or(Ok(()), |why| Err(StoreError::Suspended(why)))
     }
 
-    /// Runs a job in a transaction of its own.
+    /// Runs a command in a transaction of its own.
     pub(crate) fn in_batch<T>(&mut self, job: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.state()?;
         self.begin()?;

@@ -1,4 +1,4 @@
-//! Conversations beside the flows they were read from.
+//! Conversations stored next to their flows.
 
 use interflow_query::Query;
 use interflow_store::{
@@ -111,7 +111,7 @@ fn deleting_flows_deletes_what_only_they_said() {
     let recorder = store.recorder().unwrap();
     let flows: Vec<FlowId> = (1..=3).map(|_| super::exchange(&recorder, "api.test", "/", b"a", b"b").id).collect();
     store.flush().unwrap();
-    // 1 - 2 is an answer that was edited away; 1 - 3 - 4 goes on.
+    // 1 - 2 is a response that was edited away; 1 - 3 - 4 continues.
     let nodes = vec![
         node("a", 1, None, "p"),
         node("a", 2, Some(1), "x"),

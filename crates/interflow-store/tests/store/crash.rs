@@ -1,4 +1,4 @@
-//! What survives a kill, a full disk and damaged files.
+//! Recovery after a kill, a full disk and damaged files.
 
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn recorder_program() -> PathBuf {
     program
 }
 
-/// Kills what it holds when a test fails.
+/// Kills its child process when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -79,9 +79,9 @@ fn kill_9_under_load_loses_at_most_the_last_batch() {
 }
 
 #[test]
-fn a_full_disk_suspends_recording_until_there_is_room() {
+fn a_full_disk_suspends_recording_until_space_is_available() {
     let dir = tempfile::tempdir().unwrap();
-    // A limit on file size stands for the full disk: writing beyond it fails, and the limit can be lifted.
+    // A file size limit simulates the full disk: writes beyond it fail, and the limit can be lifted.
     let script = "trap '' XFSZ; ulimit -S -f 1500; exec \"$0\" \"$1\"";
     let child = Command::new("sh")
         .args(["-c", script])
@@ -137,7 +137,7 @@ fn damaged_bytes_are_found_by_reads_and_by_check() {
     assert!(report.problems.iter().any(|p| p.contains(&bad.id.to_string())), "{:?}", report.problems);
     drop(store);
 
-    // After an unclean end the newest segment is read through, and the flow says that it lost its body.
+    // After an unclean shutdown the newest segment is read in full, and the flow is marked as having lost its body.
     std::fs::write(dir.path().join("writing"), b"").unwrap();
     let store = SqliteStore::open(dir.path(), &config).unwrap();
     assert_eq!(store.recovery().damaged_flows, 1);

@@ -1,4 +1,4 @@
-//! Databases and rows that are damaged: what is sound goes on.
+//! Damaged databases and rows: intact data stays accessible.
 
 use std::os::unix::fs::FileExt;
 
@@ -56,7 +56,7 @@ fn damaged_rows_are_left_out_and_counted() {
     let flows = recorded(dir.path(), 30);
     {
         let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
-        // A blob that breaks off, details that are gone, a list of chunks that is none, a column of another type.
+        // A truncated blob, missing details, an invalid chunk list, a column of another type.
         db.execute("UPDATE details SET detail = x'03ffff' WHERE seq = 3", []).unwrap();
         db.execute("DELETE FROM details WHERE seq = 5", []).unwrap();
         db.execute("UPDATE flows SET chunks = x'ff' WHERE seq = 7", []).unwrap();
@@ -67,7 +67,7 @@ fn damaged_rows_are_left_out_and_counted() {
     assert_eq!(list(ListOptions { limit: 1000, ..ListOptions::default() }), 26);
     assert_eq!(store.damaged_flows(), 4);
     assert_eq!(store.stats().unwrap().damaged_flows, 4, "each is counted once");
-    // Pages are full although rows of them are damaged: whoever pages sees the end only at the end.
+    // Pages are full although some rows are damaged, so that a short page still means the end.
     for order in [ListOrder::Oldest, ListOrder::Newest] {
         let mut seen = 0;
         let mut after = None;
@@ -88,7 +88,7 @@ fn damaged_rows_are_left_out_and_counted() {
     };
     store.search(&Query::parse("body:sent").unwrap(), &|_| std::ops::ControlFlow::Continue(()), each).unwrap();
     assert_eq!(found, 26);
-    // Retention and pruning work beside them.
+    // Retention and pruning work in spite of damaged rows.
     assert_eq!(store.delete(&[flows[0].id]).unwrap(), 1);
     assert!(store.prune(&Query::parse("host:a.test").unwrap()).unwrap() >= 25);
     assert!(store.stats().unwrap().suspended.is_none());

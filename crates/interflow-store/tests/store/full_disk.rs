@@ -1,4 +1,4 @@
-//! A disk that is really full: a small file system in memory, where the machine lets us mount one.
+//! A disk that is really full: a small tmpfs, where the machine allows mounting one.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use interflow_types::units::ByteSize;
 
 use super::*;
 
-/// A file system of so many bytes, unmounted when it is dropped; none where mounting is not allowed.
+/// A file system of the given size, unmounted when dropped; `None` where mounting is not allowed.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -31,7 +31,7 @@ impl SmallDisk {
         self.0.path().join("record")
     }
 
-    /// Takes every byte that is left.
+    /// Uses up all free space.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.0.path().join("filler")).unwrap();
         while file.write_all(&[7; 4096]).is_ok() {}
@@ -52,7 +52,7 @@ fn config() -> RecordConfig {
     RecordConfig { segment_bytes: ByteSize(1 << 20), ..RecordConfig::default() }
 }
 
-/// Records until the disk is full; gives how many flows there are.
+/// Records until the disk is full; returns the number of flows.
 fn record_until_full(disk: &SmallDisk, store: &SqliteStore) -> u64 {
     let recorder = store.recorder().unwrap();
     for i in 0..400 {
@@ -106,7 +106,7 @@ fn disk_bytes(disk: &SmallDisk) -> u64 {
 }
 
 #[test]
-fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
+fn a_start_on_a_full_disk_opens_the_store_and_retention_frees_space() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
     let flows = {
         let store = SqliteStore::open(&disk.store(), &config()).unwrap();
@@ -115,8 +115,8 @@ fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
     disk.fill();
     let bounded = RecordConfig { retention_bytes: ByteSize(6 << 20), ..config() };
     let store = SqliteStore::open(&disk.store(), &bounded).unwrap();
-    // Segment files go first; their rows follow once that has made room for the database.
-    until("retention never made room", || {
+    // Segment files are deleted first; their rows follow once the database has space.
+    until("retention never freed space", || {
         let stats = store.stats().unwrap();
         stats.segment_bytes < 7 << 20 && stats.expired_flows > 0
     });
@@ -125,7 +125,7 @@ fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
 }
 
 #[test]
-fn a_disk_too_full_to_open_the_store_suspends_recording_until_there_is_room() {
+fn a_disk_too_full_to_open_the_store_suspends_recording() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
     {
         let store = SqliteStore::open(&disk.store(), &config()).unwrap();

@@ -6,7 +6,7 @@ use sha2::Digest as _;
 
 use super::*;
 
-/// Records a response of this type whose length is told; gives its row.
+/// Records a response of this type with a declared length; returns its row.
 fn recorded(config: &RecordConfig, kind: &str, body: &[u8], clear: bool) -> (tempfile::TempDir, SqliteStore, FlowRow) {
     let (dir, store) = store(config);
     let mut flow = flow("media.test");
@@ -82,7 +82,7 @@ fn an_upload_is_recorded_as_a_head_and_what_is_only_counted_takes_nothing_of_the
     store.flush().unwrap();
     for _ in 0..31 {
         feed(&mut *capture, Direction::Request, &noise(1 << 20, 5));
-        // A word for each MiB, so that a running flow's size is seen to grow.
+        // One update per MiB, so that the growing size of a running flow is visible.
         assert!(store.stats().unwrap().queue_bytes < 1000);
     }
     capture.response(&flow, &response(200));

@@ -1,4 +1,4 @@
-//! What can be seen while a flow runs.
+//! What is visible while a flow runs.
 
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ fn who_chooses_hears_of_those_flows_alone_and_is_asked_for_every_piece_of_news()
         asked.send(row.id).unwrap();
         row.host() == "b.test"
     }));
-    // One that is gone does not disturb those that came after it.
+    // A dropped subscription does not disturb those created after it.
     drop(store.subscribe_to(Box::new(|_| true)));
     let mut late = store.subscribe_to(Box::new(|row| row.state != FlowState::Open));
     let recorder = store.recorder().unwrap();
@@ -106,7 +106,7 @@ fn who_chooses_hears_of_those_flows_alone_and_is_asked_for_every_piece_of_news()
 }
 
 #[test]
-fn a_slow_subscriber_is_told_what_it_missed() {
+fn a_slow_subscriber_is_notified_of_missed_events() {
     let (_dir, store) = store(&RecordConfig::default());
     let mut events = store.subscribe();
     let recorder = store.recorder().unwrap();

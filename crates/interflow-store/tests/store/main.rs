@@ -1,4 +1,4 @@
-//! The embedded store and its recorder, seen from outside.
+//! Black-box tests of the embedded store and its recorder.
 
 mod conversations;
 mod crash;
@@ -21,7 +21,6 @@ use interflow_types::{
     Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
 
-/// A store in a temporary folder.
 fn store(config: &RecordConfig) -> (tempfile::TempDir, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path(), config).unwrap();
@@ -63,7 +62,7 @@ fn response(status: u16) -> ResponseHead {
     }
 }
 
-/// Records one exchange with these bodies; gives the flow.
+/// Records one exchange with these bodies; returns the flow.
 fn exchange(recorder: &dyn Recorder, host: &str, path: &str, sent: &[u8], received: &[u8]) -> Flow {
     let flow = flow(host);
     let mut capture = recorder.begin(&flow, Some(&request(&flow, "POST", path))).unwrap();
@@ -74,7 +73,7 @@ fn exchange(recorder: &dyn Recorder, host: &str, path: &str, sent: &[u8], receiv
     flow
 }
 
-/// Gives a body in the pieces in which it might come.
+/// Feeds a body in pieces, as it might arrive.
 fn feed(capture: &mut dyn FlowRecording, direction: Direction, body: &[u8]) {
     let body = Bytes::copy_from_slice(body);
     for at in (0..body.len()).step_by(16 << 10) {
@@ -82,14 +81,14 @@ fn feed(capture: &mut dyn FlowRecording, direction: Direction, body: &[u8]) {
     }
 }
 
-/// Bytes that no compressor makes smaller.
+/// Incompressible bytes.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut out = vec![0; len];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
     out
 }
 
-/// Bytes of the files in a folder and below.
+/// Total size of the files in a folder, recursively.
 fn disk(dir: &std::path::Path) -> u64 {
     std::fs::read_dir(dir)
         .unwrap()

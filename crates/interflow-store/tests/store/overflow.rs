@@ -1,4 +1,4 @@
-//! What happens when the disk is slower than the traffic, or full.
+//! Behaviour when the disk is slower than the traffic, or full.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -35,7 +35,7 @@ fn a_flow_waits_while_the_recorder_is_behind_and_is_woken() {
     assert!(capture.poll_ready(&mut cx).is_ready());
     capture.response(&flow, &response(200));
     let mut sent = Vec::new();
-    // The writer may be quick: push until it is not.
+    // The writer may keep up for a while: push until it does not.
     let start = Instant::now();
     loop {
         let piece = Bytes::from(noise(60_000, sent.len() as u64));

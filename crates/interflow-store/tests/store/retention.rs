@@ -1,4 +1,4 @@
-//! Old flows go, their disk space comes back, and what newer flows share with them stays.
+//! Old flows are deleted, their disk space is freed, and chunks shared with newer flows survive.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ fn pruning_gives_disk_back_and_keeps_shared_chunks() {
     let report = store.check(&mut |_, _| ()).unwrap();
     assert!(report.is_sound(), "{:?}", report.problems);
 
-    // What was thrown away is stored again when it comes again.
+    // Deleted content is stored again when it is recorded again.
     let again = exchange(&recorder, "old.test", "/", b"", &noise(250_000, 3));
     store.flush().unwrap();
     assert_eq!(whole(&store, &again), noise(250_000, 3));
@@ -95,7 +95,7 @@ fn flows_over_the_age_go_and_running_ones_stay() {
     assert_eq!(store.delete(&[fresh.id]).unwrap(), 0);
 }
 
-/// Pushes as the corridor does: nobody goes on while the recorder is behind.
+/// Pushes like the request pipeline: waits while the recorder is behind.
 fn push(recorder: &dyn Recorder, i: u64) {
     let flow = flow("load.test");
     let Some(mut capture) = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))) else { return };
@@ -126,7 +126,7 @@ fn the_bound_of_bytes_holds_while_traffic_is_written() {
     }
     store.flush().unwrap();
     most = most.max(disk(dir.path()));
-    // One batch of what waits may be on its way to the disk, and live chunks are copied before their segment is deleted.
+    // One batch may be in progress, and live chunks are copied before their segment is deleted.
     assert!(most - reserve < bound + (8 << 20), "{} MiB", most >> 20);
     let stats = store.stats().unwrap();
     assert!(stats.expired_flows > 400 && stats.suspended.is_none(), "{stats:?}");

@@ -1,4 +1,4 @@
-//! What goes in comes out, byte for byte.
+//! Everything recorded is read back byte for byte.
 
 use bytes::Bytes;
 use interflow_query::Query;
@@ -210,7 +210,7 @@ fn tunnels_errors_and_dropped_captures_say_how_they_ended() {
 }
 
 #[test]
-fn the_owners_caps_are_kept_and_shown() {
+fn configured_caps_are_applied_and_reported() {
     let config = RecordConfig { max_body: interflow_types::units::ByteSize(20_000), ..RecordConfig::default() };
     let (_dir, store) = store(&config);
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", &noise(50_000, 1), b"short");
@@ -270,7 +270,7 @@ fn an_imported_flow_is_stored_once() {
 fn flows_written_together_keep_their_own_host_client_and_type() {
     let (_dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
-    // More than one statement takes, and some that are left over; hosts, clients and types change from row to row.
+    // More rows than one statement takes, plus a remainder; hosts, clients and types vary from row to row.
     let told: Vec<_> = (0..150u8)
         .map(|i| {
             let client = ClientInfo { peer: format!("10.0.{}.1:80", i / 2).parse().unwrap(), ..(*client()).clone() };

@@ -1,11 +1,11 @@
-//! What repeats is stored once, and many flows take bounded memory.
+//! Repeated content is stored once, and many flows use bounded memory.
 
 use interflow_store::*;
 use interflow_types::Direction;
 
 use super::*;
 
-/// A conversation as an LLM client sends it: everything said so far, and one turn more.
+/// A conversation as an LLM client sends it: the whole history plus one more turn.
 fn history(turns: u64) -> String {
     let mut body = String::from(r#"{"model":"m","max_tokens":1024,"messages":["#);
     for turn in 0..turns {
@@ -54,7 +54,7 @@ fn a_hundred_thousand_flows_take_bounded_memory() {
     for i in 0..100_000u64 {
         let flow = flow("many.test");
         let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/path"))).unwrap();
-        // As the corridor does: nobody pushes on while the recorder is behind.
+        // Like the request pipeline: wait while the recorder is behind.
         while capture.poll_ready(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending() {
             std::thread::yield_now();
         }

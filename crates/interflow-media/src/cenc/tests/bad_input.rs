@@ -1,4 +1,4 @@
-//! Missing keys, broken boxes, lies about sizes: an error that names the culprit, never a panic, never ciphertext.
+//! Missing keys, malformed boxes, false sizes: an error that names the cause, never a panic, never ciphertext.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn an_unknown_kid_is_named_before_any_media_comes_out() {
 }
 
 #[test]
-fn a_stream_ends_in_an_error_where_its_key_changes_to_one_that_nobody_gave() {
+fn a_stream_fails_where_its_key_changes_to_an_unknown_one() {
     let spec = Spec::of(b"cenc");
     let unknown = Spec { kid: [0xdd; 16], ..spec };
     let (first, second) = (samples(3, 1), samples(4, 2));
@@ -99,11 +99,11 @@ fn a_stream_that_ends_early_says_so_wherever_it_is_cut() {
     let samples = samples(3, 1);
     let data = [one_track(&spec), boxed(b"free", &[b"abc"]), segment(&spec, &samples)].concat();
     let clear = decrypt(&data).unwrap();
-    // Nothing at all is no stream.
+    // An empty stream is rejected.
     let (mut ends, mut at) = (Vec::new(), 0);
     while at < data.len() {
         let size = u32::from_be_bytes(data[at..at + 4].try_into().unwrap());
-        // Behind the moof the media data must follow.
+        // The media data must follow the `moof`.
         if &data[at + 4..at + 8] != b"moof" {
             ends.push(at + size as usize);
         }

@@ -1,4 +1,4 @@
-//! Makes small encrypted MP4s of any shape, with an encryption of its own to check against.
+//! Builds small encrypted MP4s of any structure, with an independent implementation of the encryption.
 
 use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _, StreamCipher as _};
 
@@ -20,7 +20,7 @@ pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_be_bytes()).collect()
 }
 
-/// A sample before encryption, with what its auxiliary information says.
+/// A sample before encryption, with its auxiliary information.
 #[derive(Clone, Debug)]
 pub struct Plain {
     pub data: Vec<u8>,
@@ -40,7 +40,7 @@ pub fn samples(n: usize, seed: u8) -> Vec<Plain> {
     (0..n).map(one).collect()
 }
 
-/// The same, all of each sample protected.
+/// Like `samples`, with each sample protected completely.
 pub fn whole_samples(n: usize, seed: u8) -> Vec<Plain> {
     samples(n, seed).into_iter().map(|s| Plain { subsamples: Vec::new(), ..s }).collect()
 }
@@ -74,7 +74,7 @@ impl Spec {
         }
     }
 
-    /// Encrypts by the words of the standard, one block after the other.
+    /// Encrypts literally as the standard describes, block by block.
     pub fn encrypt(&self, sample: &Plain) -> Vec<u8> {
         let mut data = sample.data.clone();
         let iv = self.iv(sample);
@@ -210,7 +210,7 @@ pub fn traf(id: u32, boxes: &[Vec<u8>]) -> Vec<u8> {
     boxed(b"traf", &[&boxed(b"tfhd", &[&words(&[0x2_0000, id])]), &boxes.concat()])
 }
 
-/// A `moof` whose parts need its length: they are made once to know it, and once more with it.
+/// A `moof` whose parts depend on its length: built once to measure it, and again with the result.
 pub fn moof(parts: impl Fn(i32) -> Vec<Vec<u8>>) -> Vec<u8> {
     let length = boxed(b"moof", &[&parts(0).concat()]).len() as i32;
     boxed(b"moof", &[&parts(length).concat()])
@@ -232,7 +232,7 @@ pub fn sealed(spec: &Spec, samples: &[Plain]) -> Vec<Vec<u8>> {
     samples.iter().map(|s| spec.encrypt(s)).collect()
 }
 
-/// A segment of one track in the simplest shape: `senc`, one run, one `mdat`.
+/// A segment of one track in the simplest form: `senc`, one run, one `mdat`.
 pub fn segment(spec: &Spec, samples: &[Plain]) -> Vec<u8> {
     let head = moof(|n| vec![traf(1, &[trun(n + 8, sizes(samples)), spec.senc(samples)])]);
     [head, mdat(&sealed(spec, samples))].concat()

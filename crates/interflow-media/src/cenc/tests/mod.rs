@@ -1,4 +1,4 @@
-//! Decryption of hand-made MP4s of every shape that the standard allows and writers make use of.
+//! Decryption of hand-made MP4s in every structure that the standard allows and writers use.
 
 mod bad_input;
 pub mod media;
@@ -14,7 +14,7 @@ fn ring() -> ContentKeyRing {
     ContentKeyRing::from_pairs([(KeyId(KID), ContentKey(KEY)), (KeyId(OTHER_KID), ContentKey(OTHER_KEY))])
 }
 
-/// Everything pushed in pieces of `step` bytes.
+/// Pushes all data in pieces of `step` bytes.
 fn decrypt_in(decrypter: &mut CencDecrypter, data: &[u8], step: usize) -> Result<Vec<u8>, CencError> {
     let mut out = Vec::new();
     for piece in data.chunks(step) {
@@ -28,8 +28,8 @@ fn decrypt(data: &[u8]) -> Result<Vec<u8>, CencError> {
     decrypt_in(&mut CencDecrypter::new(ring()), data, usize::MAX)
 }
 
-/// Decrypts in pieces of many sizes, all of which must agree; `clear` must stand at the end of what comes out, and no
-/// box that speaks of encryption be left.
+/// Decrypts in pieces of many sizes with identical results; the output must end with `clear`, and no box concerning
+/// encryption may be left.
 fn check(data: &[u8], clear: &[u8]) -> Vec<u8> {
     let out = decrypt(data).unwrap();
     for step in [1, 2, 3, 7, 15, 16, 17, 61, 500] {

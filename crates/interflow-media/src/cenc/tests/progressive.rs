@@ -1,4 +1,4 @@
-//! Progressive files: index before or behind the media, decrypted as a stream and by any range.
+//! Progressive files: index before or after the media, decrypted as a stream and by range.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ enum Aux {
     Media,
 }
 
-/// A file with two tracks in chunks of two samples by turns, and what it holds in the clear.
+/// A file with two tracks, interleaved in chunks of two samples, and its clear content.
 fn file(spec: &Spec, index_first: bool, aux: Aux) -> (Vec<u8>, Vec<u8>) {
     let other = Spec { iv_size: 8, ..Spec::of(b"cenc") }.other();
     let tracks = [(*spec, samples(6, 1)), (other, whole_samples(6, 2))];

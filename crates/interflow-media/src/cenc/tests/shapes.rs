@@ -1,4 +1,4 @@
-//! Fragmented shapes: schemes, IVs, patterns, places of the auxiliary information, tracks, runs, groups.
+//! Fragmented files: schemes, IVs, patterns, positions of the auxiliary information, tracks, runs, groups.
 
 use proptest::prelude::*;
 
@@ -157,7 +157,7 @@ fn a_clear_lead_and_defaults_of_trex_are_obeyed() {
     let samples = samples(3, 4);
     let entries = [spec.video_entry(), clear_entry()];
     let init = init(&[track(1, b"vide", &entries, &[])], &[trex(1, 2, 100)]);
-    // By trex the samples are clear and 100 bytes long; the second fragment says otherwise.
+    // According to trex the samples are clear and 100 bytes long; the second fragment overrides that.
     let lead = moof(|n| vec![traf(1, &[boxed(b"trun", &[&words(&[1, 2, n as u32 + 8])])])]);
     let clear = vec![0x77; 200];
     let tail = moof(|n| {
@@ -191,7 +191,7 @@ fn keys_rotate_by_local_and_global_groups_and_some_samples_are_clear() {
     let local = sgpd(&[spec.other().group(), clear_group]);
     let sbgp = boxed(b"sbgp", &[&words(&[0]), b"seig", &words(&[3, 2, 1, 2, 0x1_0001, 2, 0x1_0002])]);
     let head = moof(|n| vec![traf(1, &[local.clone(), sbgp.clone(), trun(n + 8, sizes(&all)), senc.clone()])]);
-    // The track's own tenc names a key that nobody has: the groups say otherwise for every sample.
+    // The track's own tenc names an unknown key: groups override it for every sample.
     let unknown = Spec { kid: [0; 16], ..spec };
     let init = init(&[track(1, b"vide", &[unknown.video_entry()], &sgpd(&[spec.group()]))], &[trex(1, 1, 0)]);
     check(&[init, head, mdat(&sealed)].concat(), &plain(&all));
@@ -263,7 +263,7 @@ fn media_come_out_as_they_come_in_and_in_the_same_memory() {
 }
 
 #[test]
-fn a_chunk_that_somebody_else_holds_is_not_changed() {
+fn a_shared_chunk_is_not_modified() {
     let spec = Spec::of(b"cenc");
     let samples = samples(5, 1);
     let data = Bytes::from([one_track(&spec), segment(&spec, &samples)].concat());

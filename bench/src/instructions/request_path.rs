@@ -1,5 +1,5 @@
-//! Instructions of whole requests through the shipped binary: it runs under callgrind, which counts only what a worker does for
-//! its connections. A short and a long run of the same requests differ by the requests alone.
+//! Instruction counts of whole requests through the shipped binary under callgrind, limited to the connection tasks of a worker.
+//! The difference between a short and a long run of the same requests is the cost of the requests alone.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,65 +11,71 @@ use std::time::Duration;
 use interflow_testkit::danger_client;
 use rustls::pki_types::ServerName;
 
-use crate::lab::{Lab, Role, beside_us, free_port};
-use crate::{Result, rulebook};
+use crate::testbed::{Role, Testbed, beside_us, free_port};
+use crate::{Result, rule_set};
 
-/// The poll of a connection's task. Callgrind knows it by this name as long as nothing swallows it.
+/// The symbol of a connection task's poll function; it must not be inlined.
 const WATCHED: &str = "interflow_proxy::worker::Worker::serve::{{closure}}";
-/// Requests of the short run: the first ones make plans, connections and pools.
+/// Requests of the short run, which includes one-time costs: plans, connections and pools.
 const FEW: u32 = 50;
 /// Requests of the long run.
 const MANY: u32 = 250;
 
-/// Requests of one kind.
-pub struct Road {
-    /// Its name among the counts.
+/// A kind of request with its configuration.
+pub struct RequestPath {
+    /// Its key in `instructions.json`.
     pub name: &'static str,
     flags: &'static [&'static str],
     rules: bool,
-    way: Way,
+    mode: Mode,
     body: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Mode {
     /// Absolute-form, `http://`.
     Plain,
-    /// CONNECT, TLS that is opened.
-    Opened,
-    /// CONNECT, bytes that pass unseen.
+    /// CONNECT, intercepted TLS.
+    Intercepted,
+    /// CONNECT, bytes that are tunnelled without inspection.
     Tunnel,
 }
 
-/// Every road.
-pub const ROADS: [Road; 7] = [
-    Road { name: "road-plain-0-B", flags: &["--no-record"], rules: false, way: Way::Plain, body: 0 },
-    Road { name: "road-plain-8-KiB", flags: &["--no-record"], rules: false, way: Way::Plain, body: 8192 },
-    Road { name: "road-plain-0-B-20-rules", flags: &["--no-record"], rules: true, way: Way::Plain, body: 0 },
-    Road { name: "road-intercepted-8-KiB", flags: &["--no-record"], rules: false, way: Way::Opened, body: 8192 },
-    Road { name: "road-recorded-0-B", flags: &[], rules: false, way: Way::Plain, body: 0 },
-    Road { name: "road-recorded-8-KiB", flags: &[], rules: false, way: Way::Plain, body: 8192 },
-    Road {
-        name: "road-tunnel-64-KiB",
+/// All measured paths.
+pub const PATHS: [RequestPath; 7] = [
+    RequestPath { name: "path-plain-0-B", flags: &["--no-record"], rules: false, mode: Mode::Plain, body: 0 },
+    RequestPath { name: "path-plain-8-KiB", flags: &["--no-record"], rules: false, mode: Mode::Plain, body: 8192 },
+    RequestPath { name: "path-plain-0-B-20-rules", flags: &["--no-record"], rules: true, mode: Mode::Plain, body: 0 },
+    RequestPath {
+        name: "path-intercepted-8-KiB",
+        flags: &["--no-record"],
+        rules: false,
+        mode: Mode::Intercepted,
+        body: 8192,
+    },
+    RequestPath { name: "path-recorded-0-B", flags: &[], rules: false, mode: Mode::Plain, body: 0 },
+    RequestPath { name: "path-recorded-8-KiB", flags: &[], rules: false, mode: Mode::Plain, body: 8192 },
+    RequestPath {
+        name: "path-tunnel-64-KiB",
         flags: &["--no-record", "--no-intercept"],
         rules: false,
-        way: Way::Tunnel,
+        mode: Mode::Tunnel,
         body: 64 << 10,
     },
 ];
 
-impl Road {
+impl RequestPath {
     /// Instructions of one request.
     ///
     /// # Errors
     /// When nginx, valgrind or the binary is missing, or nothing was counted.
     pub fn count(&self) -> Result<u64> {
-        let lab = Lab::new(false)?.with_nginx(&[0, 8192, 64 << 10])?;
-        let (few, many) = (self.collected(&lab, FEW)?, self.collected(&lab, MANY)?);
+        let testbed = Testbed::new(false)?.with_nginx(&[0, 8192, 64 << 10])?;
+        let (few, many) = (self.collected(&testbed, FEW)?, self.collected(&testbed, MANY)?);
         Ok(many.saturating_sub(few) / u64::from(MANY - FEW))
     }
 
-    fn collected(&self, lab: &Lab, requests: u32) -> Result<u64> {
+    fn collected(&self, testbed: &Testbed, requests: u32) -> Result<u64> {
         let proxy = free_port()?;
         let name = format!("{}-{requests}", self.name);
         let mut command = Command::new("valgrind");
@@ -82,15 +88,15 @@ impl Road {
             command.arg(listener).arg(addr.to_string());
         }
         if self.rules {
-            let rules = lab.path("20.toml");
-            fs::write(&rules, rulebook::TWENTY)?;
+            let rules = testbed.path("20.toml");
+            fs::write(&rules, rule_set::TWENTY)?;
             command.arg("--rules").arg(rules);
         }
-        command.env("INTERFLOW_DATA_DIR", lab.path(&name));
-        let running = lab.start(&name, command, proxy, Role::Proxy)?;
-        self.drive(lab, proxy, requests)?;
+        command.env("INTERFLOW_DATA_DIR", testbed.path(&name));
+        let running = testbed.start(&name, command, proxy, Role::Proxy)?;
+        self.drive(testbed, proxy, requests)?;
         running.end(Duration::from_secs(60));
-        let log = fs::read_to_string(lab.path(&format!("{name}.log")))?;
+        let log = fs::read_to_string(testbed.path(&format!("{name}.log")))?;
         let collected = log.lines().find_map(|l| l.split_once("Collected : ")?.1.trim().parse().ok());
         match collected {
             Some(n) if n > 0 => Ok(n),
@@ -98,15 +104,15 @@ impl Road {
         }
     }
 
-    fn drive(&self, lab: &Lab, proxy: SocketAddr, requests: u32) -> Result<()> {
-        let origin = if self.way == Way::Opened { lab.https() } else { lab.http() };
+    fn drive(&self, testbed: &Testbed, proxy: SocketAddr, requests: u32) -> Result<()> {
+        let origin = if self.mode == Mode::Intercepted { testbed.https() } else { testbed.http() };
         let authority = format!("localhost:{}", origin.port());
         let mut tcp = TcpStream::connect(proxy)?;
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let target = match self.way {
-            Way::Plain => format!("http://{authority}/b/{}", self.body),
-            Way::Opened | Way::Tunnel => {
+        let target = match self.mode {
+            Mode::Plain => format!("http://{authority}/b/{}", self.body),
+            Mode::Intercepted | Mode::Tunnel => {
                 tcp.write_all(format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").as_bytes())?;
                 head(&mut tcp)?;
                 format!("/b/{}", self.body)
@@ -116,7 +122,7 @@ impl Road {
             "GET {target} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: interflow-bench\r\nAccept: */*\r\n\
              Accept-Encoding: gzip, deflate\r\n\r\n"
         );
-        if self.way == Way::Opened {
+        if self.mode == Mode::Intercepted {
             let name = ServerName::try_from("localhost")?;
             let tls = rustls::ClientConnection::new(Arc::new(danger_client(&["http/1.1"])), name)?;
             return self.ask(&mut rustls::StreamOwned::new(tls, tcp), request.as_bytes(), requests);
@@ -124,7 +130,7 @@ impl Road {
         self.ask(&mut tcp, request.as_bytes(), requests)
     }
 
-    /// One request after the other; each answer is read whole before the next.
+    /// Sends requests sequentially; each response is read completely before the next request.
     fn ask(&self, io: &mut (impl Read + Write), request: &[u8], requests: u32) -> Result<()> {
         let mut rest = vec![0; self.body];
         for _ in 0..requests {
@@ -140,7 +146,7 @@ impl Road {
     }
 }
 
-/// Reads a head, and says how many bytes came behind it.
+/// Reads a head; also returns the number of bytes received after it.
 fn head(io: &mut impl Read) -> Result<(Vec<u8>, usize)> {
     let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
     loop {

@@ -1,4 +1,4 @@
-//! The place of one table's runs: a folder, certificates, the nginx origin with its fixed bodies, the fake LLM provider.
+//! The environment of one table's runs: a folder, certificates, the nginx origin with its fixed bodies, the fake LLM provider.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,8 +12,8 @@ use interflow_testkit::{TestCa, pattern};
 use crate::Result;
 use crate::process::Running;
 
-/// Folder, certificates and origins; all ends when dropped.
-pub struct Lab {
+/// Folder, certificates and origins; stopped and removed when dropped.
+pub struct Testbed {
     dir: tempfile::TempDir,
     pin: bool,
     http: SocketAddr,
@@ -25,7 +25,7 @@ pub struct Lab {
     pub provider: Option<Running>,
 }
 
-/// Who a process is, when cores are handed out.
+/// A process's role, for CPU pinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Under measurement.
@@ -34,7 +34,7 @@ pub enum Role {
     Around,
 }
 
-impl Lab {
+impl Testbed {
     /// Makes the folder and the certificates.
     pub fn new(pin: bool) -> Result<Self> {
         let open = fs::Permissions::from_mode(0o755);
@@ -71,7 +71,7 @@ impl Lab {
         self.with_provider_watching(&[])
     }
 
-    /// The same; it counts the requests in which one of these texts arrives.
+    /// Like [`with_provider`](Self::with_provider); the provider counts the requests that contain one of these texts.
     pub fn with_provider_watching(mut self, markers: &[&str]) -> Result<Self> {
         let mut command = Command::new(beside_us("fake-llm")?);
         command.arg(self.llm.to_string()).arg(self.path("leaf.pem")).arg(self.path("leaf.key"));
@@ -82,12 +82,12 @@ impl Lab {
         Ok(self)
     }
 
-    /// Starts a process in this lab.
+    /// Starts a process in this testbed.
     pub fn start(&self, name: &str, command: Command, ready: SocketAddr, role: Role) -> Result<Running> {
         Running::start(name, self.placed(command, role), &self.path(&format!("{name}.log")), ready)
     }
 
-    /// The command bound to its cores, when cores are handed out.
+    /// The command pinned to the cores of its role, if pinning is enabled.
     pub fn placed(&self, command: Command, role: Role) -> Command {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if !self.pin || cores < 2 {
@@ -108,7 +108,7 @@ impl Lab {
         placed
     }
 
-    /// A file or folder of the lab.
+    /// A file or folder of the testbed.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

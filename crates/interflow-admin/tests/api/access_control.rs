@@ -1,4 +1,4 @@
-//! Who is let in, and what a browser is told about our pages.
+//! Access control, and the security headers of responses.
 
 use super::*;
 
@@ -193,7 +193,7 @@ async fn clients_that_never_finish_their_heads_neither_stay_nor_keep_others_out(
         wire.send("GET /livez HTTP/1.1\r\nHost: ").await.unwrap();
         slow.push(wire);
     }
-    // A fifth connection takes the place of the oldest of them, and is answered.
+    // A fifth connection replaces the oldest of them and is served.
     let host = it.admin.to_string();
     assert_eq!(it.plain("GET", "/livez", &[("Host", &host)], b"").await.status, 200);
     for wire in &mut slow {
@@ -202,7 +202,7 @@ async fn clients_that_never_finish_their_heads_neither_stay_nor_keep_others_out(
     }
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while it.plain("GET", "/livez", &[("Host", &host)], b"").await.status != 200 {
-        assert!(std::time::Instant::now() < deadline, "there is room again");
+        assert!(std::time::Instant::now() < deadline, "a connection slot is free again");
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-/// Twenty rules as people write them; none matches a request of the tables.
+/// Twenty typical rules; none matches a request of the tables.
 pub const TWENTY: &str = include_str!("../rules/20.toml");
 
 /// A field added to every response.
 pub const HEADER: &str = include_str!("../rules/header.toml");
 
-/// A thousand rules, each bound to a host of its own, that none of the tables asks for.
+/// A thousand rules for distinct hosts, none of which the tables request.
 pub fn thousand_hosts() -> String {
     let mut text = String::new();
     for i in 0..1000 {
