@@ -481,7 +481,7 @@ fn session_secrets_of_both_sides_are_written_to_sslkeylogfile() {
     let log = dir.path().join("keys");
     // The variable is read once per process, so a separate process is needed.
     let ran = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tls::tests::bytes_cross_in_both_directions_and_both_sides_know_what_was_agreed"])
+        .args(["--exact", "tls::tests::bytes_cross_both_ways_and_both_sides_report_the_session"])
         .env("SSLKEYLOGFILE", &log)
         .output()
         .unwrap();

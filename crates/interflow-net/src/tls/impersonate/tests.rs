@@ -57,7 +57,7 @@ fn place() -> (Authority, ServerTls, Arc<TlsProfile>) {
 }
 
 #[tokio::test]
-async fn each_profile_sends_the_client_hello_of_its_client() {
+async fn each_profile_sends_the_hello_of_its_client() {
     assert!(
         context::remove_unsupported(&mut PROFILES[0].fingerprint().tls).is_empty(),
         "built by `make impersonate-test`"
