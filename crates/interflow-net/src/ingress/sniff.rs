@@ -278,16 +278,16 @@ mod tests {
             (&b"GET / HTTP/1.1\r\n"[..], "Http1"),
             (b"\r\nPOST /a HTTP/1.1\r\n", "Http1"),
             (b"x-custom /a HTTP/1.1\r\n", "Http1"),
-            (b"EHLO example.com\r\n", "Other"),
-            (b"SSH-2.0-OpenSSH_9.2\r\n", "Other"),
+            (b"EHLO example.com\r\n", "Unknown"),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", "Unknown"),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", "Http2"),
             (b"PRI * HTTP/2.0\r\n\r\nSMtp", "Http1"),
             (&[5, 1, 0], "Socks5"),
-            (&[4, 1, 0, 80], "Other"),
-            (&[0, 0, 0, 0], "Other"),
+            (&[4, 1, 0, 80], "Unknown"),
+            (&[0, 0, 0, 0], "Unknown"),
             (&hello, "Tls a.test"),
-            (&broken, "Other"),
-            (&[22, 9, 9], "Other"),
+            (&broken, "Unknown"),
+            (&[22, 9, 9], "Unknown"),
             (b"GET\t/ HTTP/1.1\r\n", "Http1"),
             (b"GET\x0b/ HTTP/1.1\r\n", "Http1"),
             (b"get / http/1.1\r\n", "Http1"),
@@ -301,12 +301,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_ambiguous_prefix_is_decided_by_timeout() {
         for (bytes, end, port, tunnel) in [
-            (&b""[..], false, "Silent", "Silent"),
+            (&b""[..], false, "Timeout", "Timeout"),
             (b"", true, "Closed", "Closed"),
             (b"GE", false, "Http1", "Http1"),
-            (b"QUIT", false, "Http1", "Other"),
-            (b"ping", true, "Http1", "Other"),
-            (&hello()[..30], true, "Other", "Other"),
+            (b"QUIT", false, "Http1", "Unknown"),
+            (b"ping", true, "Http1", "Unknown"),
+            (&hello()[..30], true, "Unknown", "Unknown"),
         ] {
             assert_eq!(detected(bytes, end, SniffContext::Port).await.0, port, "{bytes:?}");
             assert_eq!(detected(bytes, end, SniffContext::Tunnel).await.0, tunnel, "{bytes:?}");
@@ -341,9 +341,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_to_a_proxy_are_detected_in_a_tunnel() {
         for (bytes, tunnel) in [
-            (&b"CONNECT a:1 HTTP/1.1\r\n"[..], "ForProxy(\"a:1\")"),
-            (b"GET http://a.test/x HTTP/1.1\r\n", "ForProxy(\"a.test\")"),
-            (b"GET http://[::1]:8080?q HTTP/1.1\r\n", "ForProxy(\"[::1]:8080\")"),
+            (&b"CONNECT a:1 HTTP/1.1\r\n"[..], "ProxyRequest(\"a:1\")"),
+            (b"GET http://a.test/x HTTP/1.1\r\n", "ProxyRequest(\"a.test\")"),
+            (b"GET http://[::1]:8080?q HTTP/1.1\r\n", "ProxyRequest(\"[::1]:8080\")"),
             (b"GET /http://a/ HTTP/1.1\r\n", "Http1"),
             (b"OPTIONS * HTTP/1.1\r\n", "Http1"),
             (b"GET ht", "Http1"),
