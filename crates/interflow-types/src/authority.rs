@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn hosts_and_ports_are_parsed() {
-        for (text, default, shown) in [
+        for (text, default, displayed) in [
             ("Example.COM:8080", None, "example.com:8080"),
             ("example.com", Some(80), "example.com:80"),
             ("example.com:", Some(80), "example.com:80"),
@@ -311,7 +311,7 @@ mod tests {
             ("[2001:DB8::1]", Some(443), "[2001:db8::1]:443"),
             ("under_score.local", Some(80), "under_score.local:80"),
         ] {
-            assert_eq!(Authority::parse(text, default).map(|a| a.to_string()), Ok(shown.to_owned()), "{text}");
+            assert_eq!(Authority::parse(text, default).map(|a| a.to_string()), Ok(displayed.to_owned()), "{text}");
         }
     }
 

@@ -27,7 +27,7 @@ impl RequestId {
     }
 
     /// Sets the id in the response of its flow, if one was assigned. A different id from the provider moves to
-    /// [`UPSTREAM_FIELD`].
+    /// `X-Upstream-Request-Id`.
     pub fn echo(flow: &Flow, headers: &mut Headers) {
         let Some(id) = flow.extension::<Self>().and_then(|id| id.0.as_deref()) else { return };
         if let Some(other) = headers.get_str(FIELD).filter(|other| *other != id).map(str::to_owned) {

@@ -329,7 +329,7 @@ pub trait Stage: Send + Sync {
         &'a self,
         _flow: &'a mut Flow,
         _head: Option<&'a RequestHead>,
-        _way: &'a mut UpstreamOverrides,
+        _overrides: &'a mut UpstreamOverrides,
     ) -> MaybeFuture<'a, StageVerdict> {
         MaybeFuture::Ready(StageVerdict::Continue)
     }

@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn durations_are_parsed_and_displayed() {
-        for (text, micros, shown) in [
+        for (text, micros, displayed) in [
             ("500ms", 500_000, "500ms"),
             ("1.5s", 1_500_000, "1500ms"),
             ("90s", 90_000_000, "90s"),
@@ -173,7 +173,7 @@ mod tests {
             ("0", 0, "0s"),
         ] {
             let span: HumanDuration = text.parse().unwrap();
-            assert_eq!((span.0.as_micros(), span.to_string().as_str()), (micros, shown), "{text}");
+            assert_eq!((span.0.as_micros(), span.to_string().as_str()), (micros, displayed), "{text}");
         }
         for bad in ["", "5", "s", "-1s", "1x", "1e99s", "99999999999999999999d"] {
             assert!(bad.parse::<HumanDuration>().is_err(), "{bad}");
@@ -182,11 +182,11 @@ mod tests {
 
     #[test]
     fn sizes_are_parsed_and_displayed() {
-        for (text, bytes, shown) in
+        for (text, bytes, displayed) in
             [("64KiB", 65536, "64KiB"), ("10MB", 10_000_000, "10MB"), ("1.5MiB", 1_572_864, "1536KiB"), ("7", 7, "7B")]
         {
             let size: ByteSize = text.parse().unwrap();
-            assert_eq!((size.0, size.to_string().as_str()), (bytes, shown), "{text}");
+            assert_eq!((size.0, size.to_string().as_str()), (bytes, displayed), "{text}");
         }
         assert!("ten".parse::<ByteSize>().is_err());
     }

@@ -8,8 +8,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let Some(last) = parts.next_back() else { return rest.is_empty() };
     for part in parts {
         let found = (0..=rest.len()).filter_map(|at| strip_prefix(rest.get(at..)?, part)).next();
-        let Some(behind) = found else { return false };
-        rest = behind;
+        let Some(after) = found else { return false };
+        rest = after;
     }
     rest.len().checked_sub(last.len()).and_then(|at| rest.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(last))
 }

@@ -135,7 +135,7 @@ fn unsupported_ciphers(shape: &TlsFingerprint, out: &mut Vec<String>) {
     }
     let older = |c: &u16| *c >> 8 != 0x13;
     if !shape.ciphers.is_sorted_by_key(older) {
-        out.push("the ciphers of TLS 1.3 can only stand before all others".to_owned());
+        out.push("the ciphers of TLS 1.3 must come before all others".to_owned());
     }
     if shape.ciphers.iter().rev().skip(1).any(|&c| c == SCSV) {
         out.push(format!("cipher {SCSV} can only be the last"));

@@ -127,15 +127,15 @@ fn fast_parse_fields(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLi
             return None;
         }
         let name = at..at + field.name.len();
-        let Some((b':', behind)) = lines.get(name.end..)?.split_first() else { return None };
-        let value = name.end + 1 + spaces(behind);
+        let Some((b':', after)) = lines.get(name.end..)?.split_first() else { return None };
+        let value = name.end + 1 + spaces(after);
         let value = value..value + field.value.len();
         if !field.value.is_empty() && field.value.as_ptr().addr().wrapping_sub(base) != begins + value.start {
             return None;
         }
-        let behind = lines.get(value.end..)?;
-        let space = spaces(behind);
-        let [b'\r', b'\n', ..] = behind.get(space..)? else { return None };
+        let after = lines.get(value.end..)?;
+        let space = spaces(after);
+        let [b'\r', b'\n', ..] = after.get(space..)? else { return None };
         at = value.end + space + 2;
         headers.push_span(name, value);
     }

@@ -89,9 +89,13 @@ impl DnsListener {
     }
 
     /// Serves until the future is dropped. Never ends by itself.
-    pub async fn serve(self, options: DnsOptions, heard: DnsAnswerHook) {
-        let desk =
-            Arc::new(ForwarderState { places: Semaphore::new(options.most), udp: Arc::new(self.udp), options, heard });
+    pub async fn serve(self, options: DnsOptions, on_response: DnsAnswerHook) {
+        let desk = Arc::new(ForwarderState {
+            places: Semaphore::new(options.most),
+            udp: Arc::new(self.udp),
+            options,
+            on_response,
+        });
         tokio::join!(serve_udp(&desk), serve_tcp(&desk, self.tcp));
     }
 }
@@ -101,7 +105,7 @@ struct ForwarderState {
     udp: Arc<UdpSocket>,
     options: DnsOptions,
     places: Semaphore,
-    heard: DnsAnswerHook,
+    on_response: DnsAnswerHook,
 }
 
 async fn serve_udp(desk: &Arc<ForwarderState>) {
@@ -165,7 +169,7 @@ impl ForwarderState {
             match timeout(self.options.timeout, asked).await {
                 Ok(Ok(answer)) => {
                     if let Some(records) = dns::parse_addresses(&answer).filter(|a| a.question == question) {
-                        (self.heard)(&records);
+                        (self.on_response)(&records);
                     }
                     return Some(answer);
                 }
@@ -256,11 +260,11 @@ mod tests {
     async fn port(servers: Vec<SocketAddr>) -> (SocketAddr, Arc<Mutex<Vec<AddressRecords>>>) {
         let port = DnsListener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let addr = port.local_addr().unwrap();
-        let heard = Arc::new(Mutex::new(Vec::new()));
+        let observed = Arc::new(Mutex::new(Vec::new()));
         let options = DnsOptions { servers, timeout: Duration::from_millis(300), most: 64 };
-        let keep = Arc::clone(&heard);
+        let keep = Arc::clone(&observed);
         tokio::spawn(port.serve(options, Arc::new(move |a: &AddressRecords| keep.lock().push(a.clone()))));
-        (addr, heard)
+        (addr, observed)
     }
 
     async fn ask(port: SocketAddr, query: &[u8]) -> Vec<u8> {
@@ -273,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn queries_are_forwarded_and_responses_observed() {
-        let (port, heard) = port(vec![server().await]).await;
+        let (port, observed) = port(vec![server().await]).await;
         let query = query(7, "Api.shop.test");
         assert_eq!(ask(port, &query).await, answered(&query));
         let mut stream = TcpStream::connect(port).await.unwrap();
@@ -281,21 +285,21 @@ mod tests {
             stream.write_all(&length_prefixed(&query)).await.unwrap();
             assert_eq!(read_length_prefixed(&mut stream).await.unwrap(), answered(&query));
         }
-        let heard = heard.lock();
-        assert_eq!(heard.len(), 3);
-        assert_eq!((&*heard[0].question.name, heard[0].addresses[0].1), ("api.shop.test", 60));
+        let observed = observed.lock();
+        assert_eq!(observed.len(), 3);
+        assert_eq!((&*observed[0].question.name, observed[0].addresses[0].1), ("api.shop.test", 60));
     }
 
     #[tokio::test]
     async fn a_silent_server_is_skipped_and_no_response_is_servfail() {
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let (both, heard) = port(vec![silent.local_addr().unwrap(), server().await]).await;
+        let (both, observed) = port(vec![silent.local_addr().unwrap(), server().await]).await;
         let asked = query(9, "a.test");
         assert_eq!(ask(both, &asked).await, answered(&asked));
-        assert_eq!(heard.lock().len(), 1);
-        let (none, heard) = port(vec![silent.local_addr().unwrap()]).await;
+        assert_eq!(observed.lock().len(), 1);
+        let (none, observed) = port(vec![silent.local_addr().unwrap()]).await;
         let said = ask(none, &asked).await;
         assert_eq!((said[0], said[1], said[3] & 0x0f), (0, 9, dns::SERVFAIL));
-        assert!(heard.lock().is_empty());
+        assert!(observed.lock().is_empty());
     }
 }

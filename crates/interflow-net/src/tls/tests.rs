@@ -125,7 +125,7 @@ async fn a_half_close_leaves_the_other_direction_open() {
 async fn the_application_protocol_is_negotiated() {
     let ca = Authority::new("Test CA");
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
-    for (shown, offered, agreed) in [
+    for (presented, offered, agreed) in [
         (Alpn::Both, Alpn::Both, Some("h2")),
         (Alpn::Http1, Alpn::Both, Some("http/1.1")),
         (Alpn::Both, Alpn::Http1, Some("http/1.1")),
@@ -133,9 +133,9 @@ async fn the_application_protocol_is_negotiated() {
         (Alpn::None, Alpn::Both, None),
         (Alpn::Both, Alpn::None, None),
     ] {
-        let server = ca.server(&names(&["a"])).with_alpn(shown);
+        let server = ca.server(&names(&["a"])).with_alpn(presented);
         let (_, connected) = handshake(&server, &profile, "a", offered).await;
-        assert_eq!(connected.unwrap().1.alpn.as_deref(), agreed, "{shown:?} {offered:?}");
+        assert_eq!(connected.unwrap().1.alpn.as_deref(), agreed, "{presented:?} {offered:?}");
     }
 }
 
@@ -143,8 +143,8 @@ async fn the_application_protocol_is_negotiated() {
 async fn an_address_is_no_server_name() {
     let ca = Authority::new("Test CA");
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
-    for (asked, shown) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
-        let (accepted, connected) = handshake(&ca.server(&names(&[shown])), &profile, asked, Alpn::Http1).await;
+    for (asked, presented) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
+        let (accepted, connected) = handshake(&ca.server(&names(&[presented])), &profile, asked, Alpn::Http1).await;
         connected.unwrap();
         assert_eq!(accepted.unwrap().1.sni, None);
     }
@@ -481,7 +481,7 @@ fn session_secrets_of_both_sides_are_written_to_sslkeylogfile() {
     let log = dir.path().join("keys");
     // The variable is read once per process, so a separate process is needed.
     let ran = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tls::tests::bytes_cross_in_both_directions_and_both_sides_know_what_was_agreed"])
+        .args(["--exact", "tls::tests::bytes_cross_both_ways_and_both_sides_report_the_session"])
         .env("SSLKEYLOGFILE", &log)
         .output()
         .unwrap();

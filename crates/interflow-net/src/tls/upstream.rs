@@ -79,7 +79,7 @@ pub struct TlsProfile {
     pub(super) version: Option<TlsVersion>,
     pub(super) client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     ready: OnceLock<TlsConfigs>,
-    disguise: Option<TlsImpersonator>,
+    impersonator: Option<TlsImpersonator>,
 }
 
 /// Built at the first handshake, because reading the platform's roots takes milliseconds.
@@ -113,7 +113,7 @@ impl TlsProfile {
             version: options.version,
             client,
             ready: OnceLock::new(),
-            disguise: None,
+            impersonator: None,
         }))
     }
 
@@ -137,13 +137,13 @@ impl TlsProfile {
             version: self.version,
             client: None,
             ready: OnceLock::new(),
-            disguise: Some(impersonator),
+            impersonator: Some(impersonator),
         }))
     }
 
     /// The fingerprint of connections, if it is not Interflow's own.
     pub fn fingerprint(&self) -> Option<&ConnectionFingerprint> {
-        self.disguise.as_ref().map(TlsImpersonator::fingerprint)
+        self.impersonator.as_ref().map(TlsImpersonator::fingerprint)
     }
 
     /// A number unique within this process; part of the key of every connection pool.
@@ -402,8 +402,8 @@ pub async fn connect_tls(
     limit: Duration,
 ) -> Result<(IoStream, UpstreamTls), Error> {
     let name = server_name(host)?;
-    if let Some(disguise) = &profile.disguise {
-        return disguise.connect(io, host, name, alpn, limit).await;
+    if let Some(impersonator) = &profile.impersonator {
+        return impersonator.connect(io, host, name, alpn, limit).await;
     }
     let ready = profile.configs();
     let connector = TlsConnector::from(ready.configs[alpn.index()].clone());

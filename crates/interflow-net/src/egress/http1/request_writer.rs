@@ -200,26 +200,26 @@ impl Http1RequestWriter {
     }
 
     /// Accounts for written bytes: this many of `out`, and this many of the piece and its end.
-    fn advance(&mut self, of_out: usize, behind: usize) -> io::Result<()> {
-        if of_out + behind == 0 {
+    fn advance(&mut self, of_out: usize, piece_bytes: usize) -> io::Result<()> {
+        if of_out + piece_bytes == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.written += (of_out + behind) as u64;
+        self.written += (of_out + piece_bytes) as u64;
         self.unflushed = true;
         self.at += of_out;
         if self.at == self.out.len() {
             self.out.clear();
             self.at = 0;
         }
-        if behind == 0 {
+        if piece_bytes == 0 {
             return Ok(());
         }
-        let of_piece = behind.min(self.piece.len());
+        let of_piece = piece_bytes.min(self.piece.len());
         self.piece.advance(of_piece);
         if self.piece.is_empty() && self.piece_is_chunk {
             self.piece_is_chunk = false;
             self.piece = Bytes::new();
-            self.out.extend_from_slice(h1::CHUNK_END.get(behind - of_piece..).unwrap_or_default());
+            self.out.extend_from_slice(h1::CHUNK_END.get(piece_bytes - of_piece..).unwrap_or_default());
         }
         Ok(())
     }

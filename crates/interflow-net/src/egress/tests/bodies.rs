@@ -37,7 +37,7 @@ async fn the_body_decides_the_framing_on_the_wire() {
     ] {
         let origin = echo_until(end).await;
         let route = origin.route();
-        let answer = soon(Leg::new().send(&egress(), &route, post(&route, body))).await.unwrap();
+        let answer = soon(UpstreamProbe::new().send(&egress(), &route, post(&route, body))).await.unwrap();
         let seen = text(answer.body).await;
         assert_eq!(seen, format!("POST / HTTP/1.1\r\nHost: {}\r\n{expected}", origin.addr));
     }
@@ -50,7 +50,8 @@ async fn a_body_of_the_wrong_length_fails_the_request() {
         let route = origin.route();
         let mut body = Pieces::new(pieces);
         body.length = Some(length);
-        let error = soon(Leg::new().send(&egress(), &route, post(&route, Body::stream(body)))).await.unwrap_err();
+        let error =
+            soon(UpstreamProbe::new().send(&egress(), &route, post(&route, Body::stream(body)))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
     }
 }
@@ -64,10 +65,10 @@ async fn an_early_refusal_ends_the_upload() {
     })
     .await;
     let (egress, route) = (egress(), origin.route());
-    let mut leg = Leg::new();
+    let mut probe = UpstreamProbe::new();
     let body = Pieces::new(&[Some("begin"), None]);
     let polls = body.polls.clone();
-    let answer = soon(leg.send(&egress, &route, post(&route, Body::stream(body)))).await.unwrap();
+    let answer = soon(probe.send(&egress, &route, post(&route, Body::stream(body)))).await.unwrap();
     assert_eq!(answer.head.status.as_u16(), 413);
     assert_eq!(soon(text(answer.body)).await, "no");
     assert_eq!(Arc::strong_count(&polls), 1, "nobody holds the request's body any more");
@@ -85,7 +86,7 @@ async fn a_refusal_is_received_even_if_the_origin_closes_during_the_upload() {
     .await;
     let route = origin.route();
     let body = Endless { left: u64::MAX, unread: Arc::default() };
-    let answer = soon(Leg::new().send(&egress(), &route, post(&route, Body::stream(body)))).await.unwrap();
+    let answer = soon(UpstreamProbe::new().send(&egress(), &route, post(&route, Body::stream(body)))).await.unwrap();
     assert_eq!(answer.head.status.as_u16(), 413);
 }
 
@@ -120,7 +121,8 @@ async fn hand_in_hand(field: &'static str, idle: usize) {
     }
     let (egress, route) = (egress(), origin.route());
     let (pieces, body) = tokio::sync::mpsc::unbounded_channel();
-    let answer = soon(Leg::new().send(&egress, &route, post(&route, Body::stream(OnDemand(body))))).await.unwrap();
+    let answer =
+        soon(UpstreamProbe::new().send(&egress, &route, post(&route, Body::stream(OnDemand(body))))).await.unwrap();
     let mut answer = answer.body;
     for piece in ["a", "b", "c"] {
         pieces.send(piece).unwrap();
@@ -132,12 +134,12 @@ async fn hand_in_hand(field: &'static str, idle: usize) {
     assert_eq!(egress.idle_connections(), idle, "both directions ended well");
 }
 
-async fn expecting(origin: &Origin, leg: &mut Leg) -> (Result<UpstreamResponse, Error>, usize) {
+async fn expecting(origin: &Origin, probe: &mut UpstreamProbe) -> (Result<UpstreamResponse, Error>, usize) {
     let route = origin.route();
     let body = Pieces::new(&[Some("hello")]);
     let polls = body.polls.clone();
     let request = request(&route, Method::POST, "/", &[("Expect", "100-continue")], Body::stream(body));
-    let answer = soon(leg.send(&egress(), &route, request)).await;
+    let answer = soon(probe.send(&egress(), &route, request)).await;
     (answer, polls.load(Ordering::Relaxed))
 }
 
@@ -153,16 +155,16 @@ async fn the_body_waits_for_100_continue() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
     })
     .await;
-    let mut leg = Leg::new();
-    let (answer, _) = expecting(&origin, &mut leg).await;
+    let mut probe = UpstreamProbe::new();
+    let (answer, _) = expecting(&origin, &mut probe).await;
     assert_eq!(answer.unwrap().head.status.as_u16(), 200);
-    assert_eq!(leg.interim.iter().map(|h| h.status.as_u16()).collect::<Vec<_>>(), [100]);
+    assert_eq!(probe.interim.iter().map(|h| h.status.as_u16()).collect::<Vec<_>>(), [100]);
 }
 
 #[tokio::test]
 async fn a_refusal_instead_of_100_continue_skips_the_body() {
     let origin = Origin::answering("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n").await;
-    let (answer, polls) = expecting(&origin, &mut Leg::new()).await;
+    let (answer, polls) = expecting(&origin, &mut UpstreamProbe::new()).await;
     assert_eq!((answer.unwrap().head.status.as_u16(), polls), (417, 0));
 }
 
@@ -175,7 +177,7 @@ async fn an_origin_that_knows_no_100_continue_gets_the_body_after_a_second() {
     })
     .await;
     let begun = std::time::Instant::now();
-    let (answer, _) = expecting(&origin, &mut Leg::new()).await;
+    let (answer, _) = expecting(&origin, &mut UpstreamProbe::new()).await;
     assert_eq!(answer.unwrap().head.status.as_u16(), 200);
     assert!(begun.elapsed() >= Duration::from_millis(900));
 }
@@ -237,7 +239,7 @@ async fn large_bodies_stream_in_constant_memory_both_ways() {
     let (egress, route) = (egress(), origin.route());
     let before = resident_mib();
     let body = Body::stream(Endless { left: LENGTH, unread: Arc::default() });
-    let mut answer = Leg::new().send(&egress, &route, post(&route, body)).await.unwrap().body;
+    let mut answer = UpstreamProbe::new().send(&egress, &route, post(&route, body)).await.unwrap().body;
     let (mut got, mut largest, mut peak) = (0, 0, 0);
     while let Some(frame) = answer.frame().await {
         let BodyFrame::Data(data) = frame.unwrap() else { panic!("no trailers were sent") };
@@ -265,8 +267,8 @@ async fn back_pressure_reaches_the_other_side() {
     let taken = Arc::new(AtomicU64::new(0));
     let body = Body::stream(Endless { left: LENGTH, unread: taken.clone() });
     let egress = egress();
-    let mut leg = Leg::new();
-    let sent = tokio::time::timeout(Duration::from_millis(300), leg.send(&egress, &route, post(&route, body))).await;
+    let mut probe = UpstreamProbe::new();
+    let sent = tokio::time::timeout(Duration::from_millis(300), probe.send(&egress, &route, post(&route, body))).await;
     assert!(sent.is_err());
     assert!(taken.load(Ordering::Relaxed) < 32 << 20, "{} bytes were taken", taken.load(Ordering::Relaxed));
 
@@ -285,7 +287,7 @@ async fn back_pressure_reaches_the_other_side() {
     })
     .await;
     let route = source.route();
-    let mut answer = Leg::new().send(&egress, &route, get(&route)).await.unwrap().body;
+    let mut answer = UpstreamProbe::new().send(&egress, &route, get(&route)).await.unwrap().body;
     answer.frame().await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(given.load(Ordering::Relaxed) < 32 << 20, "{} bytes were given", given.load(Ordering::Relaxed));

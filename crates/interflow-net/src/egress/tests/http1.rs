@@ -49,13 +49,13 @@ async fn every_framing_arrives_whole_however_it_is_cut() {
             let (egress, route) = (egress(), origin.route());
             let method: Method = method.parse().unwrap();
             for round in 0..2 {
-                let mut leg = Leg::new();
+                let mut probe = UpstreamProbe::new();
                 let request = request(&route, method.clone(), "/", &[], Body::Empty);
-                let answer = soon(leg.send(&egress, &route, request)).await.unwrap();
+                let answer = soon(probe.send(&egress, &route, request)).await.unwrap();
                 assert_eq!(text(answer.body).await, *body, "{method} {rest:?} by {piece}");
                 // A byte-wise close is noticed when the next request is about to be sent.
                 tokio::time::sleep(Duration::from_millis(2)).await;
-                assert_eq!(leg.reused(), round == 1 && *reusable, "{method} {rest:?} by {piece}");
+                assert_eq!(probe.reused(), round == 1 && *reusable, "{method} {rest:?} by {piece}");
             }
         }
     }
@@ -66,7 +66,7 @@ async fn a_small_response_needs_no_stream() {
     for rest in ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"] {
         let origin = Origin::answering(format!("{OK}{rest}")).await;
         let route = origin.route();
-        let answer = Leg::new().send(&egress(), &route, get(&route)).await.unwrap();
+        let answer = UpstreamProbe::new().send(&egress(), &route, get(&route)).await.unwrap();
         assert!(matches!(&answer.body, Body::Full(b) if b == "hello"), "{:?}", answer.body);
     }
 }
@@ -75,7 +75,7 @@ async fn a_small_response_needs_no_stream() {
 async fn a_stream_knows_how_much_is_left_and_trailers_come_last() {
     let origin = serve_in_pieces(format!("{OK}Content-Length: 10\r\n\r\n0123456789"), false, 4).await;
     let route = origin.route();
-    let mut body = Leg::new().send(&egress(), &route, get(&route)).await.unwrap().body;
+    let mut body = UpstreamProbe::new().send(&egress(), &route, get(&route)).await.unwrap().body;
     assert_eq!(body.remaining(), Some(10));
     let Some(Ok(BodyFrame::Data(first))) = body.frame().await else { panic!("no data") };
     assert_eq!(body.remaining(), Some(10 - first.len() as u64));
@@ -84,7 +84,7 @@ async fn a_stream_knows_how_much_is_left_and_trailers_come_last() {
     for piece in [1, usize::MAX] {
         let origin = serve_in_pieces(raw.clone(), false, piece).await;
         let route = origin.route();
-        let body = Leg::new().send(&egress(), &route, get(&route)).await.unwrap().body;
+        let body = UpstreamProbe::new().send(&egress(), &route, get(&route)).await.unwrap().body;
         let (data, trailers) = body.collect(100).await.unwrap();
         assert_eq!((&data[..], trailers.unwrap().get("t")), (&b"x"[..], Some(&b"v"[..])));
     }
@@ -94,7 +94,7 @@ async fn a_stream_knows_how_much_is_left_and_trailers_come_last() {
 async fn the_connection_is_free_once_the_last_byte_is_out() {
     let origin = serve_in_pieces(format!("{OK}Content-Length: 5\r\n\r\nhello"), false, 3).await;
     let (egress, route) = (egress(), origin.route());
-    let mut body = Leg::new().send(&egress, &route, get(&route)).await.unwrap().body;
+    let mut body = UpstreamProbe::new().send(&egress, &route, get(&route)).await.unwrap().body;
     while body.remaining() != Some(0) {
         body.frame().await.unwrap().unwrap();
     }
@@ -124,7 +124,7 @@ async fn malformed_responses_are_errors() {
         for piece in [usize::MAX, 1] {
             let origin = serve_in_pieces(raw.to_owned(), true, piece).await;
             let route = origin.route();
-            let error = match soon(Leg::new().send(&egress(), &route, get(&route))).await {
+            let error = match soon(UpstreamProbe::new().send(&egress(), &route, get(&route))).await {
                 Ok(answer) => match answer.body.collect(1000).await {
                     Err(interflow_types::CollectError::Broken(error)) => error,
                     other => panic!("{raw:?} gave {other:?}"),
@@ -146,7 +146,7 @@ async fn an_endless_head_is_refused() {
     })
     .await;
     let route = origin.route();
-    let error = soon(Leg::new().send(&egress(), &route, get(&route))).await.unwrap_err();
+    let error = soon(UpstreamProbe::new().send(&egress(), &route, get(&route))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadResponse, "{error}");
 }
 
@@ -157,15 +157,15 @@ async fn interim_responses_are_relayed_within_a_limit() {
     for piece in [1, usize::MAX] {
         let origin = serve_in_pieces(raw.clone(), false, piece).await;
         let route = origin.route();
-        let mut leg = Leg::new();
-        let answer = leg.send(&egress(), &route, get(&route)).await.unwrap();
-        assert_eq!(leg.interim.iter().map(|h| h.status.as_u16()).collect::<Vec<_>>(), [102, 103]);
-        assert_eq!(leg.interim[1].headers.get_str("link"), Some("</a>"));
+        let mut probe = UpstreamProbe::new();
+        let answer = probe.send(&egress(), &route, get(&route)).await.unwrap();
+        assert_eq!(probe.interim.iter().map(|h| h.status.as_u16()).collect::<Vec<_>>(), [102, 103]);
+        assert_eq!(probe.interim[1].headers.get_str("link"), Some("</a>"));
         assert_eq!((answer.head.status.as_u16(), text(answer.body).await.as_str()), (200, "ok"));
     }
     let flood = Origin::answering(early.repeat(1000)).await;
     let route = flood.route();
-    let error = soon(Leg::new().send(&egress(), &route, get(&route))).await.unwrap_err();
+    let error = soon(UpstreamProbe::new().send(&egress(), &route, get(&route))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadResponse);
 }
 
@@ -185,7 +185,7 @@ async fn an_upgrade_returns_the_stream_with_early_bytes() {
     let mut request =
         request(&route, Method::GET, "/", &[("Connection", "Upgrade"), ("Upgrade", "websocket")], Body::Empty);
     request.head.protocol = Some("websocket".into());
-    let mut io = Leg::new().send(&egress(), &route, request).await.unwrap().upgrade.unwrap();
+    let mut io = UpstreamProbe::new().send(&egress(), &route, request).await.unwrap().upgrade.unwrap();
     io.write_all(b"ping").await.unwrap();
     io.shutdown().await.unwrap();
     let mut all = String::new();
@@ -200,10 +200,10 @@ async fn a_declined_upgrade_is_an_ordinary_response() {
     for reused in [false, true] {
         let mut request = get(&route);
         request.head.protocol = Some("websocket".into());
-        let mut leg = Leg::new();
-        let answer = leg.send(&egress, &route, request).await.unwrap();
+        let mut probe = UpstreamProbe::new();
+        let answer = probe.send(&egress, &route, request).await.unwrap();
         assert!(answer.upgrade.is_none());
-        assert_eq!((text(answer.body).await.as_str(), leg.reused()), ("no", reused));
+        assert_eq!((text(answer.body).await.as_str(), probe.reused()), ("no", reused));
     }
 }
 
@@ -222,7 +222,7 @@ async fn resets_are_reported_in_every_phase() {
         })
         .await;
         let route = origin.route();
-        let error = match soon(Leg::new().send(&egress(), &route, get(&route))).await {
+        let error = match soon(UpstreamProbe::new().send(&egress(), &route, get(&route))).await {
             Err(error) => error,
             Ok(answer) => match answer.body.collect(100).await {
                 Err(interflow_types::CollectError::Broken(error)) => error,
@@ -242,7 +242,7 @@ async fn a_silent_origin_is_timed_out() {
     for said in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"] {
         let origin = Origin::answering(said).await;
         let route = origin.route();
-        let error = match soon(Leg::new().send(&egress, &route, get(&route))).await {
+        let error = match soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await {
             Err(error) => error,
             Ok(answer) => match soon(answer.body.collect(100)).await {
                 Err(interflow_types::CollectError::Broken(error)) => error,
@@ -277,10 +277,10 @@ async fn an_http_proxy_at_the_end_of_the_chain_gets_the_request_itself() {
     .await;
     let mut route = route("192.0.2.1:81".parse().unwrap());
     route.via = Arc::new([format!("http://us%65r:pass@{}", proxy.addr).parse().unwrap()]);
-    let (seen, leg) = fetch(&egress(), &route).await;
+    let (seen, probe) = fetch(&egress(), &route).await;
     assert!(seen.starts_with("GET http://192.0.2.1:81/ HTTP/1.1\r\nHost: 192.0.2.1:81\r\n"), "{seen}");
     assert!(seen.contains("\r\nProxy-Authorization: Basic dXNlcjpwYXNz\r\n"), "{seen}");
-    assert!(leg.upstream.unwrap().via.is_some());
+    assert!(probe.upstream.unwrap().via.is_some());
 }
 
 #[tokio::test]
@@ -306,15 +306,15 @@ async fn a_tunnel_is_raw_bytes() {
     })
     .await;
     let route = origin.route();
-    let mut leg = Leg::new();
+    let mut probe = UpstreamProbe::new();
     let mut x = UpstreamReport {
-        clock: &leg.clock,
-        timings: &mut leg.timings,
-        upstream: &mut leg.upstream,
+        clock: &probe.clock,
+        timings: &mut probe.timings,
+        upstream: &mut probe.upstream,
         interim: &mut |_| panic!("a tunnel has no responses"),
     };
     let mut io = egress().connect(&route, &mut x).await.unwrap();
     let mut all = String::new();
     io.read_to_string(&mut all).await.unwrap();
-    assert_eq!((all.as_str(), leg.upstream.unwrap().peer), ("220 first\r\n", Some(origin.addr)));
+    assert_eq!((all.as_str(), probe.upstream.unwrap().peer), ("220 first\r\n", Some(origin.addr)));
 }

@@ -72,9 +72,9 @@ async fn requests_and_responses_pass_with_trailers_over_one_connection() {
         let mut body = Pieces::new(&[Some("hel"), Some("lo")]);
         body.trailers = Some([("grpc-status", "0")].into_iter().collect());
         let request = request(&route, Method::POST, "/p", &[("Connection", "X"), ("X-A", "b")], Body::stream(body));
-        let mut leg = Leg::new();
-        let answer = soon(leg.send(&egress, &route, request)).await.unwrap();
-        assert_eq!((answer.head.version, leg.reused()), (HttpVersion::H2, round > 0));
+        let mut probe = UpstreamProbe::new();
+        let answer = soon(probe.send(&egress, &route, request)).await.unwrap();
+        assert_eq!((answer.head.version, probe.reused()), (HttpVersion::H2, round > 0));
         let (data, trailers) = answer.body.collect(100).await.unwrap();
         assert_eq!((&data[..], trailers.unwrap().get("grpc-status")), (&b"hello"[..], Some(&b"0"[..])));
     }
@@ -98,10 +98,10 @@ async fn interim_responses_are_relayed_and_100_continue_is_waited_for() {
     .await;
     let route = h2_route(&origin);
     let request = request(&route, Method::POST, "/", &[("Expect", "100-continue")], Body::Full("hello".into()));
-    let mut leg = Leg::new();
-    let answer = soon(leg.send(&egress(), &route, request)).await.unwrap();
+    let mut probe = UpstreamProbe::new();
+    let answer = soon(probe.send(&egress(), &route, request)).await.unwrap();
     assert_eq!(answer.head.status, StatusCode::OK);
-    assert_eq!(leg.interim.iter().map(|h| h.status.as_u16()).collect::<Vec<_>>(), [103, 100]);
+    assert_eq!(probe.interim.iter().map(|h| h.status.as_u16()).collect::<Vec<_>>(), [103, 100]);
 }
 
 #[tokio::test]
@@ -125,11 +125,11 @@ async fn a_cancelled_exchange_resets_only_its_stream() {
     })
     .await;
     let (egress, route) = (egress(), h2_route(&origin));
-    let mut leg = Leg::new();
-    let given_up = tokio::time::timeout(Duration::from_millis(50), leg.send(&egress, &route, get(&route))).await;
+    let mut probe = UpstreamProbe::new();
+    let given_up = tokio::time::timeout(Duration::from_millis(50), probe.send(&egress, &route, get(&route))).await;
     assert!(given_up.is_err());
     assert_eq!(soon(resets.recv()).await, Some(Reason::CANCEL));
-    let mut body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
+    let mut body = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap().body;
     body.frame().await.unwrap().unwrap();
     drop(body);
     assert_eq!(soon(resets.recv()).await, Some(Reason::CANCEL));
@@ -149,7 +149,8 @@ async fn a_refused_stream_is_retried_for_any_method() {
     })
     .await;
     let route = h2_route(&origin);
-    let answer = soon(Leg::new().send(&egress(), &route, post(&route, Body::Full("hello".into())))).await.unwrap();
+    let answer =
+        soon(UpstreamProbe::new().send(&egress(), &route, post(&route, Body::Full("hello".into())))).await.unwrap();
     assert_eq!(text(answer.body).await, "hello");
 }
 
@@ -169,7 +170,7 @@ async fn after_goaway_a_new_connection_is_made() {
     assert_eq!(soon(fetch(&egress, &route)).await.0, "ok");
     tokio::time::sleep(Duration::from_millis(50)).await;
     for round in 0..2 {
-        let answer = soon(Leg::new().send(&egress, &route, post(&route, Body::Empty))).await.unwrap();
+        let answer = soon(UpstreamProbe::new().send(&egress, &route, post(&route, Body::Empty))).await.unwrap();
         assert_eq!(text(answer.body).await, "ok", "{round}");
     }
     assert_eq!(origin.accepted(), 2);
@@ -189,9 +190,9 @@ async fn a_stream_reset_otherwise_is_reported_and_not_retried() {
     })
     .await;
     let (egress, route) = (egress(), h2_route(&origin));
-    let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
+    let error = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap_err();
     assert_eq!((error.kind(), error.retryable()), (ErrorKind::UpstreamClosed, Retryable::No), "{error}");
-    let body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
+    let body = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap().body;
     let Err(interflow_types::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was complete") };
     assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 1));
 }
@@ -210,7 +211,7 @@ async fn extended_connect_gives_a_stream_of_bytes() {
     let (egress, route) = (egress(), h2_route(&origin));
     let mut request = get(&route);
     request.head.protocol = Some("websocket".into());
-    let mut io = soon(Leg::new().send(&egress, &route, request)).await.unwrap().upgrade.unwrap();
+    let mut io = soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap().upgrade.unwrap();
     io.write_all(b"ping").await.unwrap();
     io.shutdown().await.unwrap();
     let mut all = String::new();
@@ -224,7 +225,7 @@ async fn extended_connect_is_not_sent_without_support() {
     let (egress, route) = (egress(), h2_route(&origin));
     let mut request = get(&route);
     request.head.protocol = Some("websocket".into());
-    let error = soon(Leg::new().send(&egress, &route, request)).await.unwrap_err();
+    let error = soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap_err();
     assert_eq!((error.kind(), error.retryable()), (ErrorKind::Unsupported, Retryable::Yes));
     assert_eq!(soon(fetch(&egress, &route)).await.0, "ok");
 }
@@ -268,7 +269,7 @@ async fn a_window_opens_only_as_the_body_is_read() {
     })
     .await;
     let (egress, route) = (egress(), h2_route(&origin));
-    let body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
+    let body = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap().body;
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(given.load(Ordering::Relaxed) <= 1024 * 1024, "{} bytes were sent", given.load(Ordering::Relaxed));
     let (all, _) = soon(body.collect(usize::MAX)).await.unwrap();
@@ -343,8 +344,8 @@ async fn frames_that_carry_no_response_are_limited() {
         })
         .await;
         let (egress, route) = (egress(), h2_route(&origin));
-        let mut leg = Leg::new();
-        let error = match soon(leg.send(&egress, &route, request(&route, Method::GET, "/", &[], Body::Empty))).await {
+        let mut probe = UpstreamProbe::new();
+        let error = match soon(probe.send(&egress, &route, request(&route, Method::GET, "/", &[], Body::Empty))).await {
             Ok(answer) => match soon(answer.body.collect(100)).await.unwrap_err() {
                 interflow_types::CollectError::Broken(e) => e,
                 interflow_types::CollectError::TooLarge(_) => panic!("{what}: there was no body"),

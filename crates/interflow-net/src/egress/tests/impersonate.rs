@@ -66,8 +66,8 @@ fn like(route: &UpstreamRoute, name: &str) -> UpstreamRoute {
 
 /// Sends a request that gets no response, and waits until its head was received.
 async fn ask(egress: &UpstreamClient, route: &UpstreamRoute, sent: &Sent) -> Vec<u8> {
-    let mut leg = Leg::new();
-    let answer = leg.send(egress, route, request(route, Method::GET, "/", FIELDS, Body::Empty));
+    let mut probe = UpstreamProbe::new();
+    let answer = probe.send(egress, route, request(route, Method::GET, "/", FIELDS, Body::Empty));
     let mut answer = std::pin::pin!(answer);
     let arrived = async {
         loop {
@@ -148,12 +148,12 @@ async fn a_preface_given_as_text_is_sent_with_priorities_and_unknown_settings() 
 #[tokio::test]
 async fn http1_fields_have_the_order_of_the_profile() {
     let (_origin, route, sent) = listening(Alpn::Http1).await;
-    let mut leg = Leg::new();
+    let mut probe = UpstreamProbe::new();
     let chrome = like(&route, "chrome");
     let asked = request(&chrome, Method::GET, "/", FIELDS, Body::Empty);
-    let answer = leg.send(&egress(), &chrome, asked).await.unwrap();
+    let answer = probe.send(&egress(), &chrome, asked).await.unwrap();
     assert_eq!(text(answer.body).await, "h1");
-    let tls = leg.upstream.unwrap().tls.unwrap();
+    let tls = probe.upstream.unwrap().tls.unwrap();
     assert_eq!(tls.fingerprint.as_deref(), Some("chrome"));
     let head = String::from_utf8(sent.lock()[0].clone()).unwrap();
     let names: Vec<_> = head.lines().skip(1).filter_map(|l| l.split_once(':')).map(|(n, _)| n).collect();
@@ -174,8 +174,8 @@ async fn no_two_fingerprints_share_a_connection() {
     let two = mirror("771,4866-49195,0-10-11-13-23-43-51,29,0");
     for (i, way) in [&route, &chrome, &one, &two].into_iter().enumerate() {
         for reused in [false, true] {
-            let (got, leg) = fetch(&egress, way).await;
-            assert_eq!((got.as_str(), leg.reused()), ("h1", reused), "{i}");
+            let (got, probe) = fetch(&egress, way).await;
+            assert_eq!((got.as_str(), probe.reused()), ("h1", reused), "{i}");
         }
     }
     assert_eq!(origin.accepted(), 4);

@@ -130,14 +130,14 @@ fn dialer() -> Arc<Dialer> {
 }
 
 /// What a flow would hold.
-struct Leg {
+struct UpstreamProbe {
     clock: FlowClock,
     timings: FlowTimings,
     upstream: Option<UpstreamInfo>,
     interim: Vec<ResponseHead>,
 }
 
-impl Leg {
+impl UpstreamProbe {
     fn new() -> Self {
         Self { clock: FlowClock::start(), timings: FlowTimings::default(), upstream: None, interim: Vec::new() }
     }
@@ -182,10 +182,10 @@ fn post(route: &UpstreamRoute, body: Body) -> Request {
 }
 
 /// Sends a GET and collects the response body.
-async fn fetch(egress: &UpstreamClient, route: &UpstreamRoute) -> (String, Leg) {
-    let mut leg = Leg::new();
-    let answer = leg.send(egress, route, get(route)).await.unwrap();
-    (text(answer.body).await, leg)
+async fn fetch(egress: &UpstreamClient, route: &UpstreamRoute) -> (String, UpstreamProbe) {
+    let mut probe = UpstreamProbe::new();
+    let answer = probe.send(egress, route, get(route)).await.unwrap();
+    (text(answer.body).await, probe)
 }
 
 async fn text(body: Body) -> String {

@@ -24,8 +24,8 @@ async fn routes_that_differ_in_anything_share_no_connection() {
     let egress = egress();
     for round in 0..2 {
         for (n, route) in routes.iter().enumerate() {
-            let (_, leg) = fetch(&egress, route).await;
-            assert_eq!(leg.reused(), round == 1, "route {n}");
+            let (_, probe) = fetch(&egress, route).await;
+            assert_eq!(probe.reused(), round == 1, "route {n}");
         }
     }
     assert_eq!(origin.accepted(), routes.len());
@@ -38,8 +38,8 @@ async fn routes_that_differ_in_anything_share_no_connection() {
 /// Sends this many concurrent requests and reads their responses.
 async fn at_once(egress: &UpstreamClient, route: &UpstreamRoute, n: usize) {
     let all = futures_util::future::join_all((0..n).map(|_| async {
-        let mut leg = Leg::new();
-        leg.send(egress, route, get(route)).await.unwrap()
+        let mut probe = UpstreamProbe::new();
+        probe.send(egress, route, get(route)).await.unwrap()
     }));
     for answer in soon(all).await {
         assert_eq!(text(answer.body).await, "ok");
@@ -56,8 +56,8 @@ async fn idle_connections_are_bounded_per_host_and_in_all() {
     at_once(&egress, &b.route(), 8).await;
     assert_eq!(egress.idle_connections(), 6);
     // The connections idle longest were evicted.
-    let (_, leg) = fetch(&egress, &b.route()).await;
-    assert!(leg.reused());
+    let (_, probe) = fetch(&egress, &b.route()).await;
+    assert!(probe.reused());
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn a_limit_per_host_queues_requests() {
 
 async fn at_once_reading(egress: &UpstreamClient, route: &UpstreamRoute, n: usize) {
     let all = futures_util::future::join_all((0..n).map(|_| fetch(egress, route)));
-    assert!(soon(all).await.iter().any(|(_, leg)| leg.timings.blocked > Some(0)));
+    assert!(soon(all).await.iter().any(|(_, probe)| probe.timings.blocked > Some(0)));
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn waiting_for_a_connection_times_out() {
     let options = EgressOptions { pool_timeout: Duration::from_millis(30), ..EgressOptions::default() };
     let egress = egress_with(options, Some(1));
     let route = origin.route();
-    let (mut first, mut second) = (Leg::new(), Leg::new());
+    let (mut first, mut second) = (UpstreamProbe::new(), UpstreamProbe::new());
     let stuck = first.send(&egress, &route, get(&route));
     let waiting = second.send(&egress, &route, get(&route));
     tokio::select! {
@@ -148,7 +148,7 @@ async fn waiting_for_a_connection_times_out() {
         waited = soon(waiting) => assert_eq!(waited.unwrap_err().kind(), ErrorKind::PoolTimeout),
     }
     // The slot is free again once the first request was cancelled.
-    let mut third = Leg::new();
+    let mut third = UpstreamProbe::new();
     let again = tokio::time::timeout(Duration::from_millis(100), third.send(&egress, &route, get(&route))).await;
     assert!(again.is_err(), "it got a connection and waits for the answer that does not come");
     assert_eq!(origin.accepted(), 2);

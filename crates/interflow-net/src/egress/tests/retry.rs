@@ -27,10 +27,10 @@ async fn a_reused_connection_that_dies_is_replaced_once_for_idempotent_requests(
         let (egress, route) = (egress(), origin.route());
         fetch(&egress, &route).await;
         let body = if method == "PUT" { Body::Full("hello".into()) } else { Body::Empty };
-        let mut leg = Leg::new();
+        let mut probe = UpstreamProbe::new();
         let request = request(&route, method.parse().unwrap(), "/", &[], body);
-        let answer = soon(leg.send(&egress, &route, request)).await.unwrap();
-        assert_eq!((text(answer.body).await.as_str(), leg.reused(), origin.accepted()), ("ok", false, 2), "{method}");
+        let answer = soon(probe.send(&egress, &route, request)).await.unwrap();
+        assert_eq!((text(answer.body).await.as_str(), probe.reused(), origin.accepted()), ("ok", false, 2), "{method}");
     }
 }
 
@@ -44,7 +44,7 @@ async fn non_idempotent_requests_are_not_sent_twice() {
         let (egress, route) = (egress(), origin.route());
         fetch(&egress, &route).await;
         let request = request(&route, method.parse().unwrap(), "/", &[], body);
-        let error = soon(Leg::new().send(&egress, &route, request)).await.unwrap_err();
+        let error = soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.retryable()),
             (ErrorKind::UpstreamClosed, Retryable::ReusedOnly),
@@ -61,7 +61,7 @@ async fn a_fresh_connection_that_dies_is_not_replaced() {
     })
     .await;
     let route = origin.route();
-    let error = soon(Leg::new().send(&egress(), &route, get(&route))).await.unwrap_err();
+    let error = soon(UpstreamProbe::new().send(&egress(), &route, get(&route))).await.unwrap_err();
     assert_eq!((error.kind(), error.retryable(), origin.accepted()), (ErrorKind::UpstreamClosed, Retryable::No, 1));
 }
 
@@ -77,7 +77,7 @@ async fn the_replacement_is_not_replaced() {
     .await;
     let (egress, route) = (egress(), origin.route());
     fetch(&egress, &route).await;
-    let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
+    let error = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap_err();
     assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 2));
 }
 
@@ -91,7 +91,7 @@ async fn a_connection_closed_while_idle_is_seen_before_use_even_for_post() {
     let (egress, route) = (egress(), origin.route());
     for n in 1..4 {
         let body = Body::stream(Pieces::new(&[Some("hello")]));
-        let answer = soon(Leg::new().send(&egress, &route, post(&route, body))).await.unwrap();
+        let answer = soon(UpstreamProbe::new().send(&egress, &route, post(&route, body))).await.unwrap();
         assert_eq!(text(answer.body).await, "ok");
         assert_eq!(origin.accepted(), n);
         // The reactor does not run between the close and the next request; only time passes.
@@ -112,8 +112,8 @@ async fn an_unsolicited_response_is_never_given_to_the_next_request() {
     .await;
     let (egress, route) = (egress(), origin.route());
     for n in 1..4 {
-        let (body, leg) = fetch(&egress, &route).await;
-        assert_eq!((body.as_str(), leg.reused(), origin.accepted()), ("ok", false, n));
+        let (body, probe) = fetch(&egress, &route).await;
+        assert_eq!((body.as_str(), probe.reused(), origin.accepted()), ("ok", false, n));
         tokio::time::sleep(Duration::from_millis(60)).await;
     }
 }

@@ -40,11 +40,11 @@ async fn origin(offered: Alpn) -> (Origin, UpstreamRoute) {
 }
 
 async fn alpn(egress: &UpstreamClient, route: &UpstreamRoute) -> Result<HttpVersion, Error> {
-    let mut leg = Leg::new();
+    let mut probe = UpstreamProbe::new();
     let mut x = UpstreamReport {
-        clock: &leg.clock,
-        timings: &mut leg.timings,
-        upstream: &mut leg.upstream,
+        clock: &probe.clock,
+        timings: &mut probe.timings,
+        upstream: &mut probe.upstream,
         interim: &mut |_| {},
     };
     egress.alpn(route, &mut x).await
@@ -66,9 +66,9 @@ async fn each_protocol_is_used_where_both_sides_support_it() {
         let route = UpstreamRoute { protocol, ..route };
         let egress = egress();
         for round in 0..3 {
-            let (body, leg) = soon(fetch(&egress, &route)).await;
-            assert_eq!((body.as_str(), leg.reused()), (expected, round > 0), "{protocol:?}");
-            assert!(leg.upstream.unwrap().tls.is_some() && leg.timings.tls.is_some() == (round == 0));
+            let (body, probe) = soon(fetch(&egress, &route)).await;
+            assert_eq!((body.as_str(), probe.reused()), (expected, round > 0), "{protocol:?}");
+            assert!(probe.upstream.unwrap().tls.is_some() && probe.timings.tls.is_some() == (round == 0));
         }
     }
 }
@@ -87,7 +87,7 @@ async fn the_clients_protocol_is_used_for_the_origin_too() {
     ] {
         let mut request = get(&route);
         request.head.version = version;
-        let answer = soon(Leg::new().send(&egress, &route, request)).await.unwrap();
+        let answer = soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap();
         assert_eq!(text(answer.body).await, expected, "{version:?}");
     }
     assert_eq!(
@@ -106,7 +106,7 @@ async fn the_probing_connection_serves_the_request() {
         assert_eq!(alpn(&egress, &route).await.unwrap(), version);
         let mut request = get(&route);
         request.head.version = version;
-        soon(Leg::new().send(&egress, &route, request)).await.unwrap();
+        soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap();
         assert_eq!(origin.accepted(), 1, "{version:?}");
     }
 }
@@ -121,7 +121,7 @@ async fn an_http2_only_origin_gets_translated_http1_requests() {
     }
     assert_eq!(origin.accepted(), 2, "one handshake that came to nothing, one connection");
     let demanding = UpstreamRoute { protocol: UpstreamProtocol::Http1, ..route };
-    let error = Leg::new().send(&egress, &demanding, get(&demanding)).await.unwrap_err();
+    let error = UpstreamProbe::new().send(&egress, &demanding, get(&demanding)).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::UpstreamTls | ErrorKind::Unsupported), "{error}");
 }
 
@@ -146,8 +146,8 @@ async fn requests_do_not_queue_before_an_unresponsive_origin() {
     let route = UpstreamRoute { scheme: Scheme::Https, ..origin.route() };
     let begun = std::time::Instant::now();
     let all = futures_util::future::join_all((0..20).map(|_| async {
-        let mut leg = Leg::new();
-        leg.send(&egress, &route, get(&route)).await.unwrap_err().kind()
+        let mut probe = UpstreamProbe::new();
+        probe.send(&egress, &route, get(&route)).await.unwrap_err().kind()
     }));
     assert!(soon(all).await.iter().all(|kind| *kind == ErrorKind::ConnectTimeout));
     assert!(begun.elapsed() < Duration::from_millis(1000), "{:?}", begun.elapsed());
@@ -178,10 +178,10 @@ async fn the_negotiated_protocol_is_remembered_and_the_connection_kept() {
 async fn an_untrusted_certificate_and_a_missing_protocol_are_reported() {
     let (_origin, route) = origin(Alpn::Http1).await;
     let strict = UpstreamRoute { tls: profile(), ..route.clone() };
-    let error = Leg::new().send(&egress(), &strict, get(&strict)).await.unwrap_err();
+    let error = UpstreamProbe::new().send(&egress(), &strict, get(&strict)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UpstreamCertificate, "{error}");
     let demanding = UpstreamRoute { protocol: UpstreamProtocol::Http2, ..route };
-    let error = Leg::new().send(&egress(), &demanding, get(&demanding)).await.unwrap_err();
+    let error = UpstreamProbe::new().send(&egress(), &demanding, get(&demanding)).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::UpstreamTls | ErrorKind::Unsupported), "{error}");
 }
 
@@ -192,6 +192,6 @@ async fn an_upgrade_uses_http1_even_where_http2_is_negotiated() {
     assert_eq!(soon(fetch(&egress, &route)).await.0, "h2");
     let mut request = get(&route);
     request.head.protocol = Some("websocket".into());
-    let answer = soon(Leg::new().send(&egress, &route, request)).await.unwrap();
+    let answer = soon(UpstreamProbe::new().send(&egress, &route, request)).await.unwrap();
     assert_eq!((answer.head.version, text(answer.body).await.as_str()), (HttpVersion::Http11, "h1"));
 }

@@ -40,7 +40,7 @@ async fn greet(server: &ServerTls, profile: &TlsProfile, name: &str, alpn: Alpn)
     Greeting { hello, server, client }
 }
 
-fn disguised(base: &Arc<TlsProfile>, like: &str) -> Arc<TlsProfile> {
+fn impersonating(base: &Arc<TlsProfile>, like: &str) -> Arc<TlsProfile> {
     let fingerprint = match like.parse().unwrap() {
         FingerprintTarget::Profile(p) => p.fingerprint(),
         FingerprintTarget::Ja3(tls, _) => ConnectionFingerprint { tls: *tls, ..ConnectionFingerprint::default() },
@@ -57,14 +57,14 @@ fn place() -> (Authority, ServerTls, Arc<TlsProfile>) {
 }
 
 #[tokio::test]
-async fn each_profile_sends_the_client_hello_of_its_client() {
+async fn each_profile_sends_the_hello_of_its_client() {
     assert!(
         context::remove_unsupported(&mut PROFILES[0].fingerprint().tls).is_empty(),
         "built by `make impersonate-test`"
     );
     let (_ca, server, base) = place();
     for profile in PROFILES {
-        let like = disguised(&base, profile.name);
+        let like = impersonating(&base, profile.name);
         let greeting = greet(&server, &like, "a.example", Alpn::Both).await;
         assert_eq!(greeting.hello.ja4(), profile.ja4, "{}: {:?}", profile.name, greeting.hello);
         if let Some(ja3) = profile.ja3 {
@@ -95,7 +95,7 @@ async fn each_profile_sends_the_client_hello_of_its_client() {
 #[tokio::test]
 async fn chromiums_random_parts_differ_per_connection() {
     let (_ca, server, base) = place();
-    let like = disguised(&base, "chrome");
+    let like = impersonating(&base, "chrome");
     let (mut orders, mut ciphers, mut signatures) = (HashSet::new(), HashSet::new(), HashSet::new());
     for _ in 0..24 {
         let hello = greet(&server, &like, "a.example", Alpn::Both).await.hello;
@@ -112,7 +112,7 @@ async fn chromiums_random_parts_differ_per_connection() {
 async fn a_client_hello_is_mirrored() {
     let (_ca, server, base) = place();
     for profile in PROFILES {
-        let first = greet(&server, &disguised(&base, profile.name), "a.example", Alpn::Both).await.hello;
+        let first = greet(&server, &impersonating(&base, profile.name), "a.example", Alpn::Both).await.hello;
         let mirror = base.with_fingerprint("mirror", ConnectionFingerprint::from_client(&first, None), true).unwrap();
         let second = greet(&server, &mirror, "a.example", Alpn::Both).await;
         assert_eq!(second.hello.ja3_text(), first.ja3_text(), "{}: the order too", profile.name);
@@ -132,7 +132,7 @@ async fn a_client_hello_is_mirrored() {
 #[tokio::test]
 async fn unsupported_parts_are_left_out_and_reported() {
     let (_ca, server, base) = place();
-    let mut seen = greet(&server, &disguised(&base, "safari"), "a.example", Alpn::Both).await.hello;
+    let mut seen = greet(&server, &impersonating(&base, "safari"), "a.example", Alpn::Both).await.hello;
     seen.extensions.extend([30031, 41]);
     seen.ciphers.push(0xc0ff);
     let mirror = base.with_fingerprint("mirror", ConnectionFingerprint::from_client(&seen, None), true).unwrap();
@@ -153,7 +153,7 @@ async fn a_ja3_string_is_sent_unchanged() {
         "771,49195-49199-49196,0-10-11-13-16-23,23-24,0",
         "771,4866-4865,0-10-13-51-43-45,29-23,",
     ] {
-        let greeting = greet(&server, &disguised(&base, &format!("ja3:{ja3}")), "a.example", Alpn::Both).await;
+        let greeting = greet(&server, &impersonating(&base, &format!("ja3:{ja3}")), "a.example", Alpn::Both).await;
         // Padding depends on the length of the ClientHello.
         assert_eq!(greeting.hello.ja3_text().replace("-21,", ","), ja3);
         greeting.client.unwrap();
@@ -207,7 +207,7 @@ async fn certificates_are_verified_as_without_impersonation() {
             let options = TlsProfileOptions { danger_accept_invalid: danger, ..trusting(&ca.pem) };
             let base = TlsProfile::new(options).unwrap();
             for like in ["chrome", "curl"] {
-                let greeting = greet(&server, &disguised(&base, like), name, Alpn::Both).await;
+                let greeting = greet(&server, &impersonating(&base, like), name, Alpn::Both).await;
                 match (greeting.client, wrong) {
                     (Ok((_, tls)), Some(_)) if danger => {
                         assert!(tls.unverified && tls.problem.unwrap().contains(reported), "{case}");
@@ -231,7 +231,7 @@ async fn without_trusted_roots_every_certificate_is_refused() {
     let (_ca, server, _) = place();
     let options = TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() };
     let base = TlsProfile::new(options).unwrap();
-    let error = greet(&server, &disguised(&base, "firefox"), "a.example", Alpn::Both).await.client.err().unwrap();
+    let error = greet(&server, &impersonating(&base, "firefox"), "a.example", Alpn::Both).await.client.err().unwrap();
     assert_eq!(CertificateProblem::from_error(&error).unwrap().reason, CertificateReason::NoRoots);
 }
 
@@ -241,10 +241,10 @@ async fn a_client_certificate_is_sent_on_request() {
     let (chain, key) = ca.issue(&names(&["client"]));
     let pair = ClientCertificate { chain_pem: chain.into_bytes(), key_pem: key.into_bytes() };
     let base = TlsProfile::new(TlsProfileOptions { client_certificate: Some(pair), ..trusting(&ca.pem) }).unwrap();
-    let count = asking(&ca, &disguised(&base, "safari")).await.unwrap();
+    let count = asking(&ca, &impersonating(&base, "safari")).await.unwrap();
     assert_eq!(count, 1);
     let bare = TlsProfile::new(trusting(&ca.pem)).unwrap();
-    assert!(asking(&ca, &disguised(&bare, "safari")).await.is_err());
+    assert!(asking(&ca, &impersonating(&bare, "safari")).await.is_err());
 }
 
 /// A server that requests a client certificate of this authority; returns how many it received.
@@ -299,7 +299,7 @@ async fn a_hello_retry_request_is_followed() {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
         let name = host("a.example");
-        let like = disguised(&base, like);
+        let like = impersonating(&base, like);
         let (server, client) =
             tokio::join!(acceptor.accept(near), connect_tls(IoStream::other(far), &name, &like, Alpn::None, LIMIT));
         client.unwrap();
@@ -311,7 +311,7 @@ async fn a_hello_retry_request_is_followed() {
 #[tokio::test]
 async fn the_route_restricts_the_offered_alpn() {
     let (_ca, server, base) = place();
-    let like = disguised(&base, "chrome");
+    let like = impersonating(&base, "chrome");
     for (alpn, offered, agreed, settings) in [
         (Alpn::Both, &["h2", "http/1.1"][..], Some("h2"), true),
         (Alpn::Http1, &["http/1.1"], Some("http/1.1"), false),
@@ -332,7 +332,7 @@ async fn the_route_restricts_the_offered_alpn() {
 #[tokio::test]
 async fn handshake_failures_are_described() {
     let (_ca, _, base) = place();
-    let like = disguised(&base, "firefox");
+    let like = impersonating(&base, "firefox");
     for (answer, reported) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "not TLS"),
         (b"", "closed the connection during the TLS handshake"),
