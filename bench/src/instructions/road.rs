@@ -76,7 +76,9 @@ impl Road {
         command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
         command.arg(format!("--toggle-collect={WATCHED}"));
         command.arg(beside_us("interflow")?).args(["run", "--danger-insecure-upstream"]).args(self.flags);
-        for (listener, addr) in [("--listen-proxy", proxy), ("--listen-gateway", free_port()?), ("--listen-admin", free_port()?)] {
+        for (listener, addr) in
+            [("--listen-proxy", proxy), ("--listen-gateway", free_port()?), ("--listen-admin", free_port()?)]
+        {
             command.arg(listener).arg(addr.to_string());
         }
         if self.rules {
