@@ -29,7 +29,7 @@ pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
     }
     if let Some(back) = back_from_last(word) {
         let latest = store.list(&ListOptions { limit: back + 1, ..ListOptions::default() })?;
-        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("no such flow: `{word}`")));
+        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("no flow `{word}`")));
     }
     let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
     let end = word.to_ascii_uppercase();
