@@ -79,7 +79,7 @@ describe('a request held by a rule', () => {
     await card().getByRole('button', { name: 'Change' }).click();
     await card().getByRole('textbox', { name: 'Header fields' }).fill('no field at all');
     await card().getByRole('button', { name: 'Send changed' }).click();
-    await card().getByRole('alert').filter({ hasText: 'is no header field' }).waitFor();
+    await card().getByRole('alert').filter({ hasText: 'is not a header field' }).waitFor();
     expect(await card().getByRole('textbox', { name: 'Body' }).inputValue()).toBe('kept');
     await card().getByRole('button', { name: 'Cancel' }).click();
     await card().getByRole('button', { name: 'Continue' }).click();
@@ -155,7 +155,7 @@ describe('a rule file that changes on disk', () => {
     await expect.poll(() => editor().evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
     writeFileSync(file(), one('from elsewhere'));
     await expect.poll(() => editor().textContent(), { timeout: 8000 }).toContain('from elsewhere');
-    await page.getByText('It was changed on the disk').waitFor();
+    await page.getByText('The file changed on disk').waitFor();
     await expect.poll(() => page.getByRole('table').first().textContent(), { timeout: 8000 }).toContain('from elsewhere');
   });
 

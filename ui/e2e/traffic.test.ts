@@ -312,7 +312,7 @@ describe('a flow', () => {
     const picture = panel().getByRole('img');
     await expect.poll(() => picture.evaluate((i: HTMLImageElement) => i.naturalWidth)).toBe(2);
     await show('path:/false.png', 'response');
-    await expect.poll(() => panel().textContent()).toContain('no picture');
+    await expect.poll(() => panel().textContent()).toContain('Not a supported image');
     expect(await panel().getByRole('img').count()).toBe(0);
     await panel().getByRole('button', { name: 'Text' }).click();
     await expect.poll(() => page.getByTestId('body-text').textContent()).toBe(HOSTILE);
@@ -415,7 +415,7 @@ describe('actions', () => {
     for (const words of ['method', 'POST', 'PUT', 'edited']) await expect.poll(() => dialog.textContent()).toContain(words);
     await press('Escape');
     await press('x', 'c');
-    await expect.poll(() => page.getByRole('status').first().textContent()).not.toContain('Choose two');
+    await expect.poll(() => page.getByRole('status').first().textContent()).not.toContain('Select two');
     await press('Escape');
   });
 

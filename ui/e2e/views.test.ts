@@ -90,7 +90,7 @@ describe('more tabs', () => {
 
   it('kinds and locations of redactions, never a value', async () => {
     await show('path:/v1/messages', 'Privacy');
-    await expect.poll(() => panel().textContent()).toContain('taken out before it went on');
+    await expect.poll(() => panel().textContent()).toContain('redacted before it was sent');
     const table = panel().getByRole('row');
     await expect.poll(() => table.nth(1).textContent()).toContain('credit-card$.messages[0].content5');
     expect(await table.nth(2).textContent()).toContain('email-address');
@@ -122,7 +122,7 @@ describe('stars, views and the palette', () => {
     await page.keyboard.press('j');
     await page.keyboard.press('m');
     await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('★');
-    await page.getByRole('button', { name: '★ Marked' }).click();
+    await page.getByRole('button', { name: '★ Starred' }).click();
     await expect.poll(() => rows().count()).toBe(1);
     await page.keyboard.press('j');
     await page.keyboard.press('m');
