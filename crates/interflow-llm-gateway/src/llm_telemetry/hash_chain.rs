@@ -280,7 +280,7 @@ mod tests {
                 "an edited line",
                 |l| owned(&l).into_iter().map(|t| t.replace("\"n\":1", "\"n\":7")).collect(),
                 2,
-                "changed",
+                "modified",
             ),
             ("the first line cut off", |l| owned(&l[1..]), 1, "the beginning was cut off"),
             ("the first two cut off", |l| owned(&l[2..]), 1, "the beginning was cut off"),
