@@ -133,7 +133,7 @@ mod tests {
     fn damage_is_reported_after_the_intact_messages() {
         let body = [framed(0, &[8, 1]), vec![0, 0, 0, 0, 9, 1]].concat();
         assert!(shown(&body, "").unwrap().ends_with("1: 1\n# byte 7: message 2 breaks off; 6 bytes of it are here\n"));
-        assert!(shown(&framed(0, &[0xff]), "").unwrap().contains("no message of Protocol Buffers\n0xff"));
+        assert!(shown(&framed(0, &[0xff]), "").unwrap().contains("not a Protocol Buffers message\n0xff"));
         assert!(shown(&framed(1, b"x"), "unknown").unwrap().contains("unknown content coding"));
         assert!(shown(&[0x40, 0, 0, 0, 0], "").unwrap_err().starts_with("byte 0"));
         assert!(shown(&[0, 0xff, 0xff, 0xff, 0xff, 1], "").unwrap_err().contains("larger"));
