@@ -16,15 +16,14 @@ enum JsonPathStep {
     Key(String),
     Index(i64),
     Wildcard,
-    /// At any depth, then the step.
+    /// The step at any depth.
     Descendant(Box<JsonPathStep>),
 }
 
 impl JsonPath {
-    /// Reads a path.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the path.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = |what: &str| format!("`{text}` is no JSONPath ({what}): write it as $.key.list[0] or $..key");
         let mut rest = text.trim().strip_prefix('$').ok_or_else(|| bad("it begins with $"))?;
@@ -54,7 +53,7 @@ impl JsonPath {
         Ok(Self { source: text.trim().to_owned(), steps })
     }
 
-    /// Every value there.
+    /// All matching values.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         let mut found = vec![value];
         for step in &self.steps {
@@ -65,7 +64,7 @@ impl JsonPath {
         found
     }
 
-    /// Puts a value at every place that the path names; a last key that is not there yet is made. Says how many.
+    /// Sets every matching value; a missing last key is created. Returns the number of changes.
     pub fn set(&self, value: &mut Value, new: &Value) -> usize {
         let Some((last, before)) = self.steps.split_last() else {
             *value = new.clone();
@@ -76,7 +75,7 @@ impl JsonPath {
         count
     }
 
-    /// Takes out every place that the path names. Says how many.
+    /// Removes every matching value. Returns how many.
     pub fn remove(&self, value: &mut Value) -> usize {
         let Some((last, before)) = self.steps.split_last() else {
             *value = Value::Null;
@@ -168,7 +167,7 @@ impl JsonPathStep {
             (Self::Descendant(step), value) => {
                 let mut count = 0;
                 visit_descendants(value, &mut |v| {
-                    // At any depth a key is replaced, not made: else every object would get one.
+                    // With `..`, a key is replaced but not created; otherwise every object would get one.
                     if let (Self::Key(key), Value::Object(map)) = (&**step, &*v)
                         && !map.contains_key(key)
                     {
@@ -201,7 +200,7 @@ impl JsonPathStep {
     }
 }
 
-/// The value and everything in it, from the inside out.
+/// Visits the value and everything in it, depth first.
 fn visit_descendants(value: &mut Value, see: &mut dyn FnMut(&mut Value)) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(|v| visit_descendants(v, see)),
@@ -236,10 +235,10 @@ fn visit_matches(value: &mut Value, steps: &[JsonPathStep], see: &mut dyn FnMut(
     }
 }
 
-/// Carries out a JSON Patch (RFC 6902), all of it or nothing.
+/// Applies a JSON Patch (RFC 6902) atomically.
 ///
 /// # Errors
-/// The first operation that does not go, by number from 0.
+/// The first operation that fails, numbered from 0.
 pub fn patch(document: &mut Value, operations: &[Value]) -> Result<(), String> {
     let mut work = document.clone();
     for (i, operation) in operations.iter().enumerate() {
@@ -249,10 +248,10 @@ pub fn patch(document: &mut Value, operations: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// Says what is wrong with a JSON Patch without a document.
+/// Validates a JSON Patch without a document.
 ///
 /// # Errors
-/// The first operation that is none.
+/// The first invalid operation.
 pub fn check_patch(operations: &[Value]) -> Result<(), String> {
     for (i, o) in operations.iter().enumerate() {
         let op = o["op"].as_str().unwrap_or_default();
@@ -306,7 +305,7 @@ fn apply(document: &mut Value, o: &Value) -> Result<(), String> {
     }
 }
 
-/// RFC 6901.
+/// Parses a JSON Pointer (RFC 6901).
 fn pointer(text: &str) -> Result<Vec<String>, String> {
     if text.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The parameters of actions, as they stand in rule files and ready to be used.
+//! Parameters of actions, as written in rule files and as compiled.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -144,7 +144,8 @@ impl<'de> Deserialize<'de> for TemplatePairs {
     }
 }
 
-/// Fields, cookies and the like are named by tokens; parameters are looser, but no name of one needs these.
+/// Fields and cookies are named by tokens (RFC 9110 5.6.2). Parameter names are less restricted, but never contain
+/// these characters.
 fn check_name(name: &TextTemplate) -> Result<(), String> {
     match name.as_literal() {
         Some(n) if n.is_empty() || n.bytes().any(|b| b <= b' ' || matches!(b, b':' | b'\x7f'..)) => {

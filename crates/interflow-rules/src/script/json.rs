@@ -1,4 +1,4 @@
-//! JSON for scripts: read straight into Lua's tables, so that the run's memory limit holds, and written from them.
+//! JSON for scripts: parsed directly into Lua tables, so that the run's memory limit applies, and written from them.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess};
 
 use super::budget::{HeldMemory, ScriptBudget};
 
-/// How deep values may nest.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 128;
 
-/// The table `json`: `decode`, `encode`, `array`, `null`.
+/// Creates the table `json`: `decode`, `encode`, `array`, `null`.
 pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<ScriptBudget>) -> Result<()> {
     let json = lua.create_table()?;
     json.set("null", Value::NULL)?;
@@ -20,7 +20,7 @@ pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<ScriptBudget>) -> 
         b.spend_bytes(bytes.len())?;
         let mut d = serde_json::Deserializer::from_slice(&bytes);
         let read = LuaJsonReader { lua, arrays: &a, budget: &b }.deserialize(&mut d).and_then(|v| d.end().map(|()| v));
-        // The budget has the last word: what it refused is no fault of the text.
+        // An exhausted budget is reported as such, not as a JSON error.
         b.spend(0)?;
         match read {
             Ok(value) => Ok((value, None)),
@@ -170,7 +170,7 @@ impl LuaJsonWriter<'_> {
             self.out.push(b']');
             return Ok(());
         }
-        // Lua keeps no order of names: sorted, the same table is always the same text.
+        // Lua tables are unordered: names are sorted so that the output is deterministic.
         let mut names: Vec<LuaString> = Vec::new();
         for pair in table.pairs::<Value, Value>() {
             self.budget.spend(8)?;

@@ -1,4 +1,4 @@
-//! One run of a script: a state of its own, what it is shown, and what it changed.
+//! One script run: its Lua state, input and result.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,16 +11,16 @@ use super::store::ScriptStore;
 use super::{CompiledScript, ScriptOutcome, ScriptVerdict, json, modules, strings};
 use crate::actions::hold::ExternalChanges;
 
-/// How many instructions run between two looks at the budget. Few, since one of them may take as long as a text in the
-/// script's memory is large.
+/// Instructions between checks of the budget. Few, since one instruction may take time proportional to the script's
+/// memory.
 const BUDGET_STRIDE: u32 = 100;
 
-/// The most tags, and the most lines of log, of one run.
+/// Maximum number of tags, and of log lines, of one run.
 const MAX_MARKS: usize = 64;
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// A state without anything that reaches outside, that could catch the end of its budget, or that runs outside of it.
+/// A Lua state without I/O, and without functions that could catch or evade the end of its budget.
 fn new_lua_state(
     compiled: &CompiledScript,
     budget: &Arc<ScriptBudget>,
@@ -41,8 +41,8 @@ fn new_lua_state(
 }
 
 fn load_function(lua: &Lua, compiled: &CompiledScript) -> mlua::Result<Function> {
-    // A handler of a to-be-closed variable runs while the error of a spent budget unwinds, with the hook off: nothing would
-    // end it. `setmetatable` refuses one that is there already; this refuses one that would be added later.
+    // A `__close` handler runs while the error of an exhausted budget unwinds, with the hook disabled, so nothing would
+    // stop it. `setmetatable` rejects an existing `__close`; this rejects one that would be added later.
     if let Some(at) = compiled.code.find("__close") {
         let line = compiled.code[..at].matches('\n').count() + 1;
         let name = &compiled.name;
@@ -52,17 +52,17 @@ fn load_function(lua: &Lua, compiled: &CompiledScript) -> mlua::Result<Function>
 }
 
 impl CompiledScript {
-    /// Whether the script is well formed.
+    /// Checks the syntax.
     ///
     /// # Errors
-    /// What is wrong with it, with its line.
+    /// The syntax error with its line.
     pub(super) fn check(&self) -> Result<(), String> {
         let budget = Arc::new(ScriptBudget::begin(self.limits, Arc::default()));
         let (lua, _) = new_lua_state(self, &budget, &Arc::default()).map_err(|e| self.explain(&e))?;
         load_function(&lua, self).map(drop).map_err(|e| self.explain(&e))
     }
 
-    /// What went wrong, with the line of the script in which it did.
+    /// The error with the line of the script.
     fn explain(&self, e: &mlua::Error) -> String {
         let mut trace = String::new();
         let mut cause = e;
@@ -74,12 +74,12 @@ impl CompiledScript {
             mlua::Error::MemoryError(_) => BudgetExceeded::Memory(self.limits.memory).to_string(),
             other => other.to_string(),
         };
-        // An error of Lua's own carries the stack behind its first line.
+        // An error from Lua carries the stack after its first line.
         let (line, stack) = text.split_once('\n').unwrap_or((&text, ""));
         trace.push_str(stack);
         let line = line.trim_start_matches("syntax error: ").trim_start_matches("runtime error: ");
         let line = line.strip_prefix("prelude:").and_then(|l| l.split_once(": ")).map_or(line, |(_, why)| why);
-        // An error of a function of ours knows no place itself.
+        // An error from a Rust function has no location.
         let mark = format!("{}:", self.name);
         let number = || {
             let behind = &trace[trace.find(&mark)? + mark.len()..];
@@ -93,10 +93,10 @@ impl CompiledScript {
     }
 }
 
-/// Runs a script on a flow.
+/// Runs a script on a snapshot.
 ///
 /// # Errors
-/// What went wrong, with the script's line; what was used up.
+/// A script error with its line, or an exhausted budget.
 pub(super) fn run(
     compiled: &CompiledScript,
     shown: &ScriptSnapshot,
@@ -129,7 +129,7 @@ fn run_script(
     Ok(outcome)
 }
 
-/// A table with header fields, as the prelude makes it.
+/// A table of header fields, as the prelude defines it.
 fn headers_table(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua::Result<Table> {
     let list = lua.create_table()?;
     for (name, value) in fields {
@@ -223,7 +223,7 @@ fn as_string(value: &Value) -> Option<String> {
     as_bytes(value).map(|t| String::from_utf8_lossy(&t).into_owned())
 }
 
-/// The fields of a table that a script filled.
+/// The fields of a headers table.
 fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
     let list: Table = inner.get::<Function>("fields")?.call(headers)?;
     let mut all = HeaderPairs::new();
@@ -235,7 +235,7 @@ fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
     Ok(all)
 }
 
-/// Each name whose values are others now, with all of them; none for a field that is gone.
+/// Each name whose values changed, with all its values; empty for a removed field.
 fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(String, Vec<Vec<u8>>)> {
     let values = |list: &[(String, Vec<u8>)], name: &str| -> Vec<Vec<u8>> {
         list.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
@@ -254,7 +254,7 @@ fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(Strin
         .collect()
 }
 
-/// What the script changed.
+/// Collects the changes of the script.
 fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Result<ScriptOutcome> {
     let globals = lua.globals();
     let mut changes = ExternalChanges::default();
