@@ -1,4 +1,4 @@
-//! Tests of second opinions against services that answer as the real ones do.
+//! External detectors against fakes with the real services' response formats.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Kind, RedactionSession, Redactor};
 
 type Answering = Box<dyn Fn(&str, &str) -> (u16, String) + Send + Sync>;
 
-/// A service in the egress's place.
+/// A client that replies like a service.
 struct Fake {
     asked: AtomicUsize,
     delay: Duration,

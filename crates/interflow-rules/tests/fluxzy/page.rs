@@ -12,11 +12,11 @@ use super::rows::{ACTIONS, FILTERS};
 
 /// Tests of actions that have no row in `tests/actions.rs`, or a more complete test than that: file and test.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
-    ("serve_http1", WAYS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
-    ("show_certificate", WAYS, "clients_are_shown_the_certificate_that_a_rule_names"),
-    ("dns_over_https", WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
-    ("tls_version", WAYS, "only_the_version_of_tls_that_a_rule_names_is_spoken"),
-    ("connect_to", WAYS, "nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way"),
+    ("serve_http1", UPSTREAM_ACTIONS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
+    ("show_certificate", UPSTREAM_ACTIONS, "clients_are_shown_the_certificate_that_a_rule_names"),
+    ("dns_over_https", UPSTREAM_ACTIONS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
+    ("tls_version", UPSTREAM_ACTIONS, "only_the_version_of_tls_that_a_rule_names_is_spoken"),
+    ("connect_to", UPSTREAM_ACTIONS, "nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way"),
     ("upstream_proxy", ROWS, "ways_upstream"),
     ("direct", ROWS, "ways_upstream"),
     ("http_version", ROWS, "ways_upstream"),
@@ -126,17 +126,17 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
         THEIR_ACTIONS,
         "tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build",
     ),
-    (&["serveHttp11"], WAYS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
-    (&["useDnsOverHttps"], WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
+    (&["serveHttp11"], UPSTREAM_ACTIONS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
+    (&["useDnsOverHttps"], UPSTREAM_ACTIONS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
 ];
 const THEIR_FILTERS: &str = "interflow/tests/rules/fluxzy_filters.rs";
 const THEIR_ACTIONS: &str = "interflow/tests/rules/fluxzy_actions.rs";
 const ROWS: &str = "interflow-rules/tests/actions.rs";
 const OUTSIDE: &str = "interflow-rules/tests/outside.rs";
-const WAYS: &str = "interflow/tests/rules/ways.rs";
+const UPSTREAM_ACTIONS: &str = "interflow/tests/rules/upstream_actions.rs";
 const MESSAGES: &str = "interflow/tests/rules/messages.rs";
 const REPLAYS: &str = "interflow/tests/rules/replays.rs";
-const MATCHERS: &str = "interflow-rules/src/when.rs";
+const MATCHERS: &str = "interflow-rules/src/matchers.rs";
 const FLUXZY: &str = "interflow-rules/tests/fluxzy";
 
 fn crates() -> PathBuf {
@@ -162,7 +162,7 @@ fn their_proof(kind: &str, row: &str) -> String {
     let mut out = format!("`{FLUXZY}`: `{row}`");
     for (_, file, test) in ON_THE_WIRE.iter().filter(|(kinds, ..)| kinds.contains(&kind)) {
         assert!(source(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
-        assert!(source(file).contains(kind) || *file == WAYS, "{file} does not speak of {kind}");
+        assert!(source(file).contains(kind) || *file == UPSTREAM_ACTIONS, "{file} does not speak of {kind}");
         write!(out, "; `{file}`: `{test}`").unwrap();
     }
     out
