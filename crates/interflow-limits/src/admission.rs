@@ -352,7 +352,7 @@ impl UsageReservation {
         let costs: Vec<u64> = asks.iter().map(|a| counter_cost(&a.counter, used)).collect();
         run_commit(async move {
             if let Err(e) = ledger.commit(&asks, &lease, &costs, since.elapsed()).await {
-                tracing::warn!("limits: a request's use was not settled, its estimate stands: {e}");
+                tracing::warn!("limits: the usage of a request was not settled, its estimate is kept: {e}");
             }
         });
     }

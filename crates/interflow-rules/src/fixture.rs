@@ -27,7 +27,7 @@ pub struct FlowFixture {
 /// # Errors
 /// What is wrong with it.
 pub fn parse_url(text: &str) -> Result<Url, String> {
-    let bad = |what: &str| format!("`{text}` is no URL ({what}): write it as https://host/path");
+    let bad = |what: &str| format!("`{text}` is not a URL ({what}): write it as https://host/path");
     let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("the scheme is missing"))?;
     let scheme = Scheme::parse(scheme).ok_or_else(|| bad("the scheme is http or https"))?;
     let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -52,7 +52,7 @@ impl FlowFixture {
     /// An invalid method or URL.
     pub fn for_request(method: &str, url: &str) -> Result<Self, String> {
         let url = parse_url(url)?;
-        let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is no method"))?;
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is not a valid method"))?;
         let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
         let client = ClientInfo {
             connection: 0,
@@ -99,7 +99,8 @@ impl FlowFixture {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Result<Self, String> {
-        let mut head = ResponseHead::new(StatusCode::from_u16(status).map_err(|_| format!("{status} is no status"))?);
+        let mut head =
+            ResponseHead::new(StatusCode::from_u16(status).map_err(|_| format!("{status} is not a valid status"))?);
         for (name, value) in headers {
             head.headers.append(name, value).map_err(|e| format!("{name}: {e}"))?;
         }

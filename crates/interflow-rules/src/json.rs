@@ -25,7 +25,8 @@ impl JsonPath {
     /// # Errors
     /// What is wrong with the path.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = |what: &str| format!("`{text}` is no JSONPath ({what}): write it as $.key.list[0] or $..key");
+        let bad =
+            |what: &str| format!("`{text}` is not a valid JSONPath ({what}): write it as $.key.list[0] or $..key");
         let mut rest = text.trim().strip_prefix('$').ok_or_else(|| bad("it begins with $"))?;
         let mut steps = Vec::new();
         while !rest.is_empty() {
@@ -118,7 +119,7 @@ fn parse_bracket(rest: &mut &str) -> Result<JsonPathStep, &'static str> {
     if text == "*" {
         return Ok(JsonPathStep::Wildcard);
     }
-    text.parse().map(JsonPathStep::Index).map_err(|_| "between [ and ] stands a number, * or a quoted key")
+    text.parse().map(JsonPathStep::Index).map_err(|_| "expected a number, * or a quoted key between [ and ]")
 }
 
 fn index_of(list: &[Value], index: i64) -> Option<usize> {
@@ -310,7 +311,7 @@ fn pointer(text: &str) -> Result<Vec<String>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let rest = text.strip_prefix('/').ok_or_else(|| format!("`{text}` is no JSON pointer: it begins with /"))?;
+    let rest = text.strip_prefix('/').ok_or_else(|| format!("`{text}` is not a JSON pointer: it must begin with /"))?;
     Ok(rest.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect())
 }
 
@@ -324,7 +325,7 @@ fn resolve_pointer<'v>(document: &'v mut Value, path: &[String]) -> Option<&'v m
 
 fn list_index(token: &str, len: usize) -> Result<usize, String> {
     let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
-    let index = token.parse().ok().filter(|_| plain).ok_or_else(|| format!("`{token}` is no index"))?;
+    let index = token.parse().ok().filter(|_| plain).ok_or_else(|| format!("`{token}` is not an index"))?;
     if index <= len { Ok(index) } else { Err(format!("index {index} is beyond the end")) }
 }
 

@@ -410,7 +410,7 @@ impl MatcherMap {
         all.extend(self.between.map(|b| parse_between(&b)).transpose()?);
         if let Some(p) = self.chance {
             if !(0.0..=1.0).contains(&p) {
-                return Err(format!("a chance lies between 0 and 1, and {p} does not"));
+                return Err(format!("chance must be between 0 and 1, not {p}"));
             }
             all.push(ConditionExpr::Chance(p));
         }
@@ -443,7 +443,7 @@ fn parse_between(text: &str) -> Result<ConditionExpr, String> {
     };
     let both = text.split_once('-').and_then(|(a, b)| Some((minute(a)?, minute(b)?)));
     both.map(|(a, b)| ConditionExpr::Between(a, b))
-        .ok_or_else(|| format!("`{text}` is no time of day: write it as 22:00-06:00"))
+        .ok_or_else(|| format!("`{text}` is not a time of day: write it as 22:00-06:00"))
 }
 
 #[cfg(test)]
@@ -548,7 +548,7 @@ mod tests {
             ("{chance: 2}", "between 0 and 1"),
             ("{every: 0}", "from 1"),
             ("{between: noon}", "22:00-06:00"),
-            ("{json: {'model': x}}", "no JSONPath"),
+            ("{json: {'model': x}}", "not a valid JSONPath"),
             ("{host: '${hots}'}", "did you mean `${host}`?"),
         ] {
             let error = read(text).unwrap_err();

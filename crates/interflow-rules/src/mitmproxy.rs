@@ -99,7 +99,7 @@ fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), 
                 .rsplit_once(separator)
                 .ok_or("write it as :filter:status, for instance :~d ads.test:404")?;
             let code = status.trim().parse().ok().filter(|s| (100..=999u16).contains(s));
-            let code = code.ok_or_else(|| format!("`{status}` is no status"))?;
+            let code = code.ok_or_else(|| format!("`{status}` is not a valid status"))?;
             rules.extend(rule_for_side(filter, Request, json!({ "block": code }))?);
         }
         "stickycookie" | "stickyauth" => {
@@ -205,7 +205,7 @@ pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), St
         let plain = |v: &Value| match v {
             Value::String(s) => Ok(s.clone()),
             Value::Bool(b) => Ok(b.to_string()),
-            other => Err(format!("{option}: `{other}` is no value of this option: write a text")),
+            other => Err(format!("{option}: `{other}` is not a valid value of this option: write a text")),
         };
         found.push((option.clone(), list.iter().map(plain).collect::<Result<_, _>>()?));
     }
@@ -355,7 +355,8 @@ fn unescape_text(text: &str) -> Result<String, String> {
             other => out.extend([b'\\', other]),
         }
     }
-    String::from_utf8(out).map_err(|_| format!("`{text}` stands for bytes that are no UTF-8, which a rule cannot hold"))
+    String::from_utf8(out)
+        .map_err(|_| format!("`{text}` decodes to bytes that are not UTF-8, which a rule cannot contain"))
 }
 
 /// The same for a regex on bytes, which understands most escapes itself.

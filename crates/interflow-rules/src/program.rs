@@ -227,7 +227,7 @@ impl<'c> Compiler<'c> {
         let name = def.name.unwrap_or_else(|| format!("rule {}", self.rules.len() + 1));
         let at = [PathSegment::Key("rules"), PathSegment::Index(i)];
         if self.rules.iter().any(|r| r.name == name) {
-            let message = "a rule of this name stands further up: give each a name of its own";
+            let message = "a rule of this name already exists: give each rule its own name";
             self.problems.push(parsed.problem(&[at[0], at[1], PathSegment::Key("name")], Some(&name), message));
         }
         if def.then.0.is_empty() {

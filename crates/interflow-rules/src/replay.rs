@@ -180,9 +180,10 @@ fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
     }
     let text = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
-    let har: Value = serde_json::from_slice(text).map_err(|e| failed(format!("it is no HAR file: {e}")))?;
-    let entries =
-        har["log"]["entries"].as_array().ok_or_else(|| failed("it is no HAR file: log.entries is missing".into()))?;
+    let har: Value = serde_json::from_slice(text).map_err(|e| failed(format!("it is not a HAR file: {e}")))?;
+    let entries = har["log"]["entries"]
+        .as_array()
+        .ok_or_else(|| failed("it is not a HAR file: log.entries is missing".into()))?;
     Ok(entries.iter().filter_map(read_har_entry).collect())
 }
 

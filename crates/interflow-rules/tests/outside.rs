@@ -306,8 +306,8 @@ async fn an_http_service_is_posted_to() {
 fn services_that_make_no_sense_are_refused() {
     for (service, part) in [
         (json!({}), "one of url, command and post"),
-        (json!({"url": "ftp://a/"}), "no URL of a service"),
-        (json!({"url": "a"}), "no URL of a service"),
+        (json!({"url": "ftp://a/"}), "not the URL of a service"),
+        (json!({"url": "a"}), "not the URL of a service"),
         (json!({"command": []}), "names no program"),
         (json!({"ulr": "ws://a/"}), "did you mean `url`?"),
     ] {

@@ -139,7 +139,7 @@ fn virtual_key(e: KeyFileEntry) -> Result<VirtualKey, (&'static str, String)> {
 /// A description of the expected format.
 pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
     let whole = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    whole.parse().map_err(|_| format!("`{text}` is no date or time: write 2027-01-31 or 2027-01-31T12:00:00Z"))
+    whole.parse().map_err(|_| format!("`{text}` is not a date or time: write 2027-01-31 or 2027-01-31T12:00:00Z"))
 }
 
 /// Appends a new key to the text of a keys file and returns the key in plain text; it cannot be recovered later.
@@ -152,7 +152,7 @@ pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<
     let digest = KeyDigest::from_key(secret.reveal());
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
     let keys = document.entry("key").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
-    let keys = keys.as_array_of_tables_mut().ok_or_else(|| KeyFileError("`key` is no list of [[key]]".into()))?;
+    let keys = keys.as_array_of_tables_mut().ok_or_else(|| KeyFileError("`key` is not a list of [[key]]".into()))?;
     keys.push(key_table(new, &digest, now));
     let changed = document.to_string();
     parse_keys(&changed)?;

@@ -98,29 +98,29 @@ impl SlowKeys {
     }
 
     /// The key record, if this key matched before.
-    pub fn known(&self, shown: &str) -> Option<&Arc<VirtualKey>> {
+    pub fn known(&self, presented: &str) -> Option<&Arc<VirtualKey>> {
         if self.entries.is_empty() {
             return None;
         }
-        let digest = self.digest(shown);
+        let digest = self.digest(presented);
         let at = self.checked.lock().right.iter().position(|right| *right == Some(digest))?;
         self.entries.get(at).map(|(_, key)| key)
     }
 
     /// Whether this key has no cached result and may match an entry.
-    pub fn needs_check(&self, shown: &str) -> bool {
-        if self.entries.is_empty() || shown.is_empty() || shown.len() > MAX_KEY_BYTES {
+    pub fn needs_check(&self, presented: &str) -> bool {
+        if self.entries.is_empty() || presented.is_empty() || presented.len() > MAX_KEY_BYTES {
             return false;
         }
-        let digest = self.digest(shown);
+        let digest = self.digest(presented);
         let mut checked = self.checked.lock();
         !checked.right.contains(&Some(digest)) && !checked.wrong.contains(&digest)
     }
 
     /// Hashes the key for each entry (a tenth of a second each) and caches the result.
-    pub fn check(&self, shown: &str) {
-        let at = self.entries.iter().position(|(hash, _)| hash.matches(shown));
-        let digest = self.digest(shown);
+    pub fn check(&self, presented: &str) {
+        let at = self.entries.iter().position(|(hash, _)| hash.matches(presented));
+        let digest = self.digest(presented);
         let mut checked = self.checked.lock();
         match at.and_then(|at| checked.right.get_mut(at)) {
             Some(right) => *right = Some(digest),
@@ -129,10 +129,10 @@ impl SlowKeys {
     }
 
     /// The digest under which the result of a key is cached.
-    pub fn digest(&self, shown: &str) -> KeyDigest {
+    pub fn digest(&self, presented: &str) -> KeyDigest {
         let mut hasher = Sha256::new();
         hasher.update(self.secret);
-        hasher.update(shown);
+        hasher.update(presented);
         hasher.finalize().into()
     }
 }

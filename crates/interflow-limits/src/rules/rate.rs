@@ -17,7 +17,7 @@ pub struct RateLimit {
 
 /// An invalid rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no rate: write it as 10/s, 60/m, 1000/h or 5000/d, at least 1")]
+#[error("`{0}` is not a rate: write it as 10/s, 60/m, 1000/h or 5000/d, at least 1")]
 pub struct RateError(String);
 
 const UNITS: [(&str, u32); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];

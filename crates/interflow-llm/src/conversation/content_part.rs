@@ -42,39 +42,39 @@ impl ContentPart {
 
 /// Splits a history into parts.
 pub fn content_parts(messages: Vec<ChatMessage>) -> Vec<ContentPart> {
-    let mut atoms: Vec<ContentPart> = Vec::with_capacity(messages.len() * 2);
+    let mut parts: Vec<ContentPart> = Vec::with_capacity(messages.len() * 2);
     let mut waiting = Vec::new();
     for message in messages {
-        let first = atoms.len();
+        let first = parts.len();
         for block in message.blocks {
-            add_block(message.role, block, &mut atoms, &mut waiting);
+            add_block(message.role, block, &mut parts, &mut waiting);
         }
         // Remaining ignored blocks belong to this message, or to the next one if this one has no parts.
-        if atoms.len() > first
-            && let Some(last) = atoms.last_mut()
+        if parts.len() > first
+            && let Some(last) = parts.last_mut()
         {
             last.body.after.append(&mut waiting);
         }
     }
-    if let Some(last) = atoms.last_mut() {
+    if let Some(last) = parts.last_mut() {
         last.body.after.append(&mut waiting);
     }
-    atoms
+    parts
 }
 
 /// Splits a reply into parts. A reply without a comparable part becomes a single part that is equal to no other: `name`
 /// must be unique.
 pub fn reply_parts(blocks: Vec<ContentBlock>, name: u128) -> Vec<ContentPart> {
-    let mut atoms = content_parts(vec![ChatMessage { role: MessageRole::Assistant, blocks: blocks.clone() }]);
-    if atoms.is_empty() && !blocks.is_empty() {
+    let mut parts = content_parts(vec![ChatMessage { role: MessageRole::Assistant, blocks: blocks.clone() }]);
+    if parts.is_empty() && !blocks.is_empty() {
         let hash = hash(b"alone", &[&name.to_be_bytes()]);
         let body = PartBody { role: MessageRole::Assistant, block: None, before: blocks, after: Vec::new() };
-        atoms.push(ContentPart { hash, prompt: false, body });
+        parts.push(ContentPart { hash, prompt: false, body });
     }
-    atoms
+    parts
 }
 
-fn add_block(role: MessageRole, block: ContentBlock, atoms: &mut Vec<ContentPart>, waiting: &mut Vec<ContentBlock>) {
+fn add_block(role: MessageRole, block: ContentBlock, parts: &mut Vec<ContentPart>, waiting: &mut Vec<ContentBlock>) {
     let block = match block {
         ContentBlock::Text { text } if role == MessageRole::User => match split_context(text, waiting) {
             Some(text) => ContentBlock::Text { text },
@@ -89,7 +89,7 @@ fn add_block(role: MessageRole, block: ContentBlock, atoms: &mut Vec<ContentPart
     let prompt = role == MessageRole::User
         && matches!(block, ContentBlock::Text { .. } | ContentBlock::Image(_) | ContentBlock::Document(_));
     let body = PartBody { role, block: Some(block), before: std::mem::take(waiting), after: Vec::new() };
-    atoms.push(ContentPart { hash, prompt, body });
+    parts.push(ContentPart { hash, prompt, body });
 }
 
 /// The user's own text; context around it is queued for the part it belongs to.
@@ -148,6 +148,6 @@ pub fn hash(kind: &[u8], parts: &[&[u8]]) -> u128 {
 }
 
 /// The chained hash of a part and everything before it.
-pub fn chain_hash(before: Option<u128>, atom: u128) -> u128 {
-    hash(b"chain", &[&before.unwrap_or_default().to_be_bytes(), &atom.to_be_bytes()])
+pub fn chain_hash(before: Option<u128>, part: u128) -> u128 {
+    hash(b"chain", &[&before.unwrap_or_default().to_be_bytes(), &part.to_be_bytes()])
 }

@@ -95,23 +95,23 @@ impl AgentSession {
         if purpose.is_side_call() {
             return self.add_side_call(seen, purpose);
         }
-        let mut atoms = content_parts(std::mem::take(&mut seen.request.messages));
-        if let (CallPurpose::Compact, Some(last)) = (purpose, atoms.last_mut()) {
+        let mut parts = content_parts(std::mem::take(&mut seen.request.messages));
+        if let (CallPurpose::Compact, Some(last)) = (purpose, parts.last_mut()) {
             last.prompt = false;
         }
         let base = self.previous_response(&seen);
         let mut before = base.map(|(_, key)| key);
-        let keys: Vec<u128> = atoms
+        let keys: Vec<u128> = parts
             .iter()
-            .map(|atom| {
-                let key = chain_hash(before, atom.hash);
+            .map(|part| {
+                let key = chain_hash(before, part.hash);
                 before = Some(key);
                 key
             })
             .collect();
         let mut changed = Vec::new();
-        let spot = self.insertion_point(&seen, &atoms, &keys, base, &mut changed);
-        self.insert_call(seen, purpose, atoms, &keys, spot, changed)
+        let spot = self.insertion_point(&seen, &parts, &keys, base, &mut changed);
+        self.insert_call(seen, purpose, parts, &keys, spot, changed)
     }
 
     /// The message that the call names as its predecessor: the previous response, or the last message of its WebSocket.
@@ -132,25 +132,25 @@ impl AgentSession {
     fn insertion_point(
         &mut self,
         seen: &ParsedCall,
-        atoms: &[ContentPart],
+        parts: &[ContentPart],
         keys: &[u128],
         base: Option<(usize, u128)>,
         changed: &mut Vec<usize>,
     ) -> InsertionPoint {
-        let fresh = base.is_none() && atoms.iter().all(|a| a.body.role == MessageRole::User);
-        if fresh && let Some((parent, call)) = self.matching_tool_call(atoms) {
+        let fresh = base.is_none() && parts.iter().all(|a| a.body.role == MessageRole::User);
+        if fresh && let Some((parent, call)) = self.matching_tool_call(parts) {
             changed.push(parent);
             return self.start_subagent(seen, parent, call);
         }
         let found = self.longest_known_prefix(keys).or(base.map(|(thread, _)| (thread, 0)));
         let Some((thread, known)) = found.filter(|f| self.continues_history(seen, keys, *f, base.is_some())) else {
-            return self.start_thread(seen, atoms, changed);
+            return self.start_thread(seen, parts, changed);
         };
         let parent = if known > 0 { keys.get(known - 1).copied() } else { base.map(|(_, key)| key) };
         let t = &self.threads[thread];
         let grown = parent.and_then(|p| t.places.get(&p)).is_some_and(|p| p.parent);
-        let restated = atoms.get(known).is_some_and(|a| a.body.role == MessageRole::Assistant);
-        let begins = (grown && known < atoms.len() && !restated).then(|| match is_compaction(t, &atoms[known..]) {
+        let restated = parts.get(known).is_some_and(|a| a.body.role == MessageRole::Assistant);
+        let begins = (grown && known < parts.len() && !restated).then(|| match is_compaction(t, &parts[known..]) {
             true => BranchReason::Compacted,
             false => BranchReason::Edited,
         });
@@ -191,8 +191,8 @@ impl AgentSession {
     }
 
     /// The tool call whose arguments a new history begins with, and its conversation.
-    fn matching_tool_call(&self, atoms: &[ContentPart]) -> Option<(usize, usize)> {
-        let prompt = opening_text(atoms);
+    fn matching_tool_call(&self, parts: &[ContentPart]) -> Option<(usize, usize)> {
+        let prompt = opening_text(parts);
         if prompt.is_empty() {
             return None;
         }
@@ -218,8 +218,8 @@ impl AgentSession {
     }
 
     /// Inserts a history with no known prefix.
-    fn start_thread(&mut self, seen: &ParsedCall, atoms: &[ContentPart], changed: &mut Vec<usize>) -> InsertionPoint {
-        if let Some(thread) = self.compacted_thread(seen, atoms) {
+    fn start_thread(&mut self, seen: &ParsedCall, parts: &[ContentPart], changed: &mut Vec<usize>) -> InsertionPoint {
+        if let Some(thread) = self.compacted_thread(seen, parts) {
             return self.start_branch(thread, BranchReason::Compacted);
         }
         if !seen.named {
@@ -255,11 +255,11 @@ impl AgentSession {
 
     /// The conversation that was compacted: the one whose last words are repeated, else one with the same tools,
     /// preferring main conversations over sub-agents and newer over older.
-    fn compacted_thread(&self, seen: &ParsedCall, atoms: &[ContentPart]) -> Option<usize> {
+    fn compacted_thread(&self, seen: &ParsedCall, parts: &[ContentPart]) -> Option<usize> {
         let tools = Some(tools_hash(seen));
-        let fits = self.threads.iter().enumerate().filter(|(_, t)| is_compaction(t, atoms));
+        let fits = self.threads.iter().enumerate().filter(|(_, t)| is_compaction(t, parts));
         let rank = |(i, t): &(usize, &ThreadState)| {
-            (repeats_last_words(t, atoms), t.row.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
+            (repeats_last_words(t, parts), t.row.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
         };
         fits.max_by_key(rank).map(|(i, _)| i)
     }
@@ -320,26 +320,26 @@ impl AgentSession {
         &mut self,
         mut seen: ParsedCall,
         purpose: CallPurpose,
-        atoms: Vec<ContentPart>,
+        parts: Vec<ContentPart>,
         keys: &[u128],
         spot: InsertionPoint,
         changed: Vec<usize>,
     ) -> SessionUpdate {
         let mut facts = call_facts(&seen, purpose);
-        facts.history = atoms.len() as u64;
-        facts.fresh = (atoms.len() - spot.known) as u64;
+        facts.history = parts.len() as u64;
+        facts.fresh = (parts.len() - spot.known) as u64;
         let thread = &mut self.threads[spot.thread];
         let mut nodes = Vec::new();
         let mut parent = spot.parent;
         let (mut begins, mut after) = (spot.begins, spot.after);
-        for (atom, key) in atoms.into_iter().zip(keys).skip(spot.known) {
-            if let Some(ContentBlock::ToolResult { id, .. }) = &atom.body.block {
+        for (part, key) in parts.into_iter().zip(keys).skip(spot.known) {
+            if let Some(ContentBlock::ToolResult { id, .. }) = &part.body.block {
                 thread.row.facts.calls.retain(|c| c.id != *id);
             }
-            if thread.row.title.is_empty() && atom.prompt {
-                thread.row.title = truncate_text(atom.text(), MAX_TITLE_CHARS);
+            if thread.row.title.is_empty() && part.prompt {
+                thread.row.title = truncate_text(part.text(), MAX_TITLE_CHARS);
             }
-            nodes.push(thread.add_message(atom, *key, parent, false, begins.take(), after.take(), seen.started));
+            nodes.push(thread.add_message(part, *key, parent, false, begins.take(), after.take(), seen.started));
             parent = Some(*key);
         }
         facts.asked = parent.map(MessageHash);
@@ -347,12 +347,12 @@ impl AgentSession {
         let again = parent.and_then(|p| thread.places.get(&p)).is_some_and(|p| p.answered);
         let mut begins = again.then_some(BranchReason::Retried);
         let alone = hash(b"reply", &[seen.flow.to_string().as_bytes(), &seen.part.to_be_bytes()]);
-        for atom in reply_parts(std::mem::take(&mut seen.reply.blocks), alone) {
-            let key = chain_hash(parent, atom.hash);
+        for part in reply_parts(std::mem::take(&mut seen.reply.blocks), alone) {
+            let key = chain_hash(parent, part.hash);
             facts.answer = facts.answer.or(Some(MessageHash(key)));
-            thread.track_tool_calls(&atom);
+            thread.track_tool_calls(&part);
             if !thread.places.contains_key(&key) {
-                nodes.push(thread.add_message(atom, key, parent, true, begins.take(), None, ended));
+                nodes.push(thread.add_message(part, key, parent, true, begins.take(), None, ended));
             }
             parent = Some(key);
         }
@@ -408,7 +408,7 @@ impl ThreadState {
     #[allow(clippy::too_many_arguments, reason = "the facts of a message, each once")]
     fn add_message(
         &mut self,
-        atom: ContentPart,
+        part: ContentPart,
         key: u128,
         parent: Option<u128>,
         reply: bool,
@@ -418,18 +418,18 @@ impl ThreadState {
     ) -> MessageNode {
         let before = parent.and_then(|p| self.places.get(&p)).copied();
         let turn = before.map_or(self.row.turns, |p| p.turn);
-        let turn = turn + u64::from(atom.prompt && !before.is_some_and(|p| p.prompt));
+        let turn = turn + u64::from(part.prompt && !before.is_some_and(|p| p.prompt));
         // An error in place of a reply leaves the prompt unanswered.
-        let reply = reply && atom.body.block.is_some();
-        let facts = NodeFacts { turn, prompt: atom.prompt, reply, begins, after };
+        let reply = reply && part.body.block.is_some();
+        let facts = NodeFacts { turn, prompt: part.prompt, reply, begins, after };
         self.set_location(key, parent, &facts);
-        MessageNode { conversation: self.row.id.clone(), key, parent, at, facts, body: atom.body }
+        MessageNode { conversation: self.row.id.clone(), key, parent, at, facts, body: part.body }
     }
 
     /// Remembers tool calls that may start a sub-agent.
-    fn track_tool_calls(&mut self, atom: &ContentPart) {
+    fn track_tool_calls(&mut self, part: &ContentPart) {
         let facts = &mut self.row.facts;
-        match &atom.body.block {
+        match &part.body.block {
             Some(ContentBlock::ToolUse { id, name, input }) => {
                 let prompt = ["prompt", "task", "message", "instructions"].iter().find_map(|k| input[*k].as_str());
                 if let Some(prompt) = prompt.map(str::trim).filter(|p| !p.is_empty() && !id.is_empty()) {
@@ -493,25 +493,25 @@ fn tools_hash(seen: &ParsedCall) -> MessageHash {
 }
 
 /// The text of the messages up to the first reply.
-fn opening_text(atoms: &[ContentPart]) -> String {
-    let texts = atoms.iter().take_while(|a| a.body.role == MessageRole::User).map(|a| a.text().trim());
+fn opening_text(parts: &[ContentPart]) -> String {
+    let texts = parts.iter().take_while(|a| a.body.role == MessageRole::User).map(|a| a.text().trim());
     texts.filter(|t| !t.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether a history begins with the summary of a conversation.
-fn is_compaction(thread: &ThreadState, atoms: &[ContentPart]) -> bool {
-    first_user_texts(atoms).any(|t| CONTINUATION_MARKERS.iter().any(|c| t.contains(c)))
-        || repeats_last_words(thread, atoms)
+fn is_compaction(thread: &ThreadState, parts: &[ContentPart]) -> bool {
+    first_user_texts(parts).any(|t| CONTINUATION_MARKERS.iter().any(|c| t.contains(c)))
+        || repeats_last_words(thread, parts)
 }
 
 /// Whether a history begins with the last words of a conversation.
-fn repeats_last_words(thread: &ThreadState, atoms: &[ContentPart]) -> bool {
+fn repeats_last_words(thread: &ThreadState, parts: &[ContentPart]) -> bool {
     let said = &thread.row.facts.said;
-    said.chars().count() >= MIN_PROMPT_MATCH_CHARS && first_user_texts(atoms).any(|t| t.contains(said.as_str()))
+    said.chars().count() >= MIN_PROMPT_MATCH_CHARS && first_user_texts(parts).any(|t| t.contains(said.as_str()))
 }
 
-fn first_user_texts(atoms: &[ContentPart]) -> impl Iterator<Item = &str> {
-    atoms.iter().take(4).filter(|a| a.body.role == MessageRole::User).map(ContentPart::text)
+fn first_user_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
+    parts.iter().take(4).filter(|a| a.body.role == MessageRole::User).map(ContentPart::text)
 }
 
 /// A title in the forms that models return: plain, quoted, or in JSON.

@@ -313,7 +313,7 @@ fn a_history_made_shorter_goes_on_in_its_own_conversation_though_sub_agents_spok
     let short = user("This session is being continued from a previous conversation that ran out of context.");
     assert_eq!(world.ask(Some("s"), std::slice::from_ref(&short), assistant("going on")).conversation, main);
     let leaf = world.kept.path(&main).into_iter().find(|n| n.facts.begins == Some(BranchReason::Compacted));
-    assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it stands behind what was said before");
+    assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it follows what was said before");
     let counted = json!({"model": "claude", "messages": [user("fix it")], "metadata": {"user_id": "user_1_session_s"}});
     let count = world.send_to("/v1/messages/count_tokens?beta=true", counted, json!({"input_tokens": 12}));
     assert_eq!((count.facts.purpose, count.leaf), (CallPurpose::Probe, None), "to count is not to ask");
@@ -357,7 +357,7 @@ fn errors_are_kept_and_a_repeated_request_goes_on() {
     w.ask(None, &[user("go")], assistant("gone"));
     let c = w.only();
     assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone"]);
-    assert_eq!(w.kept.nodes.len(), 3, "the error stands beside the answer");
+    assert_eq!(w.kept.nodes.len(), 3, "the error is beside the answer");
 }
 
 #[test]

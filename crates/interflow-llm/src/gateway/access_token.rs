@@ -267,9 +267,9 @@ pub(super) fn without_token(at: impl std::fmt::Display, status: StatusCode) -> S
 /// Parses a service account's key file.
 fn account(text: &str) -> Result<(ServiceAccount, KeyPair), String> {
     let account: ServiceAccount =
-        serde_json::from_str(text).map_err(|e| format!("this is no key file of a service account: {e}"))?;
-    let key = pkcs8(&account.private_key).ok_or("private_key is no PEM")?;
-    let key = KeyPair::from_pkcs8(&key).map_err(|e| format!("private_key is no RSA key: {e}"))?;
+        serde_json::from_str(text).map_err(|e| format!("this is not a service account key file: {e}"))?;
+    let key = pkcs8(&account.private_key).ok_or("private_key is not PEM")?;
+    let key = KeyPair::from_pkcs8(&key).map_err(|e| format!("private_key is not an RSA key: {e}"))?;
     Ok((account, key))
 }
 

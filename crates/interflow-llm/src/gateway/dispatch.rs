@@ -472,7 +472,7 @@ impl FallbackHandler {
         let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
         let url = table
             .find_route(&head.url.path, head.headers.contains("anthropic-version"))
-            .and_then(|door| upstream.url(door.rest, &head.headers));
+            .and_then(|route| upstream.url(route.rest, &head.headers));
         let Some(url) = url else { return Ok(None) };
         let mut head = head.clone();
         head.url = url;

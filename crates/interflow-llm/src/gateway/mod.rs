@@ -28,7 +28,7 @@ pub use upstream::{LlmUpstream, SecretReader};
 pub struct LlmGateway {
     table: ArcSwap<UpstreamTable>,
     egress: Arc<dyn HttpClient>,
-    unseen: Arc<dyn HttpClient>,
+    unrecorded: Arc<dyn HttpClient>,
     metadata: Arc<dyn HttpClient>,
     looks: OnceLock<InspectionCheck>,
     endpoints: OnceLock<NamedEndpoints>,
@@ -41,18 +41,18 @@ type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<ApiFormat> + Sen
 type InspectionCheck = Box<dyn Fn(EntryKind) -> bool + Send + Sync>;
 
 impl LlmGateway {
-    /// `egress` sends requests that may be retried, `unseen` token requests, which must not be recorded, and `metadata`
+    /// `egress` sends requests that may be retried, `unrecorded` token requests, which must not be recorded, and `metadata`
     /// requests to cloud metadata services, whose addresses no other client may reach.
     pub fn new(
         table: UpstreamTable,
         egress: Arc<dyn HttpClient>,
-        unseen: Arc<dyn HttpClient>,
+        unrecorded: Arc<dyn HttpClient>,
         metadata: Arc<dyn HttpClient>,
     ) -> Arc<Self> {
         Arc::new(Self {
             table: ArcSwap::from_pointee(table),
             egress,
-            unseen,
+            unrecorded,
             metadata,
             looks: OnceLock::new(),
             endpoints: OnceLock::new(),
@@ -118,7 +118,7 @@ impl LlmGateway {
     }
 
     fn token_egress(&self) -> ambient::TokenEgress<'_> {
-        ambient::TokenEgress { web: &*self.unseen, metadata: &*self.metadata }
+        ambient::TokenEgress { web: &*self.unrecorded, metadata: &*self.metadata }
     }
 
     /// The upstream of a flow of the gateway port, and the path at the upstream.
@@ -126,12 +126,12 @@ impl LlmGateway {
         let table = self.table();
         // A request handled by the fallback handler still has the local authority.
         if flow.transport == EntryKind::Gateway && flow.authority == Authority::from(flow.client.local) {
-            let door = table.find_route(&url.path, false)?;
-            return Some((door.upstream, door.rest.to_owned()));
+            let route = table.find_route(&url.path, false)?;
+            return Some((route.upstream, route.rest.to_owned()));
         }
         // Upstreams may share a target: then only the endpoint determines keys and model names.
-        let door = flow.extension::<EndpointId>().and_then(|d| d.0.as_deref()).and_then(|name| table.get(name));
-        if let Some((upstream, rest)) = door.and_then(|u| Some((u, u.path_within(url)?))) {
+        let route = flow.extension::<EndpointId>().and_then(|d| d.0.as_deref()).and_then(|name| table.get(name));
+        if let Some((upstream, rest)) = route.and_then(|u| Some((u, u.path_within(url)?))) {
             return Some((Arc::clone(upstream), rest));
         }
         table.by_target(url)
@@ -146,33 +146,33 @@ impl GatewayMount for LlmGatewayMount {
         "llm"
     }
 
-    fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
+    fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget> {
         let table = self.0.table();
-        let anthropic = knock.headers.contains("anthropic-version");
-        let door = table.find_route(knock.path, anthropic)?;
-        if !is_canonical(door.rest) {
+        let anthropic = request.headers.contains("anthropic-version");
+        let route = table.find_route(request.path, anthropic)?;
+        if !is_canonical(route.rest) {
             let message = "the path holds empty, . or .. segments; write it without";
             return Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(
-                door.upstream.provider,
+                route.upstream.provider,
                 LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
             ))));
         }
         // A protocol upgrade is tried only once.
-        let upgrade = knock.headers.contains("upgrade") || *knock.method == Method::CONNECT;
-        if door.upstream.may_retry() && !upgrade {
+        let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
+        if route.upstream.may_retry() && !upgrade {
             return Some(MountTarget::Serve(Arc::new(dispatch::FallbackHandler {
                 gateway: Arc::clone(&self.0),
-                upstream: door.upstream,
+                upstream: route.upstream,
             })));
         }
-        match door.upstream.url(door.rest, knock.headers) {
+        match route.upstream.url(route.rest, request.headers) {
             Some(url) => {
-                let name = ByteStr::from(door.upstream.name.as_str());
+                let name = ByteStr::from(route.upstream.name.as_str());
                 Some(MountTarget::Forward { url, keep_host: false, endpoint: Some(name) })
             }
             None => {
-                let refusal = door.upstream.disabled();
-                Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(door.upstream.provider, refusal))))
+                let refusal = route.upstream.disabled();
+                Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(route.upstream.provider, refusal))))
             }
         }
     }

@@ -266,7 +266,7 @@ fn parse_gliner(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
 }
 
 fn not_json_error() -> String {
-    "its answer is no JSON".into()
+    "its answer is not JSON".into()
 }
 
 fn bad_spans_error() -> String {

@@ -273,7 +273,7 @@ fn certificate(
         _ => {
             ledger.problem(
                 inner,
-                format!("a certificate of the kind `{mode}` lies in a store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"),
+                format!("a certificate of the kind `{mode}` is in a certificate store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"),
             );
             Vec::new()
         }
@@ -330,7 +330,7 @@ fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
             let name = node.text_of("name").unwrap_or_default();
             let agent = TextTemplate::literal(user_agent(&name).unwrap_or(&name));
             if user_agent(&name).is_none() {
-                ledger.note(node, format!("`{name}` is no browser of the built-in list: it is sent as it stands"));
+                ledger.note(node, format!("`{name}` is not a browser of the built-in list: it is sent unchanged"));
             }
             single_action(Action::SetRequestHeader(TemplatePairs(vec![(TextTemplate::literal("User-Agent"), agent)])))
         }
@@ -442,7 +442,7 @@ fn answers(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
     let code = |ledger: &mut ImportLog<'_>| {
         let code = node.number(ledger, "statusCode").unwrap_or(403);
         u16::try_from(code).ok().filter(|c| (200..=999).contains(c)).unwrap_or_else(|| {
-            ledger.problem(node, format!("{code} is no final status code"));
+            ledger.problem(node, format!("{code} is not a final status code"));
             403
         })
     };

@@ -186,12 +186,12 @@ impl TryFrom<RedirectMap> for RedirectParams {
     fn try_from(m: RedirectMap) -> Result<Self, String> {
         match m.status.unwrap_or(302) {
             status @ (301 | 302 | 303 | 307 | 308) => Ok(Self { status, to: m.to }),
-            other => Err(format!("{other} is no redirect: 301, 302, 303, 307 or 308")),
+            other => Err(format!("{other} is not a redirect status: 301, 302, 303, 307 or 308")),
         }
     }
 }
 shorthand!(RedirectParams from RedirectMap by to);
 
 fn redirect_status(code: u16) -> Result<u16, String> {
-    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is no final status code: 200 to 599")) }
+    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 599")) }
 }

@@ -209,7 +209,7 @@ impl TryFrom<InjectHtmlMap> for InjectHtmlParams {
         };
         let tag = m.tag.unwrap_or_else(|| "head".into()).to_ascii_lowercase();
         if tag.is_empty() || !tag.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err(format!("`{tag}` is no name of an HTML tag"));
+            return Err(format!("`{tag}` is not the name of an HTML tag"));
         }
         Ok(Self { tag, html, only_html: m.only_html.unwrap_or(true) })
     }

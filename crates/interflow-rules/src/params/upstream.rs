@@ -123,7 +123,7 @@ impl DnsServerParam {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
-            "`{text}` is no server of DNS over HTTPS: write https://host/path, or one of cloudflare, google, quad9"
+            "`{text}` is not a DNS over HTTPS server: write https://host/path, or one of cloudflare, google, quad9"
         ))
     }
 }

@@ -151,7 +151,9 @@ impl LuaJsonWriter<'_> {
             v if v.is_null() || v.is_nil() => self.out.extend_from_slice(b"null"),
             other => {
                 let kind = other.type_name();
-                return Err(mlua::Error::runtime(format!("json.encode: a {kind} or infinite number is no JSON")));
+                return Err(mlua::Error::runtime(format!(
+                    "json.encode: a {kind} or infinite number is not valid JSON"
+                )));
             }
         }
         Ok(())
@@ -179,7 +181,7 @@ impl LuaJsonWriter<'_> {
                 Value::String(name) => names.push(name),
                 other => {
                     let kind = other.type_name();
-                    return Err(mlua::Error::runtime(format!("json.encode: a {kind} is no name of a member")));
+                    return Err(mlua::Error::runtime(format!("json.encode: a {kind} cannot be a member name")));
                 }
             }
         }

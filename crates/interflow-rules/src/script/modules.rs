@@ -76,7 +76,7 @@ fn encode_digest(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<Lu
         None | Some("hex") => lua.create_string(digest.iter().map(|b| format!("{b:02x}")).collect::<String>()),
         Some("base64") => lua.create_string(STANDARD.encode(digest)),
         Some("raw") => lua.create_string(digest),
-        Some(other) => Err(mlua::Error::runtime(format!("`{other}` is no form of a digest: hex, base64 or raw"))),
+        Some(other) => Err(mlua::Error::runtime(format!("`{other}` is not a digest format: hex, base64 or raw"))),
     }
 }
 

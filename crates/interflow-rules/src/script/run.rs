@@ -99,16 +99,16 @@ impl CompiledScript {
 /// A script error with its line, or an exhausted budget.
 pub(super) fn run(
     compiled: &CompiledScript,
-    shown: &ScriptSnapshot,
+    snapshot: &ScriptSnapshot,
     budget: &Arc<ScriptBudget>,
     store: &Arc<ScriptStore>,
 ) -> Result<ScriptOutcome, String> {
-    run_script(compiled, shown, budget, store).map_err(|e| compiled.explain(&e))
+    run_script(compiled, snapshot, budget, store).map_err(|e| compiled.explain(&e))
 }
 
 fn run_script(
     compiled: &CompiledScript,
-    shown: &ScriptSnapshot,
+    snapshot: &ScriptSnapshot,
     budget: &Arc<ScriptBudget>,
     store: &Arc<ScriptStore>,
 ) -> mlua::Result<ScriptOutcome> {
@@ -121,9 +121,9 @@ fn run_script(
         })
     })?;
     let tags = Arc::new(Mutex::new(Vec::new()));
-    populate_globals(&lua, &inner, shown, compiled, &tags)?;
+    populate_globals(&lua, &inner, snapshot, compiled, &tags)?;
     let back: Value = load_function(&lua, compiled)?.call(())?;
-    let mut outcome = collect_outcome(&lua, &inner, shown)?;
+    let mut outcome = collect_outcome(&lua, &inner, snapshot)?;
     outcome.tags = tags.lock().map(|t| t.clone()).unwrap_or_default();
     outcome.end = read_verdict(&inner, back)?;
     Ok(outcome)
@@ -142,30 +142,30 @@ fn headers_table(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua
 fn populate_globals(
     lua: &Lua,
     inner: &Table,
-    shown: &ScriptSnapshot,
+    snapshot: &ScriptSnapshot,
     compiled: &CompiledScript,
     tags: &Arc<Mutex<Vec<String>>>,
 ) -> mlua::Result<()> {
     let globals = lua.globals();
-    globals.set("phase", crate::phase_names::name(shown.phase))?;
+    globals.set("phase", crate::phase_names::name(snapshot.phase))?;
     let flow = lua.create_table()?;
-    flow.set("id", shown.id.to_string())?;
-    flow.set("host", shown.host.as_str())?;
-    flow.set("port", shown.port)?;
-    flow.set("scheme", shown.scheme)?;
-    flow.set("client", shown.client.as_str())?;
-    flow.set("user", shown.user.as_deref())?;
+    flow.set("id", snapshot.id.to_string())?;
+    flow.set("host", snapshot.host.as_str())?;
+    flow.set("port", snapshot.port)?;
+    flow.set("scheme", snapshot.scheme)?;
+    flow.set("client", snapshot.client.as_str())?;
+    flow.set("user", snapshot.user.as_deref())?;
     let vars = lua.create_table()?;
-    for (n, v) in &shown.variables {
+    for (n, v) in &snapshot.variables {
         vars.set(n.as_str(), v.as_str())?;
     }
     flow.set("vars", vars)?;
     globals.set("flow", flow)?;
-    let body = |side: &str| match shown.body.as_ref().filter(|_| shown.changeable_side() == side) {
+    let body = |side: &str| match snapshot.body.as_ref().filter(|_| snapshot.changeable_side() == side) {
         Some(body) => lua.create_string(body).map(Some),
         None => Ok(None),
     };
-    if let Some(request) = &shown.request {
+    if let Some(request) = &snapshot.request {
         let table = lua.create_table()?;
         table.set("method", request.method.as_str())?;
         table.set("url", request.url.as_str())?;
@@ -174,14 +174,14 @@ fn populate_globals(
         table.set("body", body("request")?)?;
         globals.set("request", table)?;
     }
-    if let Some((status, fields)) = &shown.response {
+    if let Some((status, fields)) = &snapshot.response {
         let table = lua.create_table()?;
         table.set("status", *status)?;
         table.set("headers", headers_table(lua, inner, fields)?)?;
         table.set("body", body("response")?)?;
         globals.set("response", table)?;
     }
-    if let Some(from) = shown.message {
+    if let Some(from) = snapshot.message {
         let table = lua.create_table()?;
         table.set("from", from)?;
         table.set("body", body("message")?)?;
@@ -197,7 +197,7 @@ fn populate_globals(
         Ok(())
     })?;
     globals.set("tag", tag)?;
-    let (name, id) = (compiled.name.clone(), shown.id);
+    let (name, id) = (compiled.name.clone(), snapshot.id);
     let lines = std::sync::atomic::AtomicUsize::new(0);
     let log = lua.create_function(move |_, text: mlua::LuaString| {
         if lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < MAX_MARKS {
@@ -255,12 +255,12 @@ fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(Strin
 }
 
 /// Collects the changes of the script.
-fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Result<ScriptOutcome> {
+fn collect_outcome(lua: &Lua, inner: &Table, snapshot: &ScriptSnapshot) -> mlua::Result<ScriptOutcome> {
     let globals = lua.globals();
     let mut changes = ExternalChanges::default();
-    let side = shown.changeable_side();
+    let side = snapshot.changeable_side();
     if let Value::Table(table) = globals.get::<Value>(side)? {
-        if let (Some(request), "request") = (&shown.request, side) {
+        if let (Some(request), "request") = (&snapshot.request, side) {
             let method = as_string(&table.get("method")?);
             changes.method = method.filter(|m| *m != request.method);
             let url = as_string(&table.get("url")?).filter(|u| *u != request.url);
@@ -268,17 +268,17 @@ fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Re
             changes.url =
                 url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::query_params::encode_path(&p))));
         }
-        if let (Some((before, _)), "response") = (&shown.response, side) {
+        if let (Some((before, _)), "response") = (&snapshot.response, side) {
             let status = as_string(&table.get("status")?).and_then(|s| s.parse().ok());
             changes.status = status.filter(|s: &u16| s != before);
         }
         if side != "message"
             && let now @ Value::Table(_) = table.get::<Value>("headers")?
         {
-            changes.fields = changed_fields(shown.headers(), &read_fields(inner, now)?);
+            changes.fields = changed_fields(snapshot.headers(), &read_fields(inner, now)?);
         }
         let body = as_bytes(&table.get("body")?).map(Bytes::from);
-        changes.body = body.filter(|b| shown.body.as_ref() != Some(b));
+        changes.body = body.filter(|b| snapshot.body.as_ref() != Some(b));
     }
     let mut variables = Vec::new();
     if let Value::Table(flow) = globals.get::<Value>("flow")?
@@ -286,7 +286,7 @@ fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Re
     {
         for pair in vars.pairs::<Value, Value>() {
             let (name, value) = pair?;
-            variables.extend(as_string(&name).zip(as_string(&value)).filter(|p| !shown.variables.contains(p)));
+            variables.extend(as_string(&name).zip(as_string(&value)).filter(|p| !snapshot.variables.contains(p)));
         }
     }
     Ok(ScriptOutcome { changes, variables, ..ScriptOutcome::default() })

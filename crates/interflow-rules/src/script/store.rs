@@ -94,7 +94,7 @@ impl ScriptStore {
             Some(ScriptStoreEntry { value: StoredScriptValue::Integer(before), until, .. }) => {
                 (*before, Some(*until - now))
             }
-            Some(_) => return Err("store.add: the value is no whole number".into()),
+            Some(_) => return Err("store.add: the value is not an integer".into()),
         };
         let sum = before.saturating_add(n);
         inner.set(key, StoredScriptValue::Integer(sum), left, b, now)?;

@@ -52,12 +52,12 @@ impl ServiceTarget {
         let (url, secure) = match url.split_once("://") {
             Some(("http" | "ws", rest)) => (format!("ws://{rest}"), false),
             Some(("https" | "wss", rest)) => (format!("wss://{rest}"), true),
-            _ => return Err(format!("`{url}` is no URL of a service: write it as ws://127.0.0.1:9000/path")),
+            _ => return Err(format!("`{url}` is not the URL of a service: write it as ws://127.0.0.1:9000/path")),
         };
-        let mut request = url.as_str().into_client_request().map_err(|e| format!("`{url}` is no URL: {e}"))?;
+        let mut request = url.as_str().into_client_request().map_err(|e| format!("`{url}` is not a URL: {e}"))?;
         if let Some(auth) = auth {
             let (name, value) = auth.split_once(':').ok_or("`auth_header` is written as Name: value")?;
-            let name: HeaderName = name.trim().parse().map_err(|_| format!("`{name}` is no header name"))?;
+            let name: HeaderName = name.trim().parse().map_err(|_| format!("`{name}` is not a header name"))?;
             let value: HeaderValue =
                 value.trim().parse().map_err(|_| "`auth_header` has a value that none may have")?;
             request.headers_mut().insert(name, value);
@@ -88,7 +88,7 @@ impl ServiceTarget {
                     .map_err(|e| format!("it cannot be reached: {e}"))
             }
             Self::Secure(request, authority) => {
-                let opener = opener.ok_or("there is no way out from here")?;
+                let opener = opener.ok_or("no HTTP client is available here")?;
                 let io = opener.connect(authority).await.map_err(|e| format!("it cannot be reached: {e}"))?;
                 let opened =
                     tokio_tungstenite::client_async_with_config((**request).clone(), io, Some(websocket_config()))
@@ -195,7 +195,7 @@ impl ServiceConnection {
             };
             match serde_json::from_str(&text) {
                 Ok(value) => return Ok(value),
-                Err(e) => tracing::warn!("a service sent what is no JSON, and it is passed over: {e}"),
+                Err(e) => tracing::warn!("ignored a message of a service that is not JSON: {e}"),
             }
         }
     }

@@ -82,7 +82,10 @@ impl ServiceHandshake {
 
     pub fn parse(value: &Value) -> Result<Self, String> {
         if value["type"] != "hello" {
-            return Err(format!("its first message is no hello but `{}`", value["type"].as_str().unwrap_or("nothing")));
+            return Err(format!(
+                "its first message is not a hello but `{}`",
+                value["type"].as_str().unwrap_or("nothing")
+            ));
         }
         let (min, max) = (
             value["min_version"].as_u64().unwrap_or(PROTOCOL_VERSION),
@@ -231,7 +234,7 @@ pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDec
     let status = answer["status_code"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n));
     let body = match &answer["body"] {
         Value::String(text) => {
-            Some(STANDARD.decode(text).map_err(|e| format!("the body of its answer is no base64: {e}"))?.into())
+            Some(STANDARD.decode(text).map_err(|e| format!("the body of its answer is not base64: {e}"))?.into())
         }
         _ => None,
     };

@@ -189,7 +189,7 @@ impl ExternalService {
         egress: Option<&Arc<dyn HttpClient>>,
         message: &Value,
     ) -> Result<Value, String> {
-        let egress = egress.ok_or("there is no way out from here")?;
+        let egress = egress.ok_or("no HTTP client is available here")?;
         let mut headers = interflow_types::Headers::new();
         headers.append_unchecked(b"Host", url.authority.to_host_header(url.scheme).as_bytes());
         headers.append_unchecked(b"Content-Type", b"application/json");
@@ -209,7 +209,7 @@ impl ExternalService {
             return Err(format!("it answered {}", response.head.status));
         }
         let (body, _) = response.body.collect(64 << 20).await.map_err(|e| e.to_string())?;
-        serde_json::from_slice(&body).map_err(|e| format!("its answer is no JSON: {e}"))
+        serde_json::from_slice(&body).map_err(|e| format!("its answer is not JSON: {e}"))
     }
 
     /// [`ask`](Self::ask) as a boxed future, for callers that poll.

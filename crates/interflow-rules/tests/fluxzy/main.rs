@@ -259,7 +259,7 @@ fn versions_of_tls_and_name_servers_that_are_none_are_errors() {
     for (action, part) in [
         ("{typeKind: forceTlsVersion, sslProtocols: tls11}", "is broken and spoken by nothing here"),
         ("{typeKind: forceTlsVersion, sslProtocols: tls14}", "did you mean `tls1"),
-        ("{typeKind: useDnsOverHttps, nameOrUrl: 'http://dns.test/'}", "is no server of DNS over HTTPS"),
+        ("{typeKind: useDnsOverHttps, nameOrUrl: 'http://dns.test/'}", "is not a DNS over HTTPS server"),
     ] {
         let text = format!("rules:\n- filter: {{typeKind: any}}\n  action: {action}\n");
         let error = load(&text).unwrap_err();

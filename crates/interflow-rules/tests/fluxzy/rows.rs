@@ -235,7 +235,7 @@ pub const ACTIONS: &[(&str, &str, &str)] = &[
     ("skipremotecertificatevalidation", "{typeKind: skipRemoteCertificateValidation}", "way danger_skip_verify: true"),
     ("forcehttp11", "{typeKind: forceHttp11}", "way version: Some(Http11)"),
     ("forcehttp2", "{typeKind: forceHttp2}", "way version: Some(H2)"),
-    ("servehttp11", "{typeKind: serveHttp11}", "shown Shown { http1: true"),
+    ("servehttp11", "{typeKind: serveHttp11}", "shown ClientTlsOverride { http1: true"),
     ("forceremoteport", "{typeKind: forceRemotePort, port: 9}", "dial api.example.com:9"),
     ("spoofdns", "{typeKind: spoofDns, remoteHostIp: 127.0.0.1, remoteHostPort: 81}", "dial 127.0.0.1:81"),
     (

@@ -52,7 +52,7 @@ pub(super) async fn fetch(environment: &Environment, egress: TokenEgress<'_>) ->
 }
 
 async fn by_file(text: &str, egress: TokenEgress<'_>) -> Result<Fetched, String> {
-    let value: Value = serde_json::from_str(text).map_err(|e| format!("this is no JSON: {e}"))?;
+    let value: Value = serde_json::from_str(text).map_err(|e| format!("this is not JSON: {e}"))?;
     let wrong = |kind: &str, e: serde_json::Error| format!("this is no {kind}: {e}");
     match value["type"].as_str().unwrap_or_default() {
         "service_account" => {
