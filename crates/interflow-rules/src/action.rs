@@ -284,7 +284,7 @@ impl<'de> Deserialize<'de> for Action {
                 match map.next_key::<String>()? {
                     None => Ok(action),
                     Some(second) => Err(de::Error::custom(format!(
-                        "`{second}` beside `{name}`: write one action per list entry, with its parameters inside"
+                        "`{second}` beside `{name}`: write one action per entry of the list, with its parameters inside"
                     ))),
                 }
             }

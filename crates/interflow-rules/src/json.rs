@@ -466,6 +466,6 @@ mod tests {
             assert_eq!(got, after.unwrap_or(doc), "{ops:?}");
         }
         assert!(check_patch(&[json!({"op": "ad", "path": "/a", "value": 1})]).unwrap_err().contains("unknown op"));
-        assert!(check_patch(&[json!({"op": "add", "path": "a", "value": 1})]).unwrap_err().contains("begins with /"));
+        assert!(check_patch(&[json!({"op": "add", "path": "a", "value": 1})]).unwrap_err().contains("begin with /"));
     }
 }

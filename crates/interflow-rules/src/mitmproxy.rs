@@ -618,8 +618,8 @@ mod tests {
             ("map_remote", "|a", "too few parts"),
             ("map_remote", "", "empty"),
             ("map_remote", "|(?=x)|b", "look-around"),
-            ("block_list", ":~d a:many", "no status"),
-            ("block_list", ":~d a:99", "no status"),
+            ("block_list", ":~d a:many", "not a valid status"),
+            ("block_list", ":~d a:99", "not a valid status"),
             ("modify_headers", "/~zz x/A/b", "filter"),
         ] {
             let error = import_option(option, &[spec.to_owned()]).unwrap_err();
