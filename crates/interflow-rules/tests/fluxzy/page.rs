@@ -207,7 +207,7 @@ fn page() -> String {
     }
     out.push_str("\n## Matchers\n\n| matcher | holds for | test |\n|---|---|---|\n");
     let (schema, tests) = (schema(), source(MATCHERS));
-    let matchers = schema["$defs"]["Matchers"]["properties"].as_object().expect("the schema names the matchers");
+    let matchers = schema["$defs"]["MatcherMap"]["properties"].as_object().expect("the schema names the matchers");
     for (name, about) in matchers {
         let mentioned = tests.rsplit("mod tests").next().is_some_and(|t| t.contains(name.as_str()));
         assert!(mentioned, "the matcher {name} has no test in {MATCHERS}");
