@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn an_empty_section_is_the_default_and_unknown_keys_are_refused() {
         assert_eq!(serde_json::from_str::<LlmConfig>("{}").unwrap(), LlmConfig::default());
-        assert!(serde_json::from_str::<LlmConfig>(r#"{"upstream": {"openai": {"url": "x"}}}"#).is_err());
+        assert!(serde_json::from_str::<LlmConfig>(r#"{"provider": {"openai": {"target": "x"}}}"#).is_err());
         let c: LlmConfig =
-            serde_json::from_str(r#"{"upstream": {"local": {"target": "http://127.0.0.1:8000"}}}"#).unwrap();
+            serde_json::from_str(r#"{"provider": {"local": {"url": "http://127.0.0.1:8000"}}}"#).unwrap();
         assert_eq!(c.provider["local"].attempts, 1);
     }
 }

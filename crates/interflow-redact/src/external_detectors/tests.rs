@@ -119,7 +119,7 @@ async fn windows_of_one_text_are_asked_about_side_by_side() {
 async fn a_service_that_fails_refuses_unless_it_may_not() {
     for (answer, says) in [
         ((500, "Zyx is secret"), "answered 500"),
-        ((200, "<html>"), "no JSON"),
+        ((200, "<html>"), "not JSON"),
         ((200, "{}"), "no explanation.appliedSpans"),
         ((200, r#"{"explanation":{"appliedSpans":[5]}}"#), "list of spans"),
         (
