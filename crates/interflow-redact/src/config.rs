@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(config, RedactConfig::default());
         assert_eq!((config.gateway, config.proxied), (RedactMode::Redact, RedactMode::Flag));
         assert!(toml::from_str::<RedactConfig>("intercept = 'off'").is_err());
-        let route: RedactConfig = toml::from_str("[[route]]\nmodel = 'x*'\noutbound = 'block'").unwrap();
+        let route: RedactConfig = toml::from_str("[[route]]\nmodel = 'x*'\nresponses = 'block'").unwrap();
         assert_eq!((route.route[0].responses, route.route[0].mode), (Some(OutboundMode::Block), None));
     }
 }
