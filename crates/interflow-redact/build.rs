@@ -1,4 +1,4 @@
-//! Packs the word lists of `data/` into one hash table that needs no work at start.
+//! Packs the word lists of `data/` into one hash table that needs no initialization at run time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -9,9 +9,9 @@ mod flags;
 
 use flags::{fingerprint, hash, mark, topic};
 
-/// Slots of the table, as a power of two.
+/// Number of slots (log2).
 const LOG2_SLOTS: u32 = 19;
-/// Bits of a slot that name the class of a word.
+/// Bits of a slot that contain the word's class.
 const CLASS_BITS: u32 = 12;
 
 fn main() {

@@ -192,7 +192,7 @@ describe('keys, limits and budgets', () => {
     await page.getByLabel('Requests a minute').evaluate((n) => ((n as HTMLInputElement).step = 'any'));
     await page.getByLabel('Requests a minute').fill('0.5');
     await page.getByRole('button', { name: 'Create key' }).click();
-    await page.getByText('is no rate: write it as').waitFor();
+    await page.getByText('is not a rate: write it as').waitFor();
     expect(await main().textContent()).not.toContain('evelyn');
   });
 });

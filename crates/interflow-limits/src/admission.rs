@@ -1,4 +1,5 @@
-//! The room's door: a request asks to begin, and tells at its end what it used.
+//! Admission control for LLM requests: reserves quota before a request is sent and settles it against the actual usage
+//! when it ends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,50 +18,50 @@ use crate::prices::{PriceList, PriceListDates, TokenCounts};
 use crate::rules::{QuotaRules, RequestAttributes, UsageAmount};
 use crate::usage::UsageTotals;
 
-/// A configuration of limits that cannot be used.
+/// An invalid limits configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LimitsError(pub String);
 
-/// What a request will use at the most, before it is sent.
+/// Upper bound of what a request will use, computed before it is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageEstimate {
-    /// Tokens of the request.
+    /// Input tokens.
     pub input: u64,
-    /// The most tokens that the client lets the answer have.
+    /// `max_tokens` of the request, if set.
     pub max_output: Option<u64>,
 }
 
-/// Why a request may not begin.
+/// Why a request was rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdmissionRejection {
     /// A limit is reached.
     Limit {
-        /// The rule.
+        /// Name of the rule.
         rule: Arc<str>,
-        /// Which part of it.
+        /// The counter of the rule that is exhausted.
         counter: CounterLimit,
-        /// Who is counted.
+        /// The party counted (key, user, address, ...).
         who: Arc<str>,
-        /// When it is worth trying again.
+        /// Earliest time at which a retry can succeed (`Retry-After`).
         wait: Duration,
     },
-    /// The shared counts cannot be reached, and the owner wants that to refuse.
+    /// The shared counter store is unreachable and `quota.shared.failure` is `closed`.
     Unavailable(CounterStoreError),
 }
 
-/// Limits in force.
+/// The active limits and their counters.
 pub struct UsageLimiter {
     state: ArcSwap<LimiterState>,
     memory: Arc<MemoryCounterStore>,
     usage: UsageTotals,
     refused: AtomicU64,
     next_lease: AtomicU64,
-    /// Tells the leases of this process from those of others.
+    /// Distinguishes this process's slot leases from those of other processes.
     process: u64,
 }
 
-/// A config that was read and compiled.
+/// A parsed and compiled configuration, not yet active.
 pub struct PreparedLimits(Arc<LimiterState>);
 
 struct LimiterState {
@@ -86,10 +87,10 @@ impl CounterBackend {
 }
 
 impl UsageLimiter {
-    /// Limits by a config; relative paths in it begin at `home`.
+    /// Compiles a configuration; relative paths in it are resolved against `home`.
     ///
     /// # Errors
-    /// A rule, price list, URL or certificate that cannot be used.
+    /// An invalid rule, price list, URL or certificate.
     pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
         let memory = Arc::new(MemoryCounterStore::new(config.slot_lease.0));
         let state = LimiterState::new(config, home, &memory, None)?;
@@ -105,7 +106,7 @@ impl UsageLimiter {
         }))
     }
 
-    /// Reads and compiles another config, without putting it in force.
+    /// Parses and compiles a new configuration without activating it.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -113,15 +114,15 @@ impl UsageLimiter {
         LimiterState::new(config, home, &self.memory, Some(&self.state.load())).map(|s| PreparedLimits(Arc::new(s)))
     }
 
-    /// Puts another config in force; what was counted stays.
+    /// Activates a prepared configuration; existing counts are kept.
     pub fn activate(&self, prepared: PreparedLimits) {
         self.state.store(prepared.0);
     }
 
-    /// Lets a request begin, or says why not. The grant is settled at the request's end.
+    /// Admits a request or rejects it. The reservation is settled when the request ends.
     ///
     /// # Errors
-    /// A limit is reached, or the counts cannot be reached.
+    /// A limit is reached, or the counter store is unreachable.
     pub async fn admit(
         self: &Arc<Self>,
         subject: RequestAttributes,
@@ -158,17 +159,17 @@ impl UsageLimiter {
         Ok(UsageReservation { limits: Arc::clone(self), subject, held: Some(held), estimated: tokens })
     }
 
-    /// What was used since the process began.
+    /// Usage since the process started.
     pub fn usage(&self) -> &UsageTotals {
         &self.usage
     }
 
-    /// Requests refused since the process began.
+    /// Number of requests rejected since the process started.
     pub fn rejected_count(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// How the shared ledger is doing, when there is one.
+    /// Health of the shared counter store, if one is configured.
     pub fn shared_status(&self) -> Option<SharedStoreStatus> {
         match &self.state.load().ledger {
             CounterBackend::Memory(_) => None,
@@ -176,20 +177,20 @@ impl UsageLimiter {
         }
     }
 
-    /// Whether any rule limits anything.
+    /// Whether any rule is configured.
     pub fn has_rules(&self) -> bool {
         !self.state.load().rules.is_empty()
     }
 
-    /// The config in force.
+    /// The active configuration.
     pub fn config(&self) -> QuotaConfig {
         self.state.load().config.clone()
     }
 
-    /// What the counters of a request like this one stand at.
+    /// Current values of the counters that apply to such a request.
     ///
     /// # Errors
-    /// The counts cannot be reached.
+    /// The counter store is unreachable.
     pub async fn snapshot(&self, subject: &RequestAttributes) -> Result<Vec<CounterSnapshot>, CounterStoreError> {
         let state = self.state.load_full();
         let asks = state.rules.counter_requests(subject, UsageAmount::default());
@@ -197,12 +198,12 @@ impl UsageLimiter {
         Ok(asks.iter().zip(levels).map(|(ask, level)| counter_snapshot(ask, level.0)).collect())
     }
 
-    /// What a request of these tokens costs, in millionths of a dollar, when its price is known.
+    /// Cost of these tokens in millionths of a dollar, if the model's price is known.
     pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &TokenCounts) -> Option<u64> {
         self.state.load().prices.cost(provider, model, tokens)
     }
 
-    /// When the prices in force were written down.
+    /// Dates of the active price lists.
     pub fn prices_as_of(&self) -> PriceListDates {
         self.state.load().prices.as_of().clone()
     }
@@ -247,7 +248,7 @@ impl LimiterState {
         Ok(Self { config: config.clone(), rules, prices, ledger })
     }
 
-    /// What tokens are worth, and whether a price is known.
+    /// Converts token counts to usage; the flag says whether the price is known.
     fn price_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts) -> (UsageAmount, bool) {
         let micros = self.prices.cost(&subject.provider, subject.model.as_deref(), tokens);
         (UsageAmount { tokens: tokens.total(), micros: micros.unwrap_or_default() }, micros.is_some())
@@ -289,10 +290,10 @@ fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
     std::fs::read(path).map_err(|e| LimitsError(format!("{key}: {} cannot be read: {e}", path.display())))
 }
 
-/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+/// Resolves a value that may be a reference: `env:NAME` or `file:PATH`.
 ///
 /// # Errors
-/// What it names is not there.
+/// The variable or file does not exist.
 pub fn resolve_secret_ref(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
@@ -304,7 +305,7 @@ pub fn resolve_secret_ref(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Leave to begin. Whoever drops it without a word is taken to have used what was estimated.
+/// Permission to send one request. If dropped without `commit`, the estimate is charged.
 pub struct UsageReservation {
     limits: Arc<UsageLimiter>,
     subject: RequestAttributes,
@@ -320,23 +321,21 @@ struct ActiveReservation {
 }
 
 impl UsageReservation {
-    /// Whom it was given to.
     pub fn subject(&self) -> &RequestAttributes {
         &self.subject
     }
 
-    /// What was estimated.
     pub fn estimated(&self) -> TokenCounts {
         self.estimated
     }
 
-    /// The request is over and used this.
+    /// Ends the request and charges the tokens it actually used.
     pub fn commit(self, tokens: &TokenCounts) {
         self.commit_as(tokens, None);
     }
 
-    /// As [`settle`](Self::settle); `answered` is the model that answered, by which tokens are priced where the one that
-    /// was asked for is an alias or has no price.
+    /// As [`commit`](Self::commit). `answered` is the model that produced the response; its price is used when the
+    /// requested model is an alias or has no price.
     pub fn commit_as(mut self, tokens: &TokenCounts, answered: Option<&str>) {
         self.finish(tokens, answered);
     }
@@ -353,7 +352,7 @@ impl UsageReservation {
         let costs: Vec<u64> = asks.iter().map(|a| counter_cost(&a.counter, used)).collect();
         run_commit(async move {
             if let Err(e) = ledger.commit(&asks, &lease, &costs, since.elapsed()).await {
-                tracing::warn!("limits: a request's use was not settled, its estimate stands: {e}");
+                tracing::warn!("limits: the usage of a request was not settled, its estimate is kept: {e}");
             }
         });
     }
@@ -374,7 +373,7 @@ const fn counter_cost(counter: &CounterLimit, used: UsageAmount) -> u64 {
     }
 }
 
-/// Sees a settlement through: at once when it does not wait, else beside the traffic.
+/// Completes a commit: inline if it does not have to wait, otherwise in a background task.
 fn run_commit(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
     match tokio::runtime::Handle::try_current() {

@@ -1,4 +1,4 @@
-//! Budgets that outlive the process: what was used today and this month is kept in a file.
+//! Persists daily and monthly budgets to a file so that they survive a restart.
 
 use std::fs;
 use std::io;
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::UsageLimiter;
 
-/// How often the file is written while something changes.
+/// Interval between writes while counters change.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct SavedBudgets {
-    /// Name, number of the period, sum.
+    /// (counter name, period number, sum).
     budgets: Vec<(String, u64, u64)>,
 }
 
-/// The file, and what stands in it.
+/// The budget file and its last written content.
 #[derive(Debug)]
 pub struct BudgetFile {
     path: PathBuf,
@@ -28,8 +28,8 @@ pub struct BudgetFile {
 }
 
 impl BudgetFile {
-    /// Reads the file and puts its sums back into the counters of this process; from now on they are written to it. A file
-    /// that cannot be read is set aside, loudly: the budgets begin anew then.
+    /// Restores the saved sums into this process's counters; later changes are written back to the file. An unreadable
+    /// file is renamed with a warning and the budgets start at zero.
     pub fn restore(limits: &Arc<UsageLimiter>, path: &Path) -> Arc<Self> {
         let budgets = read_budgets(path).unwrap_or_else(|e| {
             let aside = path.with_extension("broken");
@@ -55,7 +55,7 @@ impl BudgetFile {
         saved
     }
 
-    /// Writes the file when something has changed.
+    /// Writes the file if anything changed.
     pub fn write(&self, limits: &UsageLimiter) {
         let mut now = limits.memory_store().with_counters(|counters| SavedBudgets {
             budgets: counters.budgets().map(|(name, period, sum)| (name.to_owned(), period, sum)).collect(),
@@ -88,7 +88,6 @@ fn read_budgets(path: &Path) -> Result<SavedBudgets, String> {
     }
 }
 
-/// Whole or not at all.
 fn write_atomically(path: &Path, budgets: &SavedBudgets) -> io::Result<()> {
     let fresh = path.with_extension(format!("new.{}", std::process::id()));
     fs::write(&fresh, serde_json::to_vec(budgets)?)?;

@@ -9,21 +9,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::{CountBy, Quota};
 
-/// Virtual keys: what clients show the gateway in place of a provider's key.
+/// Virtual keys: what clients present to the gateway in place of a provider's key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeysConfig {
-    /// Whether LLM requests at the gateway need a virtual key; when not, clients may bring the provider's own key. Left out,
-    /// those from other machines need one where the gateway adds a key of its own (`llm.provider.NAME.key`).
+    /// Whether LLM requests at the gateway need a virtual key; if not, clients may send the provider's own key. If
+    /// unset, a virtual key is required from other machines wherever the gateway adds a key of its own
+    /// (`llm.provider.NAME.key`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_virtual_key: Option<bool>,
-    /// The keys file, written by `interflow keys`; relative to the data folder. None need be there.
+    /// The keys file, written by `interflow keys`; relative to the data folder. It need not exist.
     pub file: PathBuf,
-    /// A header in which a virtual key may stand beside the provider's own credentials; it never goes upstream. Keys are
-    /// also taken where the provider's SDK puts its key.
+    /// A header that may carry a virtual key beside the provider's own credentials; it is never forwarded upstream.
+    /// Keys are also accepted where the provider's SDK puts its key.
     pub header: String,
-    /// The providers' keys that virtual keys stand for: `openai = "env:OPENAI_API_KEY"`; also `file:PATH`. Named by the
-    /// gateway's upstream, by host, by `host:port`, or by provider; the last only counts for the provider's own hosts.
+    /// The providers' keys that replace virtual keys: `openai = "env:OPENAI_API_KEY"`; also `file:PATH`. Named by the
+    /// gateway's upstream, by host, by `host:port`, or by provider; the last applies only to the provider's own hosts.
     pub provider: BTreeMap<String, String>,
 }
 
@@ -42,16 +43,16 @@ impl Default for KeysConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaConfig {
-    /// The rules; each one that fits a request must let it pass.
+    /// The rules; a request must be admitted by every rule that matches it.
     pub rule: Vec<RuleConfig>,
-    /// A price list (JSON) laid over the built-in one; relative to the data folder.
+    /// A price list (JSON) that overrides the built-in one; relative to the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
-    /// Tokens set aside at the start for an answer, until its usage is known; a smaller `max_tokens` of the request counts
-    /// instead.
+    /// Output tokens reserved when a request starts, until its usage is known; a smaller `max_tokens` of the request
+    /// takes precedence.
     pub reserve_output: u64,
-    /// How long a concurrency slot is held at the most, whatever becomes of its request. Slots of a process that died come
-    /// back sooner, by `shared.heartbeat`.
+    /// Maximum time a concurrency slot is held, even if its request does not end. Slots of a dead process are freed
+    /// sooner, by `shared.heartbeat`.
     pub slot_lease: HumanDuration,
     /// Counting together with other processes, through Redis.
     pub shared: SharedQuotaConfig,
@@ -69,13 +70,14 @@ impl Default for QuotaConfig {
     }
 }
 
-/// One rule: whom it counts, which requests, and how much is allowed.
+/// One rule: whom it counts, which requests it matches, and how much it allows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleConfig {
-    /// The rule's name in answers, metrics and the API.
+    /// The rule's name in responses, metrics and the API.
     pub name: String,
-    /// Who is counted by itself: `global` (all together), `key`, `user`, `route`, `provider`, `model` or `client`.
+    /// What is counted separately: `global` (everything together), `key`, `user`, `route`, `provider`, `model` or
+    /// `client`.
     pub count_by: CountBy,
     /// Only requests with these virtual keys (ids, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -83,11 +85,11 @@ pub struct RuleConfig {
     /// Only requests of these users (names, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// Only requests by these routes (names, with `*`); empty: all.
+    /// Only requests on these routes (names, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
-    /// Only requests to these providers (names, with `*`); empty: all. `media` stands for the media endpoints, whose requests
-    /// no other rule counts.
+    /// Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints, whose
+    /// requests are counted only by rules that name it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
     /// Only requests for these models (names, with `*`); empty: all.
@@ -97,30 +99,30 @@ pub struct RuleConfig {
     pub allow: Quota,
 }
 
-/// Limits shared through Redis, so that several processes hold one limit together.
+/// Limits shared through Redis, so that several processes enforce one limit together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharedQuotaConfig {
     /// The server: `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS; also `env:NAME` or `file:PATH`.
-    /// Without it everything is counted in this process.
+    /// If unset, counters are local to this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<String>,
-    /// What the names of all keys on the server begin with.
+    /// Prefix of all key names on the server.
     pub prefix: String,
-    /// How long the server may take for one answer, connecting included.
+    /// Timeout of one command, connecting included.
     pub timeout: HumanDuration,
-    /// How often each process tells the server that its concurrency slots are still held, from 100 ms to 10 min. A process
-    /// that died gives its slots back after three times this.
+    /// How often each process renews its concurrency slots on the server, from 100 ms to 10 min. Slots of a dead
+    /// process are freed after three times this.
     pub heartbeat: HumanDuration,
-    /// What happens to requests while the server cannot be asked.
+    /// What happens to requests while the server is unreachable.
     pub failure: SharedFailureMode,
-    /// The authority that signed the server's certificate (PEM), in place of the system's.
+    /// The CA that signed the server's certificate (PEM), in place of the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// A certificate to show the server (PEM).
+    /// The client certificate to present to the server (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// The key of that certificate (PEM).
+    /// The private key of that certificate (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
 }
@@ -140,15 +142,15 @@ impl Default for SharedQuotaConfig {
     }
 }
 
-/// What happens to requests while the shared counts cannot be reached.
+/// What happens to requests while the shared counters are unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SharedFailureMode {
-    /// They are refused with 503.
+    /// Requests are rejected with 503.
     #[default]
     Closed,
-    /// They pass uncounted.
+    /// Requests are admitted without being counted.
     Open,
-    /// They are counted in this process alone.
+    /// Requests are counted in this process only.
     Local,
 }

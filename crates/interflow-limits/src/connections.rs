@@ -1,4 +1,4 @@
-//! Caps on connections: in all, per client address, and accepted per second.
+//! Connection limits: in total, per client address, and accepted per second.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,32 +10,29 @@ use parking_lot::Mutex;
 
 use crate::TokenBucket;
 
-/// The caps; 0 stands for no cap.
+/// The limits; 0 means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections in all.
+    /// Total open connections.
     pub total: usize,
-    /// Connections from one client address (IPv6: from one /64, the smallest block that one person is given).
+    /// Connections from one client address (IPv6: from one /64, the smallest block usually assigned to one subscriber).
     pub per_client: usize,
-    /// New connections per second in all, with a burst of one second's worth.
+    /// New connections per second in total, with a burst of one second's worth.
     pub accept_per_second: u32,
 }
 
-/// Which cap a connection ran into.
+/// The limit that rejected a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionRejection {
-    /// The cap on all connections.
     #[error("the limit of connections in all is reached (limits.connections)")]
     Total,
-    /// The cap per client.
     #[error("the limit of connections from one client is reached (limits.connections_per_client)")]
     PerClient,
-    /// The cap on new connections per second.
     #[error("the limit of new connections per second is reached (limits.accept_rate)")]
     Rate,
 }
 
-/// Counts connections and says no when a cap is reached.
+/// Counts connections and rejects them at the limits.
 #[derive(Debug)]
 pub struct ConnectionLimiter {
     limits: Mutex<ConnectionLimits>,
@@ -45,7 +42,6 @@ pub struct ConnectionLimiter {
 }
 
 impl ConnectionLimiter {
-    /// A counter with these caps.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         let new = Self {
             limits: Mutex::new(limits),
@@ -57,7 +53,7 @@ impl ConnectionLimiter {
         Arc::new(new)
     }
 
-    /// Puts other caps in force; connections that are open stay.
+    /// Replaces the limits; open connections are kept.
     pub fn set_limits(&self, limits: ConnectionLimits) {
         *self.limits.lock() = limits;
         let per_second = f64::from(limits.accept_per_second);
@@ -65,13 +61,11 @@ impl ConnectionLimiter {
             (limits.accept_per_second > 0).then(|| TokenBucket::new(per_second, per_second, Instant::now()));
     }
 
-    /// Connections open now.
     pub fn open_count(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Admits a connection from this address, or says which cap it ran into. The permit is held as long as the
-    /// connection lives.
+    /// Admits a connection from this address. The permit must be held as long as the connection lives.
     ///
     /// # Errors
     /// The cap that was reached.
@@ -99,7 +93,7 @@ impl ConnectionLimiter {
     }
 }
 
-/// A place for one connection; given back when dropped.
+/// Releases the connection's slot when dropped.
 #[derive(Debug)]
 pub struct ClientConnectionPermit {
     connections: Arc<ConnectionLimiter>,
@@ -119,7 +113,7 @@ impl Drop for ClientConnectionPermit {
     }
 }
 
-/// The address that a client is counted under.
+/// The address under which a client is counted.
 fn client_block(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {

@@ -1,5 +1,5 @@
-//! Limits: how many connections there may be and how fast they come; how many requests, tokens and dollars LLM traffic may
-//! take, counted in memory or together with other processes through Redis; and the virtual keys that clients show.
+//! Connection limits and rates; quotas on requests, tokens and dollars of LLM traffic, counted in memory or shared
+//! between processes through Redis; and virtual keys.
 #![forbid(unsafe_code)]
 
 mod admission;

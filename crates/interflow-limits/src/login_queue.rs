@@ -1,6 +1,6 @@
-//! Whose password is hashed next. Hashes are slow on purpose, and only so many run at a time: each client waits in a line of its
-//! own, clients take turns, and within a line the latest attempt comes first, so that neither another client's guesses nor
-//! earlier ones of the same client delay a right password by much.
+//! Schedules password hashing, which is slow by design, at a bounded concurrency. Each client has a queue of its own;
+//! clients are served round robin and a client's latest attempt first, so that neither another client's guesses nor
+//! earlier attempts of the same client delay a correct password by much.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -9,12 +9,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Attempts of one client that wait; the oldest is refused for a new one.
+/// Maximum waiting attempts per client; the oldest is rejected for a new one.
 const MAX_WAITING: usize = 8;
-/// Clients that wait; more are refused.
+/// Maximum number of waiting clients; others are rejected.
 const MAX_CLIENTS: usize = 1024;
 
-/// The lines.
 #[derive(Debug)]
 pub struct LoginQueue {
     lines: Mutex<LoginQueueState>,
@@ -25,21 +24,21 @@ pub struct LoginQueue {
 struct LoginQueueState {
     running: usize,
     waiting: HashMap<IpAddr, Vec<oneshot::Sender<HashingSlot>>>,
-    /// The clients that wait, in the order of their turns.
+    /// The waiting clients in round-robin order.
     turns: VecDeque<IpAddr>,
 }
 
-/// Leave to hash, given back when dropped.
+/// Permission to hash; released when dropped.
 #[derive(Debug)]
 pub struct HashingSlot(Option<Arc<LoginQueue>>);
 
 impl LoginQueue {
-    /// A queue for so many hashes at a time.
+    /// `slots` is the number of concurrent hashes.
     pub fn new(slots: usize) -> Arc<Self> {
         Arc::new(Self { lines: Mutex::default(), slots })
     }
 
-    /// Waits for leave; `None` when this client has too many attempts waiting, and this one was the oldest.
+    /// Waits for a slot. `Err` when the client has too many waiting attempts and this one is the oldest.
     pub async fn acquire(self: &Arc<Self>, client: IpAddr) -> Option<HashingSlot> {
         let client = client.to_canonical();
         let turn = {
@@ -66,7 +65,7 @@ impl LoginQueue {
         turn.await.ok()
     }
 
-    /// Hands a slot on, or takes it back when nobody waits.
+    /// Passes the slot on, or frees it if nobody waits.
     fn release(self: &Arc<Self>) {
         let mut lines = self.lines.lock();
         while let Some(client) = lines.turns.pop_front() {
@@ -80,7 +79,7 @@ impl LoginQueue {
             let Some(next) = next else { continue };
             match next.send(HashingSlot(Some(Arc::clone(self)))) {
                 Ok(()) => return,
-                // Whoever waited has gone; the lock is held, so the slot must not give itself back.
+                // The waiter is gone. The lock is held, so the slot's `Drop` must not release it again.
                 Err(mut slot) => drop(slot.0.take()),
             }
         }
@@ -96,7 +95,7 @@ impl Drop for HashingSlot {
     }
 }
 
-/// This client has too many attempts waiting.
+/// This client has too many waiting attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginQueueFull;
 
@@ -107,7 +106,7 @@ mod tests {
     const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
-    /// Lets what is ready run.
+    /// Yields until all ready tasks have run.
     async fn settle() {
         for _ in 0..200 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What tokens cost: a list of models and patterns, the built-in one with the operator's laid over it.
+//! Model prices: the built-in list with the operator's overrides.
 
 use std::collections::BTreeMap;
 
@@ -8,44 +8,41 @@ use crate::keys::any_matches;
 
 const BUILT_IN_PRICES: &str = include_str!("../data/prices.json");
 
-/// Tokens by what they cost.
+/// Token counts by price category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TokenCounts {
-    /// Tokens read; those from and into a cache included.
+    /// Input tokens, including those read from and written to a cache.
     pub input: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output: u64,
-    /// How many of `input` came from a cache.
+    /// The part of `input` read from a cache.
     pub cache_read: u64,
-    /// How many of `input` were put into a cache.
+    /// The part of `input` written to a cache.
     pub cache_write: u64,
 }
 
 impl TokenCounts {
-    /// In and out.
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
 }
 
-/// Dollars per million tokens.
+/// Prices in dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
-    /// Of tokens read.
     pub input: f64,
-    /// Of tokens written.
     pub output: f64,
-    /// Of tokens read from a cache; as `input` when not given.
+    /// Cached input; `input` if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
-    /// Of tokens put into a cache; as `input` when not given.
+    /// Input written to a cache; `input` if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<f64>,
 }
 
 impl ModelPrice {
-    /// In millionths of a dollar: dollars per million tokens are millionths of a dollar per token.
+    /// The cost in millionths of a dollar: dollars per million tokens equal micro-dollars per token.
     fn micros(&self, t: &TokenCounts) -> u64 {
         let plain = t.input.saturating_sub(t.cache_read).saturating_sub(t.cache_write);
         let parts = [
@@ -65,26 +62,24 @@ struct PriceFile {
     _about: String,
     #[serde(default)]
     as_of: String,
-    /// Where they stand.
+    /// Sources of the prices, as in the list.
     #[serde(rename = "sources", default)]
     _sources: Vec<String>,
     prices: BTreeMap<String, ModelPrice>,
 }
 
-/// When prices were written down: a year and a month, or whatever the owner's list says.
+/// Dates of the price lists: a year and a month, or the text in the operator's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PriceListDates {
-    /// Those of the built-in list.
     pub built_in: String,
-    /// Those of the owner's list; empty when it does not say.
+    /// That of the operator's list; empty if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own: Option<String>,
 }
 
-/// A price list.
 #[derive(Debug, Clone)]
 pub struct PriceList {
-    /// The longest pattern first.
+    /// Longest pattern first.
     list: Vec<PriceEntry>,
     as_of: PriceListDates,
 }
@@ -92,9 +87,9 @@ pub struct PriceList {
 #[derive(Debug, Clone)]
 struct PriceEntry {
     pattern: String,
-    /// How much of the pattern stands before its first `*`: most models differ from it there.
+    /// Length of the literal prefix before the first `*`: most models are ruled out by it.
     plain: usize,
-    /// Whether it names a provider too.
+    /// Whether the pattern includes a provider.
     placed: bool,
     price: ModelPrice,
 }
@@ -105,7 +100,8 @@ impl PriceEntry {
         Self { plain, placed: pattern.contains('/'), pattern, price }
     }
 
-    /// Whether it is for this model: a pattern as the model is written, a plain name also without its version.
+    /// Whether the entry applies to this model: a pattern matches the name as written, a plain name also matches it
+    /// without its version.
     fn fits(&self, name: &ModelName<'_>) -> bool {
         let text = if self.placed { name.both } else { name.model };
         if self.plain == self.pattern.len() {
@@ -116,16 +112,16 @@ impl PriceEntry {
     }
 }
 
-/// A model's name in the forms in which a list may hold it.
+/// A model's name in the forms that a list may contain.
 struct ModelName<'a> {
-    /// Provider and model.
+    /// `provider/model`.
     both: &'a str,
     model: &'a str,
-    /// Without region, vendor, date and version number, when it has any of them.
+    /// Without region, vendor, date and version number, if it has any of them.
     base: Option<&'a str>,
 }
 
-/// What names of models may begin with: how a region or a vendor is written by clouds and resellers.
+/// Prefixes of model names: regions and vendors as written by clouds and resellers.
 const NAME_PREFIXES: [&str; 20] = [
     "models/",
     "global.",
@@ -149,8 +145,8 @@ const NAME_PREFIXES: [&str; 20] = [
     "cohere.",
 ];
 
-/// A model's name without region, vendor, date and version number: `us.anthropic.claude-sonnet-4-5-20250929-v1:0` is
-/// `claude-sonnet-4-5`. Nothing else is taken off, so that `gpt-4o-mini` and `gpt-4o-audio-preview` stay other models than
+/// A model's name without region, vendor, date and version number: `us.anthropic.claude-sonnet-4-5-20250929-v1:0`
+/// becomes `claude-sonnet-4-5`. Nothing else is stripped: `gpt-4o-mini` and `gpt-4o-audio-preview` remain distinct from
 /// `gpt-4o`.
 fn base_model_name(model: &str) -> &str {
     let mut name = model;
@@ -166,13 +162,13 @@ fn base_model_name(model: &str) -> &str {
     name
 }
 
-/// The name without the version number or date that it ends in.
+/// The name without a trailing version number or date.
 fn without_version(name: &str) -> Option<&str> {
     let digits = |text: &str, n: usize| text.len() == n && text.bytes().all(|b| b.is_ascii_digit());
     if let Some((rest, date)) = name.rsplit_once('@') {
         return (date == "default" || date == "latest" || digits(date, 8)).then_some(rest);
     }
-    // Bedrock's `-v1:0`, also with the length of the context behind it.
+    // Bedrock's `-v1:0`, also followed by the context length.
     if let Some((rest, version)) = name.rsplit_once("-v")
         && version.starts_with(|c: char| c.is_ascii_digit())
         && version.bytes().all(|b| b.is_ascii_digit() || b == b':' || b == b'k')
@@ -200,8 +196,8 @@ impl Default for PriceList {
 }
 
 impl PriceList {
-    /// The built-in list with this JSON laid over it: `{"prices": {"gpt-5*": {"input": 1.25, "output": 10}}}`. An entry is
-    /// a model, or a provider and a model as `ollama/*`; `*` stands for any characters.
+    /// The built-in list overridden by this JSON: `{"prices": {"gpt-5*": {"input": 1.25, "output": 10}}}`. An entry is
+    /// a model, or a provider and a model as `ollama/*`; `*` matches any characters.
     ///
     /// # Errors
     /// What is wrong, with its line.
@@ -224,13 +220,12 @@ impl PriceList {
         Ok(Self { list, as_of })
     }
 
-    /// When the prices were written down.
     pub const fn as_of(&self) -> &PriceListDates {
         &self.as_of
     }
 
-    /// The price of a model at a provider: the longest entry that fits the name as it stands, or, where no entry does
-    /// better, the name without region, vendor, date and version number.
+    /// The price of a model at a provider: the longest entry that matches the name as written, otherwise the name
+    /// without region, vendor, date and version number.
     pub fn for_model(&self, provider: &str, model: &str) -> Option<&ModelPrice> {
         let both = format!("{provider}/{model}");
         let base = Some(base_model_name(model)).filter(|b| *b != model);
@@ -238,7 +233,7 @@ impl PriceList {
         self.list.iter().find(|entry| entry.fits(&name)).map(|entry| &entry.price)
     }
 
-    /// What tokens cost there, in millionths of a dollar; `None` when no price is known.
+    /// The cost in millionths of a dollar; `None` if no price is known.
     pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &TokenCounts) -> Option<u64> {
         Some(self.for_model(provider, model?)?.micros(tokens))
     }

@@ -1,8 +1,8 @@
-//! A token bucket with the clock handed in.
+//! A token bucket; the caller passes the time.
 
 use std::time::Instant;
 
-/// A bucket that fills with `rate` tokens per second up to `burst`, and gives them out one request at a time.
+/// Refills at `rate` tokens per second up to `burst`.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     rate: f64,
@@ -17,7 +17,7 @@ impl TokenBucket {
         Self { rate, burst, tokens: burst, filled: now }
     }
 
-    /// Takes `n` tokens if they are there.
+    /// Takes `n` tokens if available; returns whether it did.
     pub fn take(&mut self, n: f64, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.filled).as_secs_f64();
         self.filled = self.filled.max(now);
@@ -29,7 +29,7 @@ impl TokenBucket {
         true
     }
 
-    /// Seconds until `n` tokens will be there, as seen after the last [`take`](Self::take).
+    /// Seconds until `n` tokens are available, as of the last [`take`](Self::take).
     pub fn wait_seconds(&self, n: f64) -> f64 {
         ((n - self.tokens) / self.rate).max(0.0)
     }

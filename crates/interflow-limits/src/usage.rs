@@ -1,4 +1,4 @@
-//! What was used, by key, user, provider and model, since the process began.
+//! Usage totals by key, user, provider and model since the process started.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::prices::TokenCounts;
 use crate::rules::RequestAttributes;
 
-/// Most rows that are kept; what comes after is counted in one row of `other`.
+/// Maximum number of rows; further combinations are summed in the row `other`.
 const MAX_ROWS: usize = 5_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,42 +20,34 @@ struct UsageKey {
     model: Option<Arc<str>>,
 }
 
-/// The sums of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct UsageSums {
-    /// Requests that were let through.
+    /// Admitted requests.
     pub requests: u64,
-    /// Requests that a limit refused.
+    /// Rejected requests.
     pub refused: u64,
-    /// Tokens read.
     pub input_tokens: u64,
-    /// Tokens written.
     pub output_tokens: u64,
-    /// How many of those read came from a cache.
+    /// The part of `input_tokens` read from a cache.
     pub cached_tokens: u64,
-    /// Dollars.
     pub dollars: f64,
-    /// Requests whose tokens had no known price, so that `dollars` leaves them out.
+    /// Requests without a known price, which `dollars` does not include.
     pub unpriced: u64,
 }
 
-/// One row as it is told.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UsageRow {
     /// The virtual key's id.
     pub key: Option<Arc<str>>,
     /// The user, or the key's owner.
     pub user: Option<Arc<str>>,
-    /// The provider.
     pub provider: Arc<str>,
-    /// The model as the client asked for it.
+    /// The model as requested by the client.
     pub model: Option<Arc<str>>,
-    /// The sums.
     #[serde(flatten)]
     pub sums: UsageSums,
 }
 
-/// The sums of all.
 #[derive(Debug, Default)]
 pub struct UsageTotals(Mutex<HashMap<UsageKey, UsageSums>>);
 
@@ -73,7 +65,7 @@ impl UsageTotals {
         change(rows.entry(row).or_default());
     }
 
-    /// A request that was let through is over.
+    /// Records a completed request.
     pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>) {
         self.update_row(subject, |s| {
             s.requests += 1;
@@ -87,12 +79,11 @@ impl UsageTotals {
         });
     }
 
-    /// A request was refused.
     pub fn record_rejection(&self, subject: &RequestAttributes) {
         self.update_row(subject, |s| s.refused += 1);
     }
 
-    /// Every row, in order.
+    /// Every row, sorted.
     pub fn rows(&self) -> Vec<UsageRow> {
         let mut rows: Vec<_> = self.0.lock().iter().map(|(r, s)| (r.clone(), *s)).collect();
         rows.sort_by(|a, b| a.0.cmp(&b.0));

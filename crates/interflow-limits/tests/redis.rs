@@ -1,6 +1,6 @@
-//! One limit held by several processes through a real Redis server, and what happens when it goes away.
+//! Limits shared by several processes through a real Redis server, and the behaviour when it is unreachable.
 //!
-//! Needs `redis-server`; `make test` installs it where it may. Without it these tests say so and end.
+//! Needs `redis-server`, which `make test` installs where it can. Without it these tests print a note and return.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use interflow_limits::{
 use interflow_testkit::TestCa;
 use interflow_types::units::HumanDuration;
 
-/// A server of the test's own, on a port that was free a moment ago; gone when dropped.
+/// A private Redis server on a recently free port; killed when dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -31,8 +31,8 @@ impl Server {
         Self::start_with(false)
     }
 
-    /// One that speaks TLS only, and asks clients for a certificate and a password. Its folder holds `ca.pem`, and `cert.pem`
-    /// and `key.pem` for both sides.
+    /// A server with TLS only, a client certificate and a password. Its folder contains `ca.pem`, and `cert.pem` and
+    /// `key.pem` for both sides.
     fn start_tls() -> Option<Self> {
         Self::start_with(true)
     }
@@ -112,7 +112,7 @@ fn limits(url: &str, failure: SharedFailureMode, allow: Quota) -> Arc<UsageLimit
     UsageLimiter::new(&config(url, failure, allow), Path::new("/")).unwrap()
 }
 
-/// The same at a server that speaks TLS, with the files of its folder; what `change` says is done to the config first.
+/// Limits at a TLS server, with the files of its folder; `change` may edit the configuration first.
 fn limits_over_tls(
     url: &str,
     dir: &Path,
@@ -158,7 +158,7 @@ fn budget(tokens: u64) -> Quota {
 }
 
 const WORKER: &str = "INTERFLOW_TEST_REDIS";
-/// The folder with the certificates, where the server speaks TLS.
+/// The folder with the certificates, if the server uses TLS.
 const WORKER_TLS: &str = "INTERFLOW_TEST_REDIS_TLS";
 
 /// Not a test by itself: the body of the processes that the next test starts.
@@ -207,7 +207,7 @@ async fn over_tls_both_sides_must_show_who_they_are() {
             Ok(_) => panic!("let in at {url}"),
         }
     };
-    // The server's authority is none that the system knows.
+    // The server's CA is not among the system's.
     refused(&url, |s| s.ca = None).await;
     refused(&url, |s| (s.certificate, s.key) = (None, None)).await;
     let plain = |s: &mut SharedQuotaConfig| (s.ca, s.certificate, s.key) = (None, None, None);
@@ -250,7 +250,7 @@ fn hold_one_budget(server: &Server) {
             number.parse().unwrap()
         })
         .collect();
-    // 120 requests of 10 tokens want what is enough for 50.
+    // 120 requests of 10 tokens ask for more than the budget, which covers 50.
     assert_eq!(passed.iter().sum::<u32>(), 50, "{passed:?}");
 }
 
@@ -325,7 +325,7 @@ async fn all_kinds_of_counters_work_there_as_in_memory() {
         let second = l.admit(subject(), ASK).await.unwrap();
         steps.push(refused(l).await);
         first.commit(&TokenCounts { input: 100, output: 20, ..TokenCounts::default() });
-        // Settling goes on beside the traffic.
+        // Commits complete in the background.
         while l.snapshot(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > 1.0) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -346,7 +346,7 @@ async fn all_kinds_of_counters_work_there_as_in_memory() {
     assert!(told[0].1.contains(&("tokens_per_month", 140.0)), "{told:?}");
 }
 
-/// Not a test by itself: a process that takes a slot and is killed with it.
+/// Not a test by itself: a process that takes a slot and is killed while holding it.
 #[tokio::test]
 async fn holder() {
     let Ok(url) = std::env::var(HOLDER) else { return };
@@ -358,7 +358,7 @@ async fn holder() {
 
 const HOLDER: &str = "INTERFLOW_TEST_REDIS_HOLDER";
 
-/// One slot, told of every 200 ms.
+/// One slot, renewed every 200 ms.
 fn one_slot(url: &str) -> QuotaConfig {
     let mut config = config(url, SharedFailureMode::Closed, Quota { concurrent: Some(1), ..Quota::default() });
     config.shared.heartbeat = HumanDuration::from_millis(200);
@@ -380,7 +380,7 @@ async fn a_slot_is_held_while_its_process_lives_and_comes_back_soon_after_it_was
         said.push_str(&String::from_utf8_lossy(&some[..n]));
     }
     let l = UsageLimiter::new(&one_slot(&server.url()), Path::new("/")).unwrap();
-    // Longer than a slot lasts by itself.
+    // Longer than a slot lives without renewal.
     let until = Instant::now() + Duration::from_millis(2_000);
     while Instant::now() < until {
         assert_eq!(refused(&l).await, "concurrent");
@@ -396,7 +396,7 @@ async fn a_slot_is_held_while_its_process_lives_and_comes_back_soon_after_it_was
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    // What is given back stays so, whatever the heartbeat was about to say.
+    // A released slot stays free, whatever the heartbeat was about to renew.
     drop(grant);
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(l.admit(subject(), ASK).await.is_ok());

@@ -1,8 +1,8 @@
-//! What it costs to put a conversation together: per exchange as its history grows, and per second at histories of 100 KB.
-//! Measured is the time on the processor, so that a busy machine says the same as a quiet one.
+//! Benchmark of conversation assembly: cost per exchange as the history grows, and exchanges per second at histories of
+//! 100 KB. Measures CPU time, so that the load of the machine does not matter.
 //!
-//! `cargo run --release -p interflow-llm --example conversation_cost [FILE]` (`make bench-conversations`): a table, and the same
-//! as JSON in the file.
+//! `cargo run --release -p interflow-llm --example conversation_cost [FILE]` (`make bench-conversations`) prints a
+//! table and writes it as JSON to the file.
 
 use std::convert::Infallible;
 use std::time::Instant;
@@ -11,20 +11,20 @@ use interflow_llm::conversation::{ConversationAssembler, ParsedCall, RawCall};
 use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
-/// As in the binary: the system's own gives long bodies back to the kernel and takes them anew each time.
+/// As in the binary: the system allocator returns large blocks to the kernel and requests them again each time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exchanges of the conversation that grows, and how many make a line of the table.
+/// Exchanges of the growing conversation, and how many make a row of the table.
 const TURNS: usize = 800;
 const LINE: usize = 50;
-/// Conversations that go on side by side at histories of 100 KB, and the exchanges of each.
+/// Interleaved conversations with histories of 100 KB, and the exchanges of each.
 const SIDE_BY_SIDE: usize = 50;
 const EACH: usize = 10;
-/// Characters that each message has.
+/// Characters per message.
 const MESSAGE: usize = 500;
 
-/// Exchanges that were measured together; times in microseconds.
+/// Exchanges measured together; times in microseconds.
 #[derive(Clone, Copy, Default)]
 struct Took {
     exchanges: usize,
@@ -34,7 +34,7 @@ struct Took {
     rows: usize,
 }
 
-/// An assembler and the clock of its world.
+/// An assembler and a simulated clock.
 #[derive(Default)]
 struct World {
     assembler: ConversationAssembler,
@@ -42,7 +42,7 @@ struct World {
     count: u64,
 }
 
-/// An exchange that was not read yet.
+/// An exchange that has not been parsed yet.
 struct Asked {
     n: u64,
     body: String,
@@ -50,7 +50,7 @@ struct Asked {
 }
 
 impl World {
-    /// Asks with a history, is answered, and puts both behind the history.
+    /// Asks with a history, and appends the prompt and the answer to it.
     fn ask(&mut self, session: &str, history: &mut Vec<Value>) -> Asked {
         self.count += 1;
         let n = self.count;
@@ -62,7 +62,7 @@ impl World {
         Asked { n, body: body.to_string(), answer: answer.to_string() }
     }
 
-    /// Reads exchanges and puts them in their places.
+    /// Parses exchanges and adds them to the assembler.
     fn take(&mut self, asked: &[Asked]) -> Took {
         let mut took = Took { exchanges: asked.len(), ..Took::default() };
         for some in asked.chunks(LINE) {
@@ -101,7 +101,7 @@ impl World {
     }
 }
 
-/// Counts the time that this thread is on a processor; all time that passes where the system does not tell.
+/// CPU time of this thread; wall time where the system does not report it.
 struct Watch(Option<u64>, Instant);
 
 impl Watch {
@@ -118,7 +118,7 @@ impl Watch {
 
     /// In nanoseconds.
     fn on_processor() -> Option<u64> {
-        // What it tells is brought up to date when the thread gives way.
+        // The value is updated when the thread yields.
         std::thread::yield_now();
         let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
         told.split(' ').next()?.parse().ok()
@@ -133,7 +133,7 @@ fn words(n: u64, start: &str) -> String {
     text
 }
 
-/// Prints a line of the table, and gives it back for the file.
+/// Prints a row of the table and returns it for the file.
 fn line(label: usize, took: Took) -> Value {
     let n = took.exchanges as f64;
     let kilobytes = took.bytes as f64 / n / 1e3;

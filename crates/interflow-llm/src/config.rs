@@ -7,25 +7,25 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// LLM providers: the gateway's doors to them, and what is read of requests to them.
+/// LLM providers: the gateway's endpoints for them, and how requests to them are parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LlmConfig {
-    /// Whether the gateway port leads to providers: `/openai/v1/…`, `/anthropic/v1/…`, one door per upstream.
+    /// Whether the gateway port has endpoints for providers: `/openai/v1/…`, `/anthropic/v1/…`, one per upstream.
     pub gateway: bool,
-    /// Whether the gateway port also takes the providers' own paths, so that only the host of a client changes:
+    /// Whether the gateway port also accepts the providers' own paths, so that only the host of a client changes:
     /// `/v1/chat/completions`, `/v1/messages`, `/model/…/converse`.
     pub native_paths: bool,
-    /// The largest request whose model and length are read; larger ones go on without.
+    /// Maximum size of a request whose model and token count are read; larger ones are forwarded without.
     pub max_body: ByteSize,
-    /// What is done with telemetry that agents send to their provider: Claude Code's event log, Codex's analytics, traces of
-    /// OpenAI's Agents SDK, OTLP and statsig at a provider's host.
+    /// What is done with telemetry that agents send to their provider: Claude Code's event log, Codex's analytics,
+    /// traces of OpenAI's Agents SDK, OTLP and statsig at a provider's host.
     pub telemetry: TelemetryRule,
-    /// Other names for models, in all upstreams: the client's name on the left. What stands on the right may itself be an
+    /// Model aliases for all upstreams, with the client's name on the left. The name on the right may itself be an
     /// alias, or a name in an upstream's `models`.
     pub aliases: BTreeMap<String, String>,
-    /// Upstreams by name, which is the first part of their paths. The providers are there already; what is set for one of
-    /// them here replaces its default.
+    /// Upstreams by name, which is the first segment of their paths. The known providers are predefined; a setting here
+    /// replaces the default.
     pub provider: BTreeMap<String, LlmUpstreamConfig>,
 }
 
@@ -33,55 +33,56 @@ pub struct LlmConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TelemetryRule {
-    /// It passes; where prompts are redacted, so is its text.
+    /// It is forwarded; where prompts are redacted, so is its text.
     #[default]
     Redact,
-    /// It passes as it is, even where prompts are redacted.
+    /// It is forwarded unchanged, even where prompts are redacted.
     Pass,
-    /// It is refused with 403, `telemetry_refused`.
+    /// It is rejected with 403, `telemetry_refused`.
     Refuse,
 }
 
-/// Where an upstream's credentials come from.
+/// The source of an upstream's credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CredentialsMode {
-    /// From the surroundings of the process: variables, files, metadata services.
+    /// From the environment of the process: variables, files, metadata services.
     Ambient,
 }
 
-/// A provider, or a server that speaks a provider's API.
+/// A provider, or a server with a provider's API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LlmUpstreamConfig {
-    /// Whose API it speaks: `openai`, `azure`, `anthropic`, `gemini`, `vertex`, `bedrock`, `ollama`, `cohere`, `mistral`.
-    /// By its name, else `openai`.
+    /// Its API: `openai`, `azure`, `anthropic`, `gemini`, `vertex`, `bedrock`, `ollama`, `cohere`, `mistral`. Derived
+    /// from its name if unset, else `openai`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Where it is: `https://host/path`. Paths go behind it.
+    /// The base URL: `https://host/path`. Request paths are appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The gateway's own key, `env:NAME` or `file:PATH`, sent in place of the client's. Without one the client's goes on.
+    /// The gateway's own key, `env:NAME` or `file:PATH`, sent in place of the client's. If unset, the client's key is
+    /// forwarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key: Option<String>,
-    /// Other names for models at this upstream; they go before `llm.aliases`. What stands on the right is looked up again. A
-    /// fallback without a name for a model takes the one that the first upstream gives it.
+    /// Model names at this upstream; they take precedence over `llm.aliases`. The name on the right is looked up again.
+    /// A fallback without a name for a model uses the one of the first upstream.
     pub models: BTreeMap<String, String>,
-    /// Upstreams of the same API that are tried in turn when this one fails, each followed by its own fallbacks; none is
-    /// asked twice.
+    /// Upstreams with the same API that are tried in turn when this one fails, each followed by its own fallbacks; none
+    /// is tried twice.
     pub fallback: Vec<String>,
-    /// How often each upstream is tried.
+    /// Attempts per upstream.
     pub attempts: u32,
-    /// How long all attempts together may take until an answer begins.
+    /// Time limit of all attempts together until a response begins.
     pub budget: HumanDuration,
-    /// Statuses after which another attempt is made.
+    /// Response statuses that are retried.
     pub retry_on: Vec<u16>,
-    /// Failures in a row after which the upstream is left alone; 0 for never.
+    /// Consecutive failures that open the circuit breaker; 0 disables it.
     pub breaker_failures: u32,
-    /// How long it is left alone; then one request tries it.
+    /// How long the circuit breaker stays open; then one request probes the upstream.
     pub breaker_pause: HumanDuration,
-    /// Where the credentials of a cloud come from, when the configuration holds none: `ambient` takes those that the machine,
-    /// the container or the pod is given, as the cloud's own SDKs find them. For bedrock, azure, vertex and gemini.
+    /// The source of cloud credentials when the configuration has none: `ambient` uses those of the machine, container
+    /// or pod, found as the cloud's own SDKs do. For bedrock, azure, vertex and gemini.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsMode>,
     /// Azure's `api-version`, for requests that name none.
@@ -90,28 +91,27 @@ pub struct LlmUpstreamConfig {
     /// Bedrock's region.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Bedrock: the access key that requests are signed with, `env:NAME` or `file:PATH`.
+    /// Bedrock: the access key for signing requests, `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key: Option<String>,
-    /// Bedrock: the secret key that belongs to it.
+    /// Bedrock: the matching secret key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_key: Option<String>,
-    /// Bedrock: the token of temporary credentials.
+    /// Bedrock: the session token of temporary credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_token: Option<String>,
-    /// Bedrock: the keys of this profile in AWS's credentials file (`AWS_SHARED_CREDENTIALS_FILE`, else
-    /// `~/.aws/credentials`), where `access_key` is not set.
+    /// Bedrock: the profile of AWS's credentials file (`AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`) to use
+    /// if `access_key` is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Bedrock: the role that is assumed with these keys; requests are signed with what it is given.
+    /// Bedrock: the role to assume with these keys; requests are signed with the role's temporary credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_arn: Option<String>,
-    /// Vertex: the key file of a service account, `file:PATH` or its JSON in `env:NAME`. Requests carry tokens that are
-    /// fetched with it.
+    /// Vertex: the key file of a service account, `file:PATH` or its JSON in `env:NAME`. Requests carry access tokens
+    /// obtained with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
-    /// Azure: the Entra tenant that `client_id` and `client_secret` belong to. Requests carry tokens that are fetched with
-    /// them.
+    /// Azure: the Entra tenant of `client_id` and `client_secret`. Requests carry access tokens obtained with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Azure: the application's id.
@@ -120,10 +120,10 @@ pub struct LlmUpstreamConfig {
     /// Azure: the application's secret, `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<String>,
-    /// Azure: what the token is asked for; `https://cognitiveservices.azure.com/.default` unless set.
+    /// Azure: the OAuth scope; `https://cognitiveservices.azure.com/.default` unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Where tokens are fetched, in place of Entra's address or AWS's token service.
+    /// The token endpoint, in place of Entra's or AWS STS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_url: Option<String>,
 }

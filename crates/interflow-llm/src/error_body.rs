@@ -1,4 +1,4 @@
-//! Refusals in the shape that a provider's clients read errors in.
+//! Error responses in the format of a provider's API.
 
 use std::time::Duration;
 
@@ -9,28 +9,27 @@ use serde_json::{Value, json};
 use crate::Provider;
 use crate::event_stream::StreamFraming;
 
-/// A request that does not go to its provider, or an answer that does not go to its client.
+/// A request that was not sent to its provider, or a response that was not sent to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmRefusal {
-    /// The status.
     pub status: StatusCode,
-    /// The kind of error: `unauthorized`, `forbidden`, `rate_limit_error`, …
+    /// The error type: `unauthorized`, `forbidden`, `rate_limit_error`, …
     pub kind: &'static str,
-    /// The cause, for programs: `invalid_api_key`, `daily_quota_exceeded`, …
+    /// The machine-readable cause: `invalid_api_key`, `daily_quota_exceeded`, …
     pub code: &'static str,
-    /// What happened, for people.
+    /// The message for people.
     pub message: String,
-    /// When it is worth trying again. Without it clients are told that trying again is of no use.
+    /// `Retry-After`. If `None`, clients are told not to retry.
     pub retry_after: Option<Duration>,
 }
 
 impl LlmRefusal {
-    /// One that trying again does not help against.
+    /// A refusal that should not be retried.
     pub fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, kind, code, message: message.into(), retry_after: None }
     }
 
-    /// The last event of a stream that ends here.
+    /// The last event of a stream that is aborted.
     pub fn to_event(&self, provider: Provider, framing: StreamFraming, flow: FlowId) -> Vec<u8> {
         let body = self.body(provider, &flow.to_string());
         match framing {
@@ -49,7 +48,7 @@ impl LlmRefusal {
                 ];
                 let mut out = Vec::new();
                 let payload = json!({ "message": self.message }).to_string();
-                // Only names and values too long for their fields could fail here.
+                // Fails only if names or values are too long for their fields.
                 let _ = aws_event_stream::write_message(&mut out, &headers, payload.as_bytes());
                 out
             }
@@ -65,12 +64,12 @@ impl LlmRefusal {
         }
     }
 
-    /// The answer, as the provider itself would say it, with the ids of the flow.
+    /// The response in the provider's error format, with the ids of the flow.
     pub fn to_response(&self, provider: Provider, flow: &Flow) -> Response {
         self.answer_with(provider, flow.id, &RequestId::of(flow))
     }
 
-    /// The same with the ids as they are.
+    /// The same with explicit ids.
     pub(crate) fn answer_with(&self, provider: Provider, flow: FlowId, id: &str) -> Response {
         let body = self.body(provider, id).to_string();
         let mut response = Response::full(self.status, "application/json", body);
@@ -81,7 +80,7 @@ impl LlmRefusal {
         headers.append_unchecked(b"Cache-Control", b"no-store");
         match self.retry_after {
             Some(wait) => {
-                // Rounded up: who comes a moment early is refused once more.
+                // Rounded up: a client that retries too early would be rejected again.
                 let seconds = wait.as_millis().div_ceil(1_000).clamp(1, 31 * 86_400);
                 headers.append_unchecked(b"Retry-After", seconds.to_string().as_bytes());
             }

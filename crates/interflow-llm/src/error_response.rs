@@ -1,4 +1,4 @@
-//! The response for an error that ends an LLM request, in the error format of the provider's API.
+//! Responses for errors that end an LLM request, in the error format of the provider's API.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use interflow_types::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, 
 
 use crate::{LlmCall, LlmRefusal, Provider};
 
-/// Attaches the exchange to its flow, and has errors of the flow rendered in the provider's format.
+/// Attaches the call to its flow, and has errors of the flow rendered in the provider's format.
 pub(crate) fn attach(flow: &mut Flow, exchange: LlmCall) {
     flow.extension_mut::<ErrorRenderer>().0 = Some(render);
     *flow.extension_mut::<LlmCall>() = exchange;
@@ -17,7 +17,7 @@ fn render(flow: &Flow, error: &Error) -> Response {
     provider_error(error, provider, flow.id, &RequestId::of(flow))
 }
 
-/// The response for an error of an exchange with a provider, in the shape that the provider's SDKs read.
+/// The response for an error of an LLM call, in the format that the provider's SDKs parse.
 fn provider_error(error: &Error, provider: Provider, flow: FlowId, id: &str) -> Response {
     let kind = error.kind();
     let (class, code, again) = class_of(kind);
@@ -33,7 +33,7 @@ fn provider_error(error: &Error, provider: Provider, flow: FlowId, id: &str) -> 
     response
 }
 
-/// What clients of a provider are told of an error: its class, its code, and whether it is worth trying again.
+/// The error type, code, and whether a retry is advised.
 const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
     match kind {
         ErrorKind::Dns

@@ -1,30 +1,30 @@
-//! Answers that come as events: server-sent events, lines of JSON, AWS event streams, and a JSON array that grows. Every
-//! byte that goes in comes out again in an event's `raw` or in the rest, so that a relay may send on what it looked at.
+//! Streamed responses: server-sent events, JSON lines, AWS event streams, and growing JSON arrays. Every input byte is
+//! returned in an event's `raw` or in the rest, so that a relay can forward what it inspected.
 
 use bytes::{Bytes, BytesMut};
 use interflow_codec::aws_event_stream::{self, HeaderValue};
 use interflow_codec::sse::SseParser;
 use interflow_types::{ByteStr, Headers};
 
-/// How an answer's body is cut into events.
+/// How a response body is divided into events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFraming {
     /// One JSON value, read as a whole.
     Whole,
     /// `text/event-stream`.
     Sse,
-    /// One JSON value per line (Ollama, Cohere's first version).
+    /// One JSON value per line (Ollama, Cohere v1).
     Lines,
     /// `application/vnd.amazon.eventstream` (Bedrock).
     EventStream,
-    /// The elements of a JSON array, sent as they are made (Gemini without `alt=sse`).
+    /// The elements of a JSON array, sent as they are generated (Gemini without `alt=sse`).
     Array,
-    /// Messages of a WebSocket: each is an event.
+    /// Messages of a WebSocket, one event each.
     Messages,
 }
 
 impl StreamFraming {
-    /// The framing of a response by its media type; `grows` says that the request asked for a stream which comes as a
+    /// The framing of a response by its media type; `grows` means that the request asked for a stream in the form of a
     /// growing array.
     pub fn from_headers(headers: &Headers, grows: bool) -> Self {
         let media_type = headers.get_str("content-type").unwrap_or_default();
@@ -41,40 +41,40 @@ impl StreamFraming {
     }
 }
 
-/// One event of an answer.
+/// One event of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// Its bytes as they came, separators included.
+    /// Its bytes as received, including separators.
     pub raw: Bytes,
-    /// Its payload: JSON, or a word like `[DONE]`. Empty for comments and keep-alives.
+    /// Its payload: JSON, or a word such as `[DONE]`. Empty for comments and keep-alives.
     pub data: Bytes,
-    /// Where the payload stands in `raw`; `None` when it stands there in several pieces.
+    /// The offset of the payload in `raw`; `None` if it is not contiguous there.
     pub at: Option<usize>,
-    /// The name of the event: SSE's `event` field, or the header `:event-type`.
+    /// The event name: SSE's `event` field, or the header `:event-type`.
     pub name: Option<ByteStr>,
-    /// The headers of an event stream's message.
+    /// The headers of an AWS event stream message.
     pub headers: Vec<(ByteStr, HeaderValue)>,
 }
 
 impl StreamEvent {
-    /// The event that a WebSocket's message is.
+    /// An event for a WebSocket message.
     pub fn from_message(payload: Bytes) -> Self {
         Self { raw: payload.clone(), data: payload, at: Some(0), name: None, headers: Vec::new() }
     }
 }
 
-/// A stream that cannot be cut into events.
+/// A stream that cannot be divided into events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// An event is over the limit.
+    /// An event exceeds the limit.
     #[error("an event of the stream is larger than {0} bytes")]
     TooLarge(usize),
-    /// The bytes are none of the framing.
+    /// The bytes do not conform to the framing.
     #[error("the stream is malformed: {0}")]
     Malformed(String),
 }
 
-/// Cuts a stream into events.
+/// Divides a stream into events.
 #[derive(Debug)]
 pub struct EventReader {
     kind: ReaderKind,
@@ -91,7 +91,7 @@ enum ReaderKind {
 }
 
 impl EventReader {
-    /// A reader for events of at most `max` bytes.
+    /// `max` is the maximum size of an event in bytes.
     pub fn new(framing: StreamFraming, max: usize) -> Self {
         let kind = match framing {
             StreamFraming::Whole | StreamFraming::Messages => ReaderKind::Whole(BytesMut::new()),
@@ -103,7 +103,7 @@ impl EventReader {
         Self { kind, max }
     }
 
-    /// Adds bytes that have come. Take the events out before adding more.
+    /// Adds received bytes. Take all events before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.kind {
             ReaderKind::Whole(buf)
@@ -116,10 +116,10 @@ impl EventReader {
         }
     }
 
-    /// The next whole event, or `None` when it is not all there.
+    /// The next complete event, if there is one.
     ///
     /// # Errors
-    /// An event over the limit, or bytes that are none of the framing.
+    /// An event over the limit, or malformed framing.
     pub fn next_event(&mut self) -> Result<Option<StreamEvent>, EventError> {
         let max = self.max;
         match &mut self.kind {
@@ -153,13 +153,13 @@ impl EventReader {
         }
     }
 
-    /// The end: what is left, as an event when it may be one (a body that is read as a whole, a last line).
+    /// The end of input: the rest, as an event if it can be one (a body read as a whole, a last line).
     pub fn finish(&mut self) -> Option<StreamEvent> {
         let rest = match &mut self.kind {
             ReaderKind::Whole(buf) | ReaderKind::Lines(buf, _) => {
                 return (!buf.is_empty()).then(|| json_event(buf.split().freeze()));
             }
-            // Where an array was asked for, some say what they have to say in one object.
+            // Some servers reply with a single object although an array was requested.
             ReaderKind::Array(buf, _) if buf.contains(&b'{') => return Some(json_event(buf.split().freeze())),
             ReaderKind::EventStream(buf) | ReaderKind::Array(buf, _) => buf.split().freeze(),
             ReaderKind::Sse(parser) => return Some(parser.rest()).filter(|rest| !rest.is_empty()).map(sse_event),
@@ -182,11 +182,11 @@ fn offset_in(raw: &Bytes, part: &Bytes) -> Option<usize> {
     (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize).filter(|at| at + part.len() <= raw.len())
 }
 
-/// An event whose payload is what is left of the brackets, commas and spaces around it.
+/// An event whose payload is the text without surrounding brackets, commas and spaces.
 fn json_event(raw: Bytes) -> StreamEvent {
     let start = raw.iter().position(|b| !b.is_ascii_whitespace() && *b != b',').unwrap_or(raw.len());
     let start = match raw.get(start..) {
-        // The bracket that opens a growing array is not its element's.
+        // The opening bracket of a growing array does not belong to its element.
         Some([b'[', rest @ ..]) if raw.last() == Some(&b'}') => {
             start + 1 + rest.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0)
         }
@@ -197,7 +197,7 @@ fn json_event(raw: Bytes) -> StreamEvent {
     StreamEvent { raw, data, at: Some(start), name: None, headers: Vec::new() }
 }
 
-/// Reads the fields of an SSE block; a payload on one line is given where it stands.
+/// Parses the fields of an SSE block; a payload on one line is given by its offset.
 fn sse_event(raw: Bytes) -> StreamEvent {
     let mut pieces: Vec<(usize, usize)> = Vec::new();
     let mut name = None;
@@ -228,19 +228,19 @@ fn sse_event(raw: Bytes) -> StreamEvent {
     StreamEvent { raw, data, at, name, headers: Vec::new() }
 }
 
-/// Looks for the end of a growing array's next element.
+/// Finds the end of the next element of a growing array.
 #[derive(Debug, Default)]
 struct ArrayScanner {
     at: usize,
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// It is no array, but one object.
+    /// A single object rather than an array.
     alone: bool,
 }
 
 impl ArrayScanner {
-    /// The byte behind the next element that is an object.
+    /// The offset after the next element that is an object.
     fn next_element(&mut self, buf: &[u8]) -> Option<usize> {
         for (i, &byte) in buf.iter().enumerate().skip(self.at) {
             self.at = i + 1;

@@ -1,5 +1,5 @@
-//! Provider wire shapes: which provider and operation a request is for, where the text stands in its body and in the
-//! answer, what was used up, the gateway that leads requests to providers; and what is said, in one model of messages.
+//! LLM APIs: detection of providers and operations, the location of text in request and response bodies, token usage,
+//! the gateway to upstreams, and a canonical message model with conversation assembly.
 #![forbid(unsafe_code)]
 
 mod config;

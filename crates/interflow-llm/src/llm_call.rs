@@ -1,4 +1,4 @@
-//! What is known of one exchange with a provider: a note on its flow, begun with the request and settled by the answer.
+//! The LLM call of a flow: a flow extension, created with the request and completed by the response.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,63 +7,61 @@ use interflow_types::ByteStr;
 use crate::provider::{Operation, Provider};
 use crate::usage::CallUsage;
 
-/// A note on a flow that is an exchange with a provider. `provider` and `operation` are there from `RequestHead`, the
-/// model and the estimates from `RequestBody`, what was used up at `Done`.
+/// The flow extension of an LLM call. `provider` and `operation` are set from `RequestHead`, the model and the
+/// estimates from `RequestBody`, usage at `Done`.
 #[derive(Clone, Debug, Default)]
 pub struct LlmCall {
-    /// Whose wire shape is spoken.
+    /// The provider whose API format is used.
     pub provider: Provider,
-    /// What is asked for.
     pub operation: Operation,
-    /// The gateway's name of the upstream, when the request came through the gateway.
+    /// The gateway's name of the upstream, for requests of the gateway.
     pub upstream: Option<ByteStr>,
-    /// Upstreams that the request may go to when this one fails: what it holds must be fit for them too.
+    /// Fallback upstreams: the request must be suitable for them too.
     pub others: Vec<ByteStr>,
-    /// The model as the client asked for it.
+    /// The model as requested by the client.
     pub model: Option<ByteStr>,
-    /// Whether it passes as it is, by the operator's word, even where prompts are redacted.
+    /// Exempt from redaction by the operator's configuration.
     pub exempt: bool,
-    /// The name under which an upstream is asked for the model, where it is settled already.
+    /// The mapped model name, once determined.
     pub(crate) renamed: Option<ByteStr>,
-    /// Whether a stream is asked for.
+    /// Whether streaming is requested.
     pub stream: bool,
-    /// Tokens that the request will be counted as, by its length: about four bytes of text per token.
+    /// Estimated input tokens, by length: about four bytes of text per token.
     pub estimated_input: u64,
-    /// Whether a stream comes as a growing JSON array (Gemini without `alt=sse`).
+    /// Whether a stream has the form of a growing JSON array (Gemini without `alt=sse`).
     pub grows: bool,
-    /// The most tokens that the client lets the answer have.
+    /// The client's limit on output tokens.
     pub max_output: Option<u64>,
     pub(crate) summary: Arc<Mutex<ResponseSummary>>,
 }
 
-/// What an answer said of itself.
+/// What a response reported about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseSummary {
-    /// Tokens used up; `None` when the answer did not tell.
+    /// Token usage; `None` if not reported.
     pub usage: Option<CallUsage>,
-    /// The model that answered.
+    /// The model that replied.
     pub model: Option<ByteStr>,
-    /// The answer's id.
     pub id: Option<ByteStr>,
 }
 
 impl LlmCall {
-    /// What the answer said of itself until now: complete at `Done`.
+    /// The summary so far: complete at `Done`.
     pub fn summary(&self) -> ResponseSummary {
         self.lock().clone()
     }
 
-    /// Tokens used up, as the provider counted them.
+    /// Token usage as counted by the provider.
     pub fn usage(&self) -> Option<CallUsage> {
         self.lock().usage
     }
 
-    /// Adds what a part of the answer said.
+    /// Merges a part of the response.
     pub fn merge_summary(&self, part: &ResponseSummary) {
         self.lock().merge(part);
     }
 
-    /// Adds what one of several answers said: each counts for itself.
+    /// Adds another of several responses, whose usage is summed.
     pub fn merge_more(&self, said: &ResponseSummary) {
         let mut settled = self.lock();
         if let Some(more) = said.usage {
@@ -79,7 +77,7 @@ impl LlmCall {
 }
 
 impl ResponseSummary {
-    /// Adds what a later part of the same answer said: streams tell their counts bit by bit, each time in full.
+    /// Merges a later part of the same response: streams report running totals.
     pub fn merge(&mut self, later: &Self) {
         self.usage = match (self.usage, later.usage) {
             (Some(a), Some(b)) => Some(a.max(b)),

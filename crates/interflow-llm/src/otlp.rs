@@ -1,8 +1,8 @@
-//! OpenTelemetry's JSON (OTLP/HTTP): attributes, the GenAI conventions' names for them, and the request that spans go out in.
+//! OpenTelemetry's JSON encoding (OTLP/HTTP): attributes, GenAI semantic conventions, and the export request for spans.
 
 use serde_json::{Value, json};
 
-/// Names of attributes: still in development there, so they stand in one place.
+/// Attribute names of the GenAI conventions, which are still in development.
 pub mod name {
     pub const OPERATION: &str = "gen_ai.operation.name";
     pub const PROVIDER: &str = "gen_ai.provider.name";
@@ -30,7 +30,7 @@ pub fn real(key: &str, value: f64) -> Value {
     json!({"key": key, "value": {"doubleValue": value}})
 }
 
-/// What a collector is sent: the spans that this scope of a service made; `resource` are the service's attributes.
+/// An export request for the spans of this scope; `resource` are the service's attributes.
 pub fn request(resource: Vec<Value>, scope: &str, spans: Vec<Value>) -> Value {
     json!({
         "resourceSpans": [{

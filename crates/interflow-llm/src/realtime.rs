@@ -1,11 +1,11 @@
-//! Providers' APIs over WebSockets: OpenAI's Responses and Realtime, Gemini's Live. Each message is one JSON event.
+//! LLM APIs over WebSockets: OpenAI's Responses and Realtime, Gemini's Live. Each message is one JSON event.
 
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_types::RequestHead;
 
 use crate::Provider;
 
-/// Events that clients of OpenAI's Realtime and Responses send.
+/// Client events of OpenAI's Realtime and Responses.
 const OPENAI_EVENTS: [&[u8]; 15] = [
     b"conversation.item.create",
     b"conversation.item.delete",
@@ -24,7 +24,7 @@ const OPENAI_EVENTS: [&[u8]; 15] = [
     b"transcription_session.update",
 ];
 
-/// Members one of which makes a message of Gemini's Live, in both of the spellings that are taken.
+/// Members that identify a message of Gemini's Live, in both accepted spellings.
 const GEMINI_EVENTS: [&[u8]; 7] = [
     b"setup",
     b"clientContent",
@@ -40,7 +40,7 @@ pub fn is_websocket(head: &RequestHead) -> bool {
     head.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))
 }
 
-/// Whether a WebSocket at this path carries events whose texts' places are known.
+/// Whether the WebSocket events at this path have known text locations.
 pub(crate) fn is_supported(provider: Provider, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     match provider {
@@ -49,7 +49,7 @@ pub(crate) fn is_supported(provider: Provider, path: &str) -> bool {
     }
 }
 
-/// Whether a client's event is of a type whose texts' places are known. What is no JSON object is of none.
+/// Whether a client's event has a type with known text locations. False for anything but a JSON object.
 pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     let google = matches!(provider, Provider::Gemini | Provider::Vertex);
     let mut reader = JsonReader::new(event);
@@ -72,11 +72,11 @@ pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
             JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
         }
     }
-    // Of two types the reader behind us might take the other one.
+    // With duplicate `type` members, the upstream's parser might use the other one.
     known && types < 2
 }
 
-/// The value of a member of the path's query.
+/// The value of a query parameter.
 pub(crate) fn query_parameter<'p>(path: &'p str, name: &str) -> Option<&'p str> {
     let (_, query) = path.split_once('?')?;
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))

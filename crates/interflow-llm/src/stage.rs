@@ -1,4 +1,4 @@
-//! The first LLM stage: recognises requests to providers, notes what they ask for, and reads what answers used up.
+//! The first LLM stage: detects calls to providers, records what they request, and reads the usage of responses.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,18 +22,18 @@ use crate::{
     DetectedCall, LlmCall, LlmRefusal, Operation, Provider, detect_call, model_in_path, provider, realtime, spans,
 };
 
-/// The largest that a stream may grow to while its counts are read; beyond it they stay unknown.
+/// Maximum decoded size of a stream up to which its usage is read.
 const MAX_DECODED_BYTES: u64 = 4 << 30;
-/// The longest body that is looked into on a path that says nothing: what is longer is not told to be a conversation either.
+/// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
-/// Recognises exchanges with providers.
+/// Detects LLM calls.
 pub struct ProviderDetector {
     gateway: Arc<LlmGateway>,
 }
 
 impl ProviderDetector {
-    /// The stage; the gateway knows which of its flows go to which upstream.
+    /// The gateway determines the upstreams of its own flows.
     pub fn new(gateway: Arc<LlmGateway>) -> Self {
         Self { gateway }
     }
@@ -70,7 +70,7 @@ impl ProviderDetector {
 }
 
 impl ProviderDetector {
-    /// A request to an endpoint of which the operator says what is spoken there.
+    /// A call to an endpoint whose API format the operator configured.
     fn named(&self, head: &RequestHead) -> Option<DetectedCall> {
         let websocket = realtime::is_websocket(head);
         if !websocket && matches!(head.method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
@@ -80,7 +80,7 @@ impl ProviderDetector {
         Some(provider::by_shape(shape, &head.url.path, websocket))
     }
 
-    /// A request that its head says nothing of: where it may be a question to a model all the same, its body tells.
+    /// Detects a call by its body where the head does not identify it.
     fn detect_by_body<'a>(
         &'a self,
         flow: &'a mut Flow,
@@ -100,7 +100,7 @@ impl ProviderDetector {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
                 Err(CollectError::TooLarge(body)) => {
-                    // Whoever redacts must not let it go unseen.
+                    // With mandatory redaction it must not pass without inspection.
                     let (provider, operation) = (Provider::OpenAi, Operation::Chat);
                     attach(flow, LlmCall { provider, operation, ..LlmCall::default() });
                     return Ok(body);
@@ -119,7 +119,7 @@ impl ProviderDetector {
                     let call = spans::beside(text.len(), look).await.flatten();
                     (call, text)
                 }
-                // What cannot be decoded is taken for a question where that matters.
+                // In strict mode, a body that cannot be decoded is treated as a call.
                 Err(_) => (strict.then(unknown_call), raw.clone()),
             };
             if let Some(call) = call {
@@ -144,14 +144,14 @@ impl ProviderDetector {
     }
 }
 
-/// A WebSocket whose path promises events of the Responses API, on whatever host.
+/// A WebSocket on any host whose path is one of the Responses API.
 fn detect_websocket(head: &RequestHead) -> Option<DetectedCall> {
     let spoken = realtime::is_websocket(head) && ApiFormat::from_path(&head.url.path) == Some(ApiFormat::Responses);
     let (provider, operation) = (Provider::OpenAi, Operation::Realtime);
     spoken.then_some(DetectedCall { provider, operation, model: None, stream: None, grows: false })
 }
 
-/// A request that may be a question to a model, for all that is known of it.
+/// A request that may be a call although nothing more is known.
 const fn unknown_call() -> DetectedCall {
     DetectedCall { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
 }
@@ -222,7 +222,7 @@ impl Stage for ProviderDetector {
                 let body = plain.as_ref().unwrap_or(&raw);
                 match read_request(flow.extension_mut::<LlmCall>(), body).await {
                     Err(spans::MarkError::Overloaded(e)) => return Err(StageVerdict::Deny(e)),
-                    // What cannot be read tells nothing; whoever must understand it says so.
+                    // Unreadable bodies yield no facts; stages that must understand them report the error.
                     Ok(()) | Err(spans::MarkError::Json(_)) => {}
                 }
             }
@@ -270,10 +270,10 @@ impl Stage for ProviderDetector {
     }
 }
 
-/// Notes what one message of a WebSocket tells.
+/// Records the facts of a WebSocket message.
 fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     if message.direction == Direction::Response {
-        // Deltas tell no counts; what ends an answer does.
+        // Deltas carry no usage; the event that ends a response does.
         if usage::may_hold_usage(&message.payload)
             && let Some(said) = usage::summary_from_json(&message.payload)
             && said.usage.is_some()
@@ -289,10 +289,10 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
 }
 
-/// Notes what a request's body tells.
+/// Records the facts of a request body.
 async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans::MarkError> {
     let marked = spans::facts_held(body).await?;
-    // Where the path names the model, a body's word for it decides nothing.
+    // If the path contains the model, the body's is ignored.
     if exchange.model.is_none() {
         let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
         exchange.model = named.map(Into::into);
@@ -303,7 +303,7 @@ async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans:
     Ok(())
 }
 
-/// Reads an answer as it passes.
+/// Reads a response as it is relayed.
 struct UsageTap {
     decoder: Option<ContentDecoder>,
     scanner: Option<UsageScanner>,
@@ -343,7 +343,7 @@ impl BodyStream for TappedBody {
         match &frame {
             Some(Ok(BodyFrame::Data(data))) => {
                 self.tap.feed(data);
-                // Nobody asks for more when it is known that nothing comes.
+                // The reader may not poll again if it knows that nothing follows.
                 if self.body.remaining() == Some(0) {
                     self.tap.finish();
                 }
@@ -360,7 +360,7 @@ impl BodyStream for TappedBody {
 }
 
 impl Drop for TappedBody {
-    /// A client that goes away has used up what was counted until then.
+    /// A client abort is charged for what was counted so far.
     fn drop(&mut self) {
         self.tap.finish();
     }

@@ -1,5 +1,5 @@
-//! Measures detection against labelled texts (presidio-research's JSON form): per type the exact and the overlapping
-//! spans found, the characters covered, precision and F2; and false positives on texts that hold nothing.
+//! Measures detection on labelled texts (presidio-research's JSON format): per type the exact and the overlapping spans
+//! found, the characters covered, precision and F2; and false positives on texts without personal data.
 //!
 //! `accuracy LABELLED.json [--least PERCENT] [--show TYPE|FP|FP:kind] [--negatives FILE...] [--spans OUT.json]`
 
@@ -22,11 +22,11 @@ struct Label {
     end_position: usize,
 }
 
-/// Which of our kinds count as having found a label's type.
+/// Whether a kind counts as a detection of a label's type.
 fn matches_type(kind: Kind, label: &str) -> bool {
     use Kind::*;
     match label {
-        // Labels of persons hold their titles, or title and name are two of them.
+        // Labels of persons may include the title, or label title and name separately.
         "PERSON" => matches!(kind, Person | Title),
         "TITLE" | "PREFIX" => matches!(kind, Person | Title),
         "PASSPORT" => matches!(kind, Passport),
@@ -50,7 +50,7 @@ fn matches_type(kind: Kind, label: &str) -> bool {
     }
 }
 
-/// The label's type that a kind stands for, when there is one in this set.
+/// The label's type for a kind, if this data set has one.
 fn label_of(kind: Kind) -> &'static str {
     use Kind::*;
     match kind {
@@ -116,13 +116,13 @@ fn main() {
     negatives(&rest, &find);
 }
 
-/// Seconds that this thread has been on a processor: a busy machine disturbs them less than the clock's.
+/// CPU time of this thread in seconds, which is less affected by load than wall time.
 fn on_cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("nanoseconds") / 1e9
 }
 
-/// What was found in each text, as `[kind, start, end]` in code points, and how long it took: for other scorers.
+/// Writes the findings of each text as `[kind, start, end]` in code points, with the time taken, for other scorers.
 fn write_spans(out: &str, items: &[Item], find: &dyn Fn(&str) -> Vec<Finding>) {
     let begun = on_cpu();
     let all: Vec<Vec<Finding>> = items.iter().map(|i| find(&i.full_text)).collect();
@@ -231,7 +231,7 @@ fn report(scores: &BTreeMap<String, Score>, plain: &Score) {
     println!("characters:              recall {r:.3} precision {p:.3} F2 {:.3}", f2(p, r));
 }
 
-/// False positives per thousand words of texts that hold nothing.
+/// False positives per thousand words of texts without personal data.
 fn negatives(args: &[String], find: &dyn Fn(&str) -> Vec<Finding>) {
     let Some(from) = args.iter().position(|a| a == "--negatives") else { return };
     let (mut words, mut hits) = (0, 0);

@@ -1,6 +1,5 @@
-//! Measures detection with the default policy: MB/s on the files named, and microseconds for a prompt of 2 KB.
-//!
-//! Times are those of the processor, not of the clock, so that a busy machine disturbs them less.
+//! Measures detection with the default policy: MB/s on the given files, and microseconds for a prompt of 2 KB. Times
+//! are CPU time, which is less affected by load.
 //!
 //! `speed FILE... [--json OUT]`
 
@@ -9,7 +8,7 @@ use std::sync::Arc;
 
 use interflow_redact::{FindingCache, PlaceholderVault, RedactionSession, Redactor, VaultKey};
 
-/// Seconds that this thread has been on a processor.
+/// CPU time of this thread in seconds.
 fn on_cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("nanoseconds") / 1e9
@@ -61,7 +60,7 @@ fn main() {
     println!("a prompt of 2 KB: {:.1} us (mean over {} prompts, best of 20 runs)", best * 1e6, prompts.len());
 }
 
-/// A body of 64 KB with 50 turns of which 49 were seen before, as a client sends it with every new turn.
+/// A body of 64 KB with 50 turns of which 49 are known, as a client sends it with every new turn.
 fn conversation(prompts: &[&str]) -> f64 {
     let memo = Arc::new(FindingCache::new(4096).expect("random bytes"));
     let redactor = Redactor::default().with_cache(memo);

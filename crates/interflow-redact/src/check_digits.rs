@@ -1,4 +1,4 @@
-//! Check digits: what tells a number that was issued from one that was made up.
+//! Check digit algorithms, which distinguish issued numbers from arbitrary ones.
 
 /// Luhn, as on payment cards (ISO/IEC 7812-1 annex B).
 pub fn luhn(digits: &[u8]) -> bool {
@@ -93,7 +93,7 @@ pub fn mod23_letter(upper: &[u8]) -> bool {
     body.len() == 8 && number.is_some_and(|n| b"TRWAGMYFPDXBNJZSQVHLCKE"[(n % 23) as usize] == *letter)
 }
 
-/// Germany's identity card: nine places and perhaps their check digit, weights 7, 3, 1 (ICAO 9303).
+/// German identity card: nine characters, optionally with the check digit, weights 7, 3, 1 (ICAO 9303).
 pub fn german_id_card(upper: &[u8]) -> bool {
     let Some((body, check)) = upper.split_at_checked(9) else { return false };
     let value = |b: &u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b.wrapping_sub(b'A').wrapping_add(10) });
@@ -104,7 +104,7 @@ pub fn german_id_card(upper: &[u8]) -> bool {
         && check.first().is_none_or(|c| u32::from(c.wrapping_sub(b'0')) == sum % 10)
 }
 
-/// France's number: what is left of 97 by the first thirteen digits; `2A` and `2B` are Corsica's.
+/// French NIR: check digits modulo 97 over thirteen digits; `2A` and `2B` are Corsica.
 pub fn nir(upper: &[u8]) -> bool {
     let digits: Vec<u8> = upper.iter().map(|b| if b.is_ascii_alphabetic() { b'0' } else { *b }).collect();
     let number = |d: &[u8]| std::str::from_utf8(d).ok().and_then(|t| t.parse::<u64>().ok());
@@ -113,21 +113,21 @@ pub fn nir(upper: &[u8]) -> bool {
         Some(b"2B") => 2_000_000,
         _ => 0,
     };
-    // Corsica's letters count as 0 and a million or two less.
+    // Corsica's letters count as 0, minus one or two million.
     let (Some(body), Some(check)) = (digits.get(..13).and_then(number), digits.get(13..).and_then(number)) else {
         return false;
     };
     body > island && 97 - (body - island) % 97 == check
 }
 
-/// The form of a bank identifier code: bank, country, place, perhaps a branch (ISO 9362).
+/// The format of a bank identifier code: bank, country, location, optional branch (ISO 9362).
 pub fn bic(upper: &[u8]) -> bool {
     matches!(upper.len(), 8 | 11)
         && upper[..6].iter().all(u8::is_ascii_uppercase)
         && upper.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
 }
 
-/// Spain's companies: a letter, seven digits, and a check digit or letter.
+/// Spanish companies: a letter, seven digits, and a check digit or letter.
 pub fn cif(upper: &[u8]) -> bool {
     let Some(([kind, body @ ..], control)) = upper.split_at_checked(8).filter(|(_, c)| c.len() == 1) else {
         return false;
@@ -174,7 +174,8 @@ pub fn vin(text: &[u8]) -> bool {
         }
 }
 
-/// Decodes base58 and checks the four checksum bytes (double SHA-256). Gives the version byte and the payload's length.
+/// Decodes base58 and verifies the four checksum bytes (double SHA-256). Returns the version byte and the payload's
+/// length.
 pub fn base58check(text: &[u8]) -> Option<(u8, usize)> {
     use sha2::{Digest, Sha256};
     const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::BackendConfig;
 
-/// The name of the policy that holds where nothing names another one.
+/// The name of the default policy.
 pub const MAIN_POLICY: &str = "default";
 
-/// Personal data and secrets on the way to LLM providers: what is taken out, where, and what comes back.
+/// Redaction of personal data and secrets in traffic to LLM providers: what is redacted, where, and what is restored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedactConfig {
@@ -20,52 +20,53 @@ pub struct RedactConfig {
     pub gateway: RedactMode,
     /// What is done with requests to providers that clients send through the proxy.
     pub proxied: RedactMode,
-    /// The file of the policy: our TOML, or Phileas's JSON. When absent, `policy.toml` of the data folder, where the web UI
-    /// writes; without that file the built-in policy takes out everything that tells of a person, and every secret.
+    /// The policy file: Interflow's TOML, or Phileas's JSON. If unset, `policy.toml` in the data folder, which the web
+    /// UI writes; if that does not exist, the built-in policy redacts all personal data and every secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
-    /// The files of further policies, by the names under which virtual keys ask for them (`policy = "NAME"` in the keys file)
-    /// and clients of `/api/filter` (`p`). `default` is the policy above.
+    /// Further policy files, by the names under which virtual keys select them (`policy = "NAME"` in the keys file) and
+    /// clients of `/api/filter` (`p`). `default` is the policy above.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, PathBuf>,
-    /// The context that a policy's conditions may ask for.
+    /// The context that a policy's conditions may test.
     pub context: String,
-    /// Whether answers get their originals back.
+    /// Whether placeholders in responses are replaced by the original values.
     pub restore: bool,
-    /// What is done with personal data and secrets in answers. A stream is held back by some 200 bytes per text then. Where
-    /// requests are only flagged, answers are too.
+    /// What is done with personal data and secrets in responses. If enabled, a stream is delayed by about 200 bytes per
+    /// text. Where requests are only flagged, responses are too.
     pub responses: OutboundMode,
-    /// Whether members that only describe a request (`metadata`, `user`, `labels`) are looked at too.
+    /// Whether members that only describe a request (`metadata`, `user`, `labels`) are inspected too.
     pub metadata: bool,
     /// What is done with personal data and secrets in the path and query of a provider's URL. The model's name and the
-    /// parameters that the API defines are not looked at.
+    /// parameters that the API defines are not inspected.
     pub url: AddressRule,
     /// What is done with personal data and secrets in header fields that neither HTTP nor the provider nor its SDK
-    /// defines. Credentials are not looked at.
+    /// defines. Credentials are not inspected.
     pub headers: AddressRule,
-    /// What is done with requests to a provider whose bodies are of no shape that is known, where their text would have to
-    /// be guessed at.
+    /// What is done with requests to a provider whose body has an unknown format, so that the position of its text is
+    /// not certain.
     pub unknown: UnknownRule,
-    /// What is done with images and films in prompts.
+    /// What is done with images and videos in prompts.
     pub images: MediaRule,
-    /// What is done with sound in prompts and with uploads of it.
+    /// What is done with audio in prompts and in uploads.
     pub audio: MediaRule,
-    /// What is done with documents that hold no plain text, such as PDF.
+    /// What is done with documents that are not plain text, such as PDF.
     pub documents: MediaRule,
-    /// The largest request or whole answer that is looked into, content codings undone; larger ones are refused.
+    /// Maximum decoded size of a request or a complete response that is inspected; larger ones are rejected.
     pub max_body: ByteSize,
-    /// How many texts of conversations are known again, so that a history is not looked at anew with every turn.
+    /// How many texts of conversations are cached with their findings, so that a history is not scanned again with
+    /// every turn.
     pub finding_cache_size: usize,
     /// How many conversations that a provider continues by an id are remembered, for their placeholders.
     pub conversations: usize,
-    /// The secret that placeholders are made with, the same for every replica: `env:NAME` or `file:PATH`. One is made in
-    /// the data folder when there is none.
+    /// The secret from which placeholders are derived, the same for every replica: `env:NAME` or `file:PATH`. If unset,
+    /// one is generated in the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// Services that are asked what they find too, before a request goes on.
+    /// External PII detectors that are called before a request is sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backend: Vec<BackendConfig>,
-    /// Exceptions, asked in order; the first one that matches counts, and what it does not say stays as it is above.
+    /// Exceptions in order; the first match applies, and what it does not set stays as above.
     pub route: Vec<RedactRoute>,
 }
 
@@ -73,38 +74,38 @@ pub struct RedactConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RedactMode {
-    /// What is found is taken out, and put back into the answer.
+    /// Findings are replaced, and restored in the response.
     #[default]
     Redact,
-    /// What would be taken out is shown by tags; nothing is changed.
+    /// Findings are reported by tags; nothing is changed.
     Flag,
-    /// Nothing is looked at.
+    /// Requests are not inspected.
     Off,
 }
 
-/// What is done with findings in an answer.
+/// What is done with findings in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutboundMode {
-    /// Answers are not looked at.
+    /// Responses are not inspected.
     #[default]
     Off,
     /// Findings are logged and tagged; nothing is changed.
     Flag,
     /// Findings are replaced.
     Redact,
-    /// An answer with findings is refused; a stream ends with an error before them.
+    /// A response with findings is rejected; a stream ends with an error before them.
     Block,
 }
 
-/// What is done with a request of an unknown shape.
+/// What is done with a request in an unknown format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownRule {
-    /// It is refused.
+    /// It is rejected.
     #[default]
     Refuse,
-    /// It goes on as it is.
+    /// It is forwarded unchanged.
     Pass,
 }
 
@@ -115,39 +116,39 @@ pub enum AddressRule {
     /// They are replaced.
     #[default]
     Redact,
-    /// The request is refused.
+    /// The request is rejected.
     Refuse,
-    /// Nothing is looked at.
+    /// URL and header fields are not inspected.
     Pass,
 }
 
-/// What is done with a medium that cannot be looked into.
+/// What is done with media that cannot be inspected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MediaRule {
-    /// It goes on.
+    /// It is forwarded.
     #[default]
     Pass,
-    /// A note that it was removed goes on in its place.
+    /// It is replaced by a note that it was removed.
     Drop,
-    /// The request is refused.
+    /// The request is rejected.
     Refuse,
 }
 
-/// An exception for some requests. All conditions given must hold.
+/// An exception for some requests. All conditions that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedactRoute {
-    /// What it is called where findings are counted by route; `route 1` and so on, by its place, when absent.
+    /// Its name where findings are counted by route; `route 1` and so on, by position, when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The path begins with this.
+    /// A prefix of the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Header fields with these values.
+    /// Header fields that must have these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The model, as the client names it; `*` at the end stands for anything.
+    /// The model as named by the client; a trailing `*` matches anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The gateway's name of the upstream, or the provider's.
@@ -156,25 +157,25 @@ pub struct RedactRoute {
     /// The authenticated user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What is done then.
+    /// Overrides the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<RedactMode>,
-    /// The policy's file.
+    /// Overrides the policy file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
-    /// The context.
+    /// Overrides the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Whether answers get their originals back.
+    /// Overrides whether responses are restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<bool>,
-    /// What is done with findings in answers.
+    /// Overrides what is done with findings in responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<OutboundMode>,
 }
 
 impl RedactConfig {
-    /// Whether a virtual key may ask for the policy of this name.
+    /// Whether a virtual key may select the policy of this name.
     pub fn has_policy(&self, name: &str) -> bool {
         name == MAIN_POLICY || self.policies.contains_key(name)
     }

@@ -1,4 +1,4 @@
-//! The policy's own terms, patterns and sections.
+//! Custom terms, patterns and sections of a policy.
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use regex::Regex;
@@ -7,7 +7,6 @@ use crate::detect::Finding;
 use crate::policy::PatternValidator;
 use crate::{Kind, RedactError, check_digits};
 
-/// Terms, patterns and sections, compiled.
 #[derive(Debug, Default)]
 pub(crate) struct CustomRules {
     exact: TermSet,
@@ -31,7 +30,7 @@ struct FuzzyTerm {
     distance: usize,
 }
 
-/// A pattern with its group and its check.
+/// A pattern with its capture group and validator.
 #[derive(Debug)]
 pub(crate) struct CustomPattern {
     pub regex: Regex,
@@ -40,7 +39,7 @@ pub(crate) struct CustomPattern {
     pub rule: u16,
 }
 
-/// Everything between two patterns.
+/// The text between two patterns.
 #[derive(Debug)]
 pub(crate) struct CustomSection {
     pub start: Regex,
@@ -61,7 +60,7 @@ impl CustomRules {
         }
     }
 
-    /// A term with up to `distance` letters wrong.
+    /// A term with up to `distance` wrong letters.
     pub fn add_fuzzy(&mut self, term: &str, distance: usize, rule: u16) {
         let words: Vec<_> = term.split_whitespace().map(str::to_lowercase).collect();
         if !words.is_empty() {
@@ -166,7 +165,7 @@ impl CustomSection {
     fn find(&self, text: &str, found: &mut Vec<Finding>) {
         let mut from = 0;
         while let Some(start) = self.start.find_at(text, from) {
-            // A section that does not end goes to the end of the text.
+            // An unterminated section extends to the end of the text.
             let end = self.end.find_at(text, start.end()).map_or(text.len(), |e| e.end());
             if end > start.start() {
                 found.push(Finding { start: start.start(), end, kind: Kind::Section, confidence: 99, rule: self.rule });
@@ -186,14 +185,14 @@ fn word_ranges(text: &str) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Whether a value passes the check its pattern asks for.
+/// Whether a value passes the pattern's validator.
 fn passes_check(validator: PatternValidator, value: &str) -> bool {
     let upper: Vec<u8> = value.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_uppercase()).collect();
     let digits: Vec<u8> = upper.iter().filter(|b| b.is_ascii_digit()).map(|b| b - b'0').collect();
     match validator {
         PatternValidator::Luhn => check_digits::luhn(&digits),
         PatternValidator::Verhoeff => check_digits::verhoeff(&digits),
-        // France's number has its two check digits at the end.
+        // The French NIR has its two check digits at the end.
         PatternValidator::Mod97 if upper.len() == 15 && upper[0].is_ascii_digit() => check_digits::nir(&upper),
         PatternValidator::Bic => check_digits::bic(&upper),
         PatternValidator::Personalausweis => check_digits::german_id_card(&upper),

@@ -1,4 +1,4 @@
-//! Detectors: one pass over the tokens of a text, each detector starting from what it can recognise cheaply.
+//! Detection: one pass over the tokens of a text; each detector starts from tokens it can recognize cheaply.
 
 mod address;
 mod alphanumeric_ids;
@@ -24,43 +24,40 @@ use crate::lexicon::topic;
 use crate::token::{TokenList, WordToken};
 use crate::{Kind, KindSet, stop_flag};
 
-/// A detector's opinion on a piece of text.
+/// A detected span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Byte offset of the first byte.
     pub start: usize,
-    /// Byte offset behind the last byte.
+    /// End offset in bytes, exclusive.
     pub end: usize,
-    /// What it is.
     pub kind: Kind,
-    /// How sure the detector is, in percent.
+    /// The detector's confidence in percent.
     pub confidence: u8,
-    /// For the policy's own kinds: which of its terms, patterns or sections it was.
+    /// For custom kinds: the index of the term, pattern or section rule.
     pub rule: u16,
 }
 
 impl Finding {
-    /// How many bytes it covers.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether it covers nothing.
     pub const fn is_empty(&self) -> bool {
         self.end == self.start
     }
 }
 
-/// What the detectors look for.
+/// What the detectors search for.
 #[derive(Clone, Debug)]
 pub(crate) struct KindFilter {
-    /// The kinds that somebody asked for.
+    /// The requested kinds.
     pub kinds: KindSet,
-    /// Only card numbers whose check digit holds.
+    /// Only card numbers with a valid check digit.
     pub valid_cards_only: bool,
-    /// Only IBANs whose check digits hold.
+    /// Only IBANs with valid check digits.
     pub valid_ibans_only: bool,
-    /// Two-letter codes of the regions whose national phone formats count without context.
+    /// Two-letter codes of the regions whose national phone formats are accepted without context.
     pub phone_regions: Vec<[u8; 2]>,
 }
 
@@ -70,10 +67,10 @@ impl Default for KindFilter {
     }
 }
 
-/// Tokens between two looks at whether the work is to end: less than a millisecond's.
+/// Tokens between two checks of the stop flag: less than a millisecond.
 const STOP_CHECK_INTERVAL: usize = 256;
 
-/// A text under the detectors' eyes.
+/// The text being scanned.
 pub(crate) struct ScanState<'t> {
     pub text: &'t str,
     pub bytes: &'t [u8],
@@ -101,7 +98,7 @@ impl<'t> ScanState<'t> {
         self.text.get(token.start()..token.end()).unwrap_or_default()
     }
 
-    /// Whether the work is to end here: asked once in a window of tokens.
+    /// Whether to stop: checked once per window of tokens.
     #[inline]
     pub fn should_stop(&self, i: usize) -> bool {
         i.is_multiple_of(STOP_CHECK_INTERVAL) && stop_flag::is_stop_requested()
@@ -147,7 +144,7 @@ impl<'t> ScanState<'t> {
         }
     }
 
-    /// The topics spoken of in the `back` tokens before token `i` and the `ahead` tokens behind it.
+    /// The topics of the `back` tokens before token `i` and the `ahead` tokens after it.
     pub fn topics_near(&self, i: usize, back: usize, ahead: usize) -> u32 {
         let list = self.list();
         let from = i.saturating_sub(back);
@@ -156,15 +153,15 @@ impl<'t> ScanState<'t> {
         before.iter().chain(after).fold(0, |all, t| all | self.token_topics(t))
     }
 
-    /// Whether one of the topics is spoken of near token `i`.
+    /// Whether one of the topics occurs near token `i`.
     pub fn has_topic_near(&self, i: usize, topics: u32, back: usize, ahead: usize) -> bool {
         self.topics_near(i, back, ahead) & topics != 0
     }
 
-    /// The topics of the nearest of the `back` tokens before token `i` that speaks of a personal number.
+    /// The topics of the nearest of the `back` tokens before token `i` that refers to a personal number.
     pub fn nearest_personal(&self, i: usize, back: usize) -> u32 {
         let before = self.list().get(i.saturating_sub(back)..i).unwrap_or_default();
-        // `number` and `contact` speak of telephones, and of all else.
+        // `number` and `contact` refer to telephones, but also to anything else.
         before
             .iter()
             .rev()
@@ -173,7 +170,7 @@ impl<'t> ScanState<'t> {
             .unwrap_or(0)
     }
 
-    /// The topics of one token; those of its parts for `camelCase`.
+    /// The topics of a token; for `camelCase`, of its parts.
     fn token_topics(&self, token: &WordToken) -> u32 {
         match token.shape {
             crate::token::TokenShape::Camel if token.class == 0 => camel_topics(self.word(token)),
@@ -182,14 +179,14 @@ impl<'t> ScanState<'t> {
         }
     }
 
-    /// Whether this word stands at most 64 bytes before `at` on its line.
+    /// Whether this word occurs at most 64 bytes before `at` on its line.
     pub fn near_word_before(&self, at: usize, word: &str) -> bool {
         let left = &self.bytes[at.saturating_sub(64)..at];
         let left = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
         memchr::memmem::find(left, word.as_bytes()).is_some()
     }
 
-    /// Whether one of these words (lower case) stands near token `i`.
+    /// Whether one of these words (lower case) occurs near token `i`.
     pub fn near_word(&self, i: usize, words: &[&str], back: usize, ahead: usize) -> bool {
         let list = self.list();
         let before = list.get(i.saturating_sub(back)..i).unwrap_or_default();
@@ -229,7 +226,7 @@ pub(crate) fn detect(scan: &mut ScanState<'_>) {
         fields::fields,
     ];
     for step in steps {
-        // Nobody waits any longer: what was found is not used either.
+        // The result will be discarded.
         if stop_flag::is_stop_requested() {
             return;
         }
@@ -287,7 +284,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
     }
 }
 
-/// Topics that make a bare number somebody's.
+/// Topics that make a bare number personal.
 pub(crate) const PERSONAL_TOPICS: u32 = topic::SSN
     | topic::PHONE
     | topic::CARD
@@ -298,7 +295,7 @@ pub(crate) const PERSONAL_TOPICS: u32 = topic::SSN
     | topic::HEALTH
     | topic::NATIONAL_ID;
 
-/// Counts what detectors look at, so that tests can tell linear from quadratic without a clock.
+/// Counts examined positions, so that tests can tell linear from quadratic time without a clock.
 #[cfg(test)]
 pub(crate) mod steps {
     use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! The detection engine: a text in, findings in the text's own offsets out.
+//! The detection engine: returns findings with offsets in the original text.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use crate::detect::{self, Finding, KindFilter, ScanState};
 use crate::normalized_text::normalize;
 use crate::token::TokenList;
 
-/// Looks for what a policy wants. Cheap to share between threads.
+/// Searches for what a policy enables. Cheap to share between threads.
 #[derive(Debug, Default)]
 pub(crate) struct Detector {
     pub wants: KindFilter,
@@ -17,7 +17,7 @@ thread_local! {
 }
 
 impl Detector {
-    /// Everything found, in the order of the detectors; findings may overlap.
+    /// All findings, in the order of the detectors; they may overlap.
     pub fn find(&self, text: &str) -> Vec<Finding> {
         let (plain, map) = normalize(text);
         let mut found = Vec::new();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::detect::steps;
 
-    /// The steps that detection takes over `unit`, repeated to about `bytes` bytes.
+    /// The steps of detection on `unit` repeated to about `bytes` bytes.
     fn steps_over(unit: &str, bytes: usize) -> u64 {
         let text = unit.repeat(bytes / unit.len());
         steps::take();
@@ -57,7 +57,7 @@ mod tests {
         steps::take()
     }
 
-    /// Twice the text may take twice the steps, and a little more where a bound begins to matter.
+    /// Twice the text may take twice the steps, with a small tolerance where limits apply.
     fn assert_linear(unit: &str, sizes: &[usize]) {
         let steps: Vec<u64> = sizes.iter().map(|n| steps_over(unit, *n)).collect();
         for (pair, size) in steps.windows(2).zip(sizes.windows(2)) {

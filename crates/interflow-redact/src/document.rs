@@ -1,11 +1,10 @@
-//! Whole documents, as the command line gets them: text or JSON in, its redacted form out, with an explanation.
+//! Redaction of whole documents, for the command line: text or JSON, with an explanation.
 
 use serde::Serialize;
 
 use crate::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 use crate::{RedactError, json};
 
-/// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DocumentFormat {
@@ -15,24 +14,22 @@ pub enum DocumentFormat {
     Json,
 }
 
-/// What was replaced in a document and why. Holds no original, and nothing of the vault.
+/// The replacements in a document, for explanation. Contains neither originals nor parts of the vault.
 #[derive(Clone, Debug, Serialize)]
 pub struct DocumentExplanation<'a> {
-    /// The policy's name.
     pub policy: &'a str,
     /// The first 16 hexadecimal digits of the policy's fingerprint.
     pub policy_version: String,
-    /// How the document was read.
     pub format: DocumentFormat,
     /// The replacements, in order.
     pub spans: &'a [Replacement],
 }
 
 impl Redactor {
-    /// Redacts a document: JSON when it is a JSON object or array, text otherwise.
+    /// Redacts a document: as JSON if it is a JSON object or array, otherwise as text.
     ///
     /// # Errors
-    /// When the document is not UTF-8, or a strategy cannot be carried out.
+    /// The document is not UTF-8, or a strategy cannot be applied.
     pub fn redact_document(
         &self,
         document: &[u8],

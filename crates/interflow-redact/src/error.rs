@@ -1,15 +1,16 @@
-//! What may go wrong in this room.
+//! Errors of redaction.
 
 use interflow_codec::json::JsonError;
 
-/// Why something could not be redacted, restored or read. Whoever gets one refuses the message: nothing goes on unredacted.
+/// Why something could not be redacted, restored or parsed. The caller must reject the message: nothing may be
+/// forwarded unredacted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedactError {
-    /// The policy cannot be used; the message names the place and the remedy.
+    /// The policy is invalid; the message names the location and the remedy.
     #[error("policy: {0}")]
     Policy(String),
-    /// The body is no JSON, or not one that can be edited safely.
+    /// The body is not JSON, or cannot be edited safely.
     #[error("JSON at byte {at}: {reason}")]
     Json {
         /// Byte offset into the body.
@@ -23,7 +24,7 @@ pub enum RedactError {
         /// Byte offset of the first bad byte.
         at: usize,
     },
-    /// A strategy could not be carried out.
+    /// A strategy could not be applied.
     #[error("strategy {strategy}: {reason}")]
     Strategy {
         /// Its name.
@@ -31,31 +32,31 @@ pub enum RedactError {
         /// What is missing.
         reason: String,
     },
-    /// The vault holds as much as it may.
+    /// The vault has reached its maximum size.
     #[error("the vault is full: {limit} placeholders in one conversation")]
     VaultFull {
-        /// The bound.
+        /// The maximum.
         limit: usize,
     },
-    /// A sealed vault cannot be opened: wrong key, or changed bytes.
+    /// A sealed vault cannot be decrypted: wrong key, or modified data.
     #[error("the sealed vault cannot be opened: the key is wrong or its bytes were changed")]
     Seal,
-    /// A service that was asked for a second opinion failed, and is set to fail closed.
+    /// An external detector failed, and is configured to fail closed.
     #[error("{0}")]
     Backend(String),
     /// A stream ended inside a placeholder.
     #[error("the stream ended inside a placeholder")]
     OpenPlaceholder,
-    /// A stream held back more than it may.
+    /// A stream would have to buffer more than allowed.
     #[error("more than {limit} bytes would have to be held back")]
     HeldBack {
-        /// The bound, in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The work was ended, since nobody waits for it any longer.
+    /// The work was cancelled, since nobody waits for the result.
     #[error("the work was ended: nobody waits for it")]
     Stopped,
-    /// The operating system gave no random bytes.
+    /// The operating system provided no random bytes.
     #[error("no random bytes: {0}")]
     Random(String),
 }

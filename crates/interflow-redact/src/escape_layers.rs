@@ -1,14 +1,14 @@
-//! Text that may be JSON, whose strings may hold JSON again: read character by character, so that text which comes in
-//! pieces is decoded to the innermost level, and it is known how often what is written there must be escaped.
+//! Incremental decoding of text that may be JSON, whose strings may contain JSON again. Streamed text is decoded to the
+//! innermost level, with the number of escape levels that apply there.
 
-/// JSON in strings is followed this deep; deeper text is read as it stands.
+/// Maximum depth of JSON in strings; deeper text is read unescaped.
 const MAX_LEVELS: usize = 5;
-/// Deepest nesting of arrays and objects on one level.
+/// Maximum nesting of arrays and objects on one level.
 const MAX_DEPTH: usize = 256;
-/// Characters of the longest escape: a surrogate pair.
+/// Number of characters of the longest escape: a surrogate pair.
 const MAX_ESCAPE_CHARS: usize = 12;
 
-/// The levels of a text: the text itself, the string it is in the middle of, the JSON in that string, and so on.
+/// The levels of a text: the text itself, the string that is currently open, the JSON in that string, and so on.
 #[derive(Debug)]
 pub(crate) struct EscapeLayers {
     stack: Vec<EscapeLayer>,
@@ -16,7 +16,7 @@ pub(crate) struct EscapeLayers {
     any: bool,
 }
 
-/// Receives decoded characters: the character, where its raw form begins, and how often it is escaped there.
+/// Receives decoded characters: the character, the start of its raw form, and the number of escape levels.
 pub(crate) trait CharSink {
     fn character(&mut self, c: char, start: usize, depth: u8);
 }
@@ -34,22 +34,22 @@ struct EscapeLayer {
     in_string: bool,
     is_name: bool,
     expect: LayerExpectation,
-    /// What of `true`, `false` or `null` is to come.
+    /// The remaining characters of `true`, `false` or `null`.
     literal: &'static [u8],
-    /// Whether each open container is an object, a bit each.
+    /// Bit set: whether each open container is an object.
     objects: [u64; MAX_DEPTH / 64],
     depth: usize,
-    /// An escape that has begun: its characters and where each one's raw form begins.
+    /// An incomplete escape: its characters and the start of each raw form.
     pending: [(char, usize); MAX_ESCAPE_CHARS],
     pending_len: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LayerMode {
-    /// Only white space has come.
+    /// Only white space so far.
     Start,
     Json,
-    /// No JSON, or no longer.
+    /// Not JSON, or no longer.
     Plain,
 }
 
@@ -65,7 +65,7 @@ enum LayerExpectation {
     Literal,
 }
 
-/// What a character of a level is.
+/// The classification of a character on a level.
 enum LayerStep {
     /// A character of this level.
     Own,
@@ -77,28 +77,28 @@ enum LayerStep {
     Inner,
     /// A part of an escape.
     Pending,
-    /// What the level holds is no JSON.
+    /// The level is not JSON.
     Wrong,
 }
 
 impl EscapeLayers {
-    /// The levels of a text that may be an object or an array, or, when `any` is set, any JSON value.
+    /// The levels of a text that may be an object or an array or, if `any` is set, any JSON value.
     pub fn new(any: bool) -> Self {
         Self { stack: vec![EscapeLayer::new()], any }
     }
 
-    /// Whether nothing of the text can be JSON any more.
+    /// Whether no part of the text can be JSON any more.
     pub fn is_plain(&self) -> bool {
         matches!(self.stack.as_slice(), [only] if only.mode == LayerMode::Plain)
     }
 
-    /// Where the first escape begins that is not complete.
+    /// The start of the first incomplete escape.
     pub fn pending_start(&self) -> Option<usize> {
         let starts = self.stack.iter().filter_map(|l| l.pending().first().map(|p| p.1));
         starts.min()
     }
 
-    /// Moves the offsets of incomplete escapes to the left.
+    /// Shifts the offsets of incomplete escapes to the left.
     pub fn rebase(&mut self, by: usize) {
         for layer in &mut self.stack {
             for p in layer.pending.iter_mut().take(layer.pending_len) {
@@ -107,7 +107,7 @@ impl EscapeLayers {
         }
     }
 
-    /// Reads the next character, whose raw form begins at `start`.
+    /// Processes the next character, whose raw form begins at `start`.
     pub fn feed(&mut self, c: char, start: usize, sink: &mut impl CharSink) {
         self.feed_at(0, c, start, sink);
     }
@@ -144,7 +144,7 @@ impl EscapeLayers {
                             (c, start) = (decoded, first);
                             at += 1;
                         }
-                        // Half of a pair, and what follows it stands for itself.
+                        // An unpaired surrogate, and what follows it, are literal.
                         ResolvedEscape::Half(first, rest) => {
                             self.feed_at(at + 1, char::REPLACEMENT_CHARACTER, first, sink);
                             for (c, start) in rest {
@@ -163,7 +163,7 @@ impl EscapeLayers {
         }
     }
 
-    /// The level is no JSON: what is pending stands for itself, and so does everything that follows.
+    /// The level is not JSON: pending characters and everything that follows are literal.
     fn mark_plain(&mut self, at: usize, sink: &mut impl CharSink) {
         self.flush_from(at + 1, sink);
         self.stack.truncate(at + 1);
@@ -176,13 +176,13 @@ impl EscapeLayers {
         }
     }
 
-    /// The end of the text: incomplete escapes stand for themselves.
+    /// The end of the text: incomplete escapes are literal.
     pub fn flush(&mut self, sink: &mut impl CharSink) {
         self.flush_from(0, sink);
     }
 
     fn flush_from(&mut self, from: usize, sink: &mut impl CharSink) {
-        // What is deeper came before what is pending above it.
+        // Deeper levels precede what is pending above them.
         for at in (from..self.stack.len()).rev() {
             if let Some(layer) = self.stack.get_mut(at) {
                 for &(c, start) in layer.pending() {
@@ -197,7 +197,7 @@ impl EscapeLayers {
 enum ResolvedEscape {
     Open,
     Char(char, usize),
-    /// Half of a surrogate pair at this place, and the characters behind it.
+    /// An unpaired surrogate at this position, and the characters after it.
     Half(usize, Vec<(char, usize)>),
     Wrong,
 }
@@ -259,7 +259,7 @@ impl EscapeLayer {
             }
             self.end_value();
             if self.mode == LayerMode::Start {
-                // A number by itself, and something behind it.
+                // A top-level number followed by something else.
                 return if c.is_ascii_whitespace() { LayerStep::Own } else { LayerStep::Wrong };
             }
         }
@@ -342,7 +342,7 @@ impl EscapeLayer {
         }
     }
 
-    /// What the pending characters are, the last one just added.
+    /// Resolves the pending characters, the last one just added.
     fn resolve(&mut self) -> ResolvedEscape {
         let p = self.pending();
         let (Some(&(_, first)), Some(&(last, _))) = (p.first(), p.last()) else { return ResolvedEscape::Open };
@@ -364,7 +364,7 @@ impl EscapeLayer {
             },
             6 => match unit(2) {
                 None => ResolvedEscape::Wrong,
-                // The other half is to come.
+                // The low surrogate must follow.
                 Some(0xd800..0xdc00) => ResolvedEscape::Open,
                 Some(unit) => ResolvedEscape::Char(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER), first),
             },

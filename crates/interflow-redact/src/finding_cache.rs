@@ -1,4 +1,4 @@
-//! What was found in texts that have been seen before: long conversations send their history again with every turn.
+//! A cache of findings: conversations send their history again with every turn.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use crate::RedactError;
 use crate::detect::Finding;
 use crate::strategy::random;
 
-/// Texts shorter than this are looked at again: that is as fast as a look-up.
+/// Shorter texts are not cached: scanning them is as fast as a lookup.
 const MIN_CACHED_BYTES: usize = 256;
 
 /// Findings by the hash of their text.
 type FindingGeneration = HashMap<[u8; 32], Arc<[Finding]>>;
 
-/// Findings by a keyed hash of the text; the texts themselves are not kept. Bounded: the older half goes when it is full.
+/// Findings by a keyed hash of the text; the texts themselves are not stored. Bounded: the older half is evicted when
+/// it is full.
 #[derive(Debug)]
 pub struct FindingCache {
     key: [u8; 32],
@@ -24,7 +25,7 @@ pub struct FindingCache {
 }
 
 impl FindingCache {
-    /// A memo for about so many texts.
+    /// A cache for about `entries` texts.
     ///
     /// # Errors
     /// When there are no random bytes for its key.
@@ -32,17 +33,16 @@ impl FindingCache {
         Ok(Self { key: random()?, half: (entries / 2).max(1), generations: Mutex::default() })
     }
 
-    /// How many texts it knows.
+    /// Number of cached texts.
     pub fn len(&self) -> usize {
         self.generations.lock().iter().map(HashMap::len).sum()
     }
 
-    /// Whether it knows none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What was found in the text under this policy, looked for when it is not known.
+    /// The findings in the text under this policy, computed if they are not cached.
     pub(crate) fn get_or(&self, scope: &[&[u8]], text: &str, look: impl FnOnce() -> Vec<Finding>) -> Arc<[Finding]> {
         if text.len() < MIN_CACHED_BYTES {
             return look().into();
@@ -52,7 +52,7 @@ impl FindingCache {
             return known;
         }
         let found: Arc<[Finding]> = look().into();
-        // What a look found that was ended early is not all.
+        // The findings of a cancelled scan are incomplete.
         if !crate::stop_flag::is_stop_requested() {
             self.insert_by_key(key, found.clone());
         }
@@ -67,12 +67,12 @@ impl FindingCache {
         *hasher.update(text.as_bytes()).finalize().as_bytes()
     }
 
-    /// What is known of a text of any length.
+    /// The cached findings of a text of any length.
     pub(crate) fn get(&self, scope: &[&[u8]], text: &str) -> Option<Arc<[Finding]>> {
         self.get_by_key(&self.key_of(scope, text))
     }
 
-    /// Keeps what was found in a text of any length.
+    /// Caches the findings of a text of any length.
     pub(crate) fn insert_findings(&self, scope: &[&[u8]], text: &str, found: Arc<[Finding]>) {
         self.insert_by_key(self.key_of(scope, text), found);
     }

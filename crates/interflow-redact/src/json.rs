@@ -1,5 +1,5 @@
-//! Lossless surgery on JSON (RFC 8259): finds the strings, decodes them with a map back to the raw bytes, and writes
-//! edits so that every other byte stays as it was.
+//! Lossless editing of JSON (RFC 8259): locates strings, decodes them with a map back to the raw bytes, and applies
+//! edits that leave every other byte unchanged.
 
 use std::ops::Range;
 
@@ -8,23 +8,23 @@ use interflow_codec::json::{JsonReader, JsonToken};
 use crate::RedactError;
 use crate::normalized_text::OffsetMap;
 
-/// A string value of a body, as a room that knows the body's shape names it.
+/// A string in a body, as located by a caller that knows the body's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonSpan {
-    /// The bytes between the quotes, the quotes left out.
+    /// The bytes between the quotes.
     pub range: Range<usize>,
-    /// Whether the string itself holds JSON, whose string values are what is to be looked at. When it turns out to hold
-    /// none, it is looked at as text.
+    /// Whether the string itself contains JSON, whose string values are to be scanned. If it is not JSON after all, it
+    /// is scanned as text.
     pub nested: bool,
-    /// The name of the member it belongs to (between the quotes): `"password"` tells what the value is.
+    /// The name of its member (between the quotes): `"password"` indicates the kind of the value.
     pub name: Option<Range<usize>>,
-    /// What it is in its body.
+    /// Its role in the body.
     pub part: JsonPart,
-    /// Whether it is part of a client's fixed prompts, whose placeholders are the same in all conversations.
+    /// Whether it belongs to a client's fixed prompts, whose placeholders are the same in all conversations.
     pub fixed: bool,
 }
 
-/// What a span is in its body.
+/// The role of a span in its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonPart {
     /// A string value.
@@ -37,7 +37,7 @@ pub enum JsonPart {
 }
 
 impl JsonSpan {
-    /// A plain string.
+    /// A string value.
     pub const fn text(range: Range<usize>) -> Self {
         Self::with_nesting(range, false, None)
     }
@@ -47,7 +47,7 @@ impl JsonSpan {
         Self { range, nested, name, part: JsonPart::Text, fixed: false }
     }
 
-    /// A string that holds JSON.
+    /// A string that contains JSON.
     pub const fn json(range: Range<usize>) -> Self {
         Self::with_nesting(range, true, None)
     }
@@ -57,10 +57,10 @@ fn json_error(at: usize, reason: &'static str) -> RedactError {
     RedactError::Json { at, reason }
 }
 
-/// Every string value of a body (no member names), in order. The body is checked to be JSON on the way.
+/// Every string value of a body (not member names), in order. Also validates the JSON.
 ///
 /// # Errors
-/// When the body is no JSON, or is nested deeper than [`interflow_codec::json::MAX_DEPTH`].
+/// The body is not JSON, or is nested deeper than [`interflow_codec::json::MAX_DEPTH`].
 pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     let mut spans = json_parts(json)?;
     spans.retain(|s| s.part == JsonPart::Text);
@@ -74,7 +74,7 @@ pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
 pub(crate) fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     let mut reader = JsonReader::new(json);
     let (mut spans, mut around) = (Vec::new(), Vec::new());
-    // The member that the value at hand belongs to; the values of an array have the array's name.
+    // The member of the current value; the values of an array have the array's name.
     let mut name: Option<Range<usize>> = None;
     while let Some(token) = reader.next_token()? {
         match token {
@@ -101,7 +101,7 @@ pub(crate) fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     Ok(spans)
 }
 
-/// Whether the raw inside of a string begins as an object or an array does, white space left out.
+/// Whether the raw content of a string begins like an object or an array, ignoring white space.
 pub fn may_hold_json(raw: &[u8]) -> bool {
     let mut rest = raw;
     loop {
@@ -112,32 +112,32 @@ pub fn may_hold_json(raw: &[u8]) -> bool {
     }
 }
 
-/// Whether a text is a number as JSON writes it.
+/// Whether a text is a JSON number.
 pub(crate) fn is_number(text: &str) -> bool {
     let number = text.bytes().next().is_some_and(|b| b.is_ascii_digit() || b == b'-');
     let mut reader = JsonReader::new(text.as_bytes());
     number && matches!(reader.next_token(), Ok(Some(JsonToken::Scalar(r))) if r == (0..text.len()))
 }
 
-/// A string without its escapes, and the way back to its raw bytes.
+/// A decoded string, with a map to its raw bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodedString<'j> {
     pub text: std::borrow::Cow<'j, str>,
     pub map: OffsetMap,
-    /// For text that comes in pieces: how many raw bytes at the end are the beginning of an escape.
+    /// For streamed text: the number of raw bytes at the end that begin an escape.
     pub open: usize,
 }
 
-/// Decodes the raw bytes of a string. A surrogate without its other half becomes U+FFFD here; its raw bytes are kept
-/// unless they are part of what is replaced.
+/// Decodes the raw content of a string. An unpaired surrogate becomes U+FFFD here; its raw bytes are kept unless they
+/// are part of a replacement.
 ///
 /// # Errors
-/// When an escape is wrong or the bytes are not UTF-8; `base` is where the string begins in the body.
+/// An invalid escape, or bytes that are not UTF-8; `base` is the offset of the string in the body.
 pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>, RedactError> {
     let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
     let mut decoded = decode_piece(text, base)?;
     if decoded.open == 6 {
-        // The first half of a surrogate pair at the very end.
+        // A high surrogate at the very end.
         let (at, end) = (raw.len() - 6, decoded.text.len());
         decoded.text.to_mut().push(char::REPLACEMENT_CHARACTER);
         decoded.map.push_point(end, at, at);
@@ -148,7 +148,7 @@ pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>, Redac
     Ok(decoded)
 }
 
-/// The same for a piece of a string, which may end inside an escape.
+/// The same for a fragment of a string, which may end inside an escape.
 pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>, RedactError> {
     let raw = text.as_bytes();
     let Some(first) = memchr::memchr(b'\\', raw) else {
@@ -178,8 +178,8 @@ pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>,
     Ok(DecodedString { text: out.into(), map, open: 0 })
 }
 
-/// The raw inside of a JSON string without its escapes, and the first half of a surrogate pair at its end, as it was
-/// written. Halves in the middle become U+FFFD; what is no such inside stays as it is.
+/// The decoded content of a JSON string, and a high surrogate at its end in its raw form. Other unpaired surrogates
+/// become U+FFFD; invalid content is returned unchanged.
 pub fn decode_lossy(raw: &str) -> (std::borrow::Cow<'_, str>, &str) {
     match decode_piece(raw, 0) {
         Ok(decoded) => {
@@ -226,7 +226,7 @@ fn unicode_escape(raw: &[u8]) -> JsonEscape {
         return JsonEscape::Char(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 6);
     }
     match raw.get(6..8) {
-        // The other half may be in the next piece.
+        // The low surrogate may be in the next fragment.
         None if raw.len() == 6 || raw.get(6) == Some(&b'\\') => return JsonEscape::Cut,
         Some(b"\\u") => {}
         _ => return JsonEscape::Char(char::REPLACEMENT_CHARACTER, 6),
@@ -241,7 +241,7 @@ fn unicode_escape(raw: &[u8]) -> JsonEscape {
     }
 }
 
-/// Appends a text with the escapes that a JSON string needs.
+/// Appends a text with JSON string escapes.
 pub fn escape_into(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
@@ -269,13 +269,13 @@ pub(crate) struct JsonEdit {
 }
 
 impl JsonEdit {
-    /// The same further on.
+    /// The edit shifted by `by` bytes.
     pub fn shifted_by(self, by: usize) -> Self {
         Self { range: self.range.start + by..self.range.end + by, ..self }
     }
 }
 
-/// Writes the body with its edits, which are in order and do not overlap.
+/// Applies the edits, which are in order and do not overlap.
 pub(crate) fn apply_edits(body: &[u8], edits: &[JsonEdit]) -> Vec<u8> {
     let grown: usize = edits.iter().map(|e| e.with.len()).sum();
     let mut out = Vec::with_capacity(body.len() + grown);

@@ -1,10 +1,10 @@
-//! The kinds of things a detector finds: their names in policies, in explanations and in placeholders.
+//! The kinds of findings: their names in policies, explanations and placeholders.
 
 use std::fmt;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident, $text:literal, $label:literal, [$($alias:literal),* $(,)?];)*) => {
-        /// What was found.
+        /// The kind of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Kind {
@@ -20,7 +20,7 @@ macro_rules! kinds {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// The word a placeholder begins with.
+            /// The label with which a placeholder begins.
             pub const fn label(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
             }
@@ -37,7 +37,7 @@ kinds! {
     Person, "person", "PERSON", ["name", "first-name", "surname", "physician-name", "pheye"];
     /// The title before a person's name: Mrs, Dr.
     Title, "title", "TITLE", ["prefix", "honorific"];
-    /// A company, institution or other body.
+    /// A company, institution or other organisation.
     Organization, "organization", "ORG", ["org", "company", "hospital"];
     /// A town, region or country.
     Location, "location", "LOCATION", ["city", "county", "state", "country", "gpe", "place"];
@@ -47,7 +47,7 @@ kinds! {
     StreetAddress, "street-address", "ADDRESS", ["address"];
     /// A postal code.
     ZipCode, "zip-code", "ZIP", ["zip", "postcode", "postal-code", "uk-postcode", "ca-postal-code", "de-plz"];
-    /// A calendar date, with its time of day perhaps.
+    /// A calendar date, optionally with the time of day.
     Date, "date", "DATE", ["date-time", "birthdate"];
     /// A person's age.
     Age, "age", "AGE", [];
@@ -55,7 +55,7 @@ kinds! {
     Email, "email-address", "EMAIL", ["email"];
     /// A telephone number.
     Phone, "phone-number", "PHONE", ["phone"];
-    /// A telephone extension by itself.
+    /// A separate telephone extension.
     PhoneExtension, "phone-number-extension", "EXTENSION", [];
     /// A payment card number.
     CreditCard, "credit-card", "CARD", ["card"];
@@ -210,20 +210,20 @@ kinds! {
     Rut, "rut", "RUT", [];
     /// Argentina.
     Cuit, "cuit", "CUIT", [];
-    /// A tax number known by the words around it.
+    /// A tax number identified by its context.
     TaxNumber, "tax-number", "TAX", ["tin", "de-tax-number", "ph-tin", "za-income-tax-number"];
-    /// A number for value-added tax.
+    /// A value-added tax number.
     VatNumber, "vat-number", "VAT", ["vat", "de-vat-id", "za-vat-number"];
-    /// A company's number in a register.
+    /// A company registration number.
     CompanyNumber, "company-number", "COMPANYNO",
         ["sg-uen", "kr-brn", "se-organisationsnummer", "de-handelsregister", "za-company-registration", "siren", "siret"];
-    /// A number of a health insurance: member, claim, prescription, referral.
+    /// A health insurance number: member, claim, prescription, referral.
     HealthInsurance, "health-insurance-number", "HEALTHINS",
         ["us-health-insurance-member-id", "de-health-insurance", "us-claim-number", "us-prescription-number", "us-referral-number",
             "us-prior-authorization-number", "de-lanr", "de-bsnr"];
-    /// A social insurance number outside of the US.
+    /// A social insurance number outside the US.
     SocialInsurance, "social-insurance-number", "SVNR", ["de-social-security"];
-    /// An identity number known by the words around it only.
+    /// An identity number identified only by its context.
     NationalId, "national-id", "ID", ["it-identity-card", "ng-nin", "ph-umid", "kr-frn", "za-traffic-register-number"];
     /// A provider's API key.
     ApiKey, "api-key", "APIKEY", [];
@@ -235,28 +235,28 @@ kinds! {
     Jwt, "jwt", "JWT", [];
     /// A private key.
     PrivateKey, "private-key", "PRIVATEKEY", [];
-    /// A connection string with a password in it.
+    /// A connection string that contains a password.
     ConnectionString, "connection-string", "CONNECTION", [];
     /// A password.
     Password, "password", "PASSWORD", [];
     /// A random-looking string where a secret is expected.
     Secret, "secret", "SECRET", ["high-entropy"];
-    /// A term of the policy's own lists.
+    /// A term of the policy's lists.
     Custom, "custom-dictionary", "TERM", ["custom"];
-    /// A pattern of the policy's own.
+    /// A custom pattern of the policy.
     Identifier, "id", "ID", ["identifier"];
-    /// Everything between two marks of the policy.
+    /// The text between two markers of the policy.
     Section, "section", "SECTION", [];
 }
 
 impl Kind {
-    /// The kind with this name or one of its aliases; `_` and `-`, upper and lower case are the same.
+    /// The kind with this name or one of its aliases; `_` equals `-`, and case is ignored.
     pub fn from_name(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_lowercase().replace(['_', ' '], "-");
         Self::ALL.iter().copied().find(|k| k.as_str() == name || k.aliases().contains(&name.as_str()))
     }
 
-    /// Whether it is a secret of a machine or a password, not personal data.
+    /// Whether it is a machine's secret or a password, not personal data.
     pub const fn is_secret(self) -> bool {
         matches!(
             self,
@@ -278,40 +278,33 @@ impl Kind {
 
 const _: () = assert!(Kind::ALL.len() <= 128, "a KindSet has 128 bits");
 
-/// A set of kinds.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct KindSet(u128);
 
 impl KindSet {
-    /// No kind.
     pub const NONE: Self = Self(0);
 
-    /// Every kind.
     pub fn all() -> Self {
         Kind::ALL.iter().copied().collect()
     }
 
-    /// Whether the kind is in it.
     pub const fn has(self, kind: Kind) -> bool {
         self.0 & kind.bit() != 0
     }
 
-    /// Puts a kind in.
     pub const fn insert(&mut self, kind: Kind) {
         self.0 |= kind.bit();
     }
 
-    /// Takes a kind out.
     pub const fn remove(&mut self, kind: Kind) {
         self.0 &= !kind.bit();
     }
 
-    /// Whether any of these is in it.
+    /// Whether any of these is in the set.
     pub fn any(self, kinds: &[Kind]) -> bool {
         kinds.iter().any(|k| self.has(*k))
     }
 
-    /// The kinds in it, in their order.
     pub fn iter(self) -> impl Iterator<Item = Kind> {
         Kind::ALL.iter().copied().filter(move |k| self.has(*k))
     }

@@ -1,4 +1,4 @@
-//! The lexicon: what is known of a word (name, town, street word, honorific, topic), in one look-up.
+//! The lexicon: marks and topics of a word (name, town, street word, honorific, ...), in one lookup.
 
 mod flags;
 
@@ -9,14 +9,14 @@ static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
 const CLASS_BITS: u32 = 12;
 const SLOTS: usize = 1 << 19;
 
-/// The slots, which stand at the end of the table.
+/// The slots, at the end of the table.
 static SLOT_TABLE: &[[u8; 4]; SLOTS] = {
     let Some(bytes) = TABLE.last_chunk::<{ SLOTS * 4 }>() else { panic!("the build script writes this many slots") };
     let Some(slots) = bytes.as_chunks::<4>().0.first_chunk::<SLOTS>() else { panic!("four bytes to a slot") };
     slots
 };
 
-/// What the lexicon says of a word.
+/// The lexicon's entry for a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LexiconEntry {
     /// Bits of [`mark`].
@@ -29,7 +29,7 @@ fn u32_at(at: usize) -> u32 {
     TABLE.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// The class of the word with this finished hash; 0 when it is unknown.
+/// The class of the word with this hash after [`flags::finish`]; 0 if unknown.
 #[inline]
 pub fn class_of(finished: u64) -> u16 {
     let wanted = fingerprint(finished);
@@ -46,7 +46,7 @@ pub fn class_of(finished: u64) -> u16 {
     }
 }
 
-/// The marks behind a class.
+/// The entry of a class.
 #[inline]
 pub fn entry_of(class: u16) -> LexiconEntry {
     if class == 0 {
@@ -56,17 +56,17 @@ pub fn entry_of(class: u16) -> LexiconEntry {
     LexiconEntry { marks: u32_at(at), topics: u32_at(at + 4) }
 }
 
-/// The entry for a word or a phrase, in any case and with its accents.
+/// The entry for a word or a phrase, ignoring case and accents.
 pub fn look_up(text: &str) -> LexiconEntry {
     let mut folded = CaseFolded::default();
     folded.push(text);
     entry_of(folded.class())
 }
 
-/// Longest entry that is looked up, in folded bytes.
+/// Maximum length of an entry in folded bytes.
 const MAX_ENTRY_BYTES: usize = 96;
 
-/// A word or a phrase in its folded form, on the stack.
+/// A word or a phrase in folded form, on the stack.
 pub struct CaseFolded {
     bytes: [u8; MAX_ENTRY_BYTES],
     len: usize,
@@ -92,13 +92,13 @@ impl CaseFolded {
         self.len += 1;
     }
 
-    /// The class of what was added; 0 when it is unknown or too long to be known.
+    /// The class of the accumulated text; 0 if it is unknown or too long.
     pub fn class(&self) -> u16 {
         self.bytes.get(..self.len).map_or(0, |folded| class_of(hash(folded)))
     }
 }
 
-/// Feeds the folded form of a text (lower case, no accents) byte by byte.
+/// Passes the folded form of a text (lower case, no accents) to `sink` byte by byte.
 #[inline]
 pub fn fold_into(text: &str, sink: &mut impl FnMut(u8)) {
     if text.is_ascii() {
@@ -110,7 +110,7 @@ pub fn fold_into(text: &str, sink: &mut impl FnMut(u8)) {
     }
 }
 
-/// One character without its case and its accents; letters of other scripts only lose their case.
+/// One character without case and accents; letters of other scripts only lose their case.
 fn fold_char(c: char, sink: &mut impl FnMut(u8)) {
     if c.is_ascii() {
         return sink(c.to_ascii_lowercase() as u8);
@@ -124,7 +124,7 @@ fn fold_char(c: char, sink: &mut impl FnMut(u8)) {
     }
 }
 
-/// Marks that stand over the letter before them.
+/// Combining marks.
 pub fn is_combining(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}')
 }

@@ -1,4 +1,4 @@
-//! Detectors, policies, strategies, the vault, streaming redaction and restoration.
+//! Redaction: detectors, policies, strategies, the placeholder vault, and streaming redaction and restoration.
 #![forbid(unsafe_code)]
 
 mod check_digits;

@@ -1,17 +1,16 @@
-//! Text as the detectors read it: a plainer form of the original, and the way back to the original's offsets.
+//! Text normalization for the detectors, with a map to offsets in the original.
 
 use std::borrow::Cow;
 
-/// Maps byte offsets of a derived text back to the text it came from.
+/// Maps byte offsets of a derived text to the text it was derived from.
 ///
-/// Between two points both run in step, byte by byte; where a piece was rewritten or left out, there is a point on
-/// each side of it.
+/// Between two points both advance byte by byte; a rewritten or omitted piece has a point on each side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OffsetMap {
     points: Vec<OffsetPoint>,
 }
 
-/// The derived offset, the source offset at which what stands before it ends, and at which what follows begins.
+/// The derived offset, and the source offsets at which the preceding text ends and the following text begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OffsetPoint {
     derived: usize,
@@ -20,18 +19,17 @@ struct OffsetPoint {
 }
 
 impl OffsetMap {
-    /// A map in which nothing moved.
+    /// The identity map.
     pub const fn identity() -> Self {
         Self { points: Vec::new() }
     }
 
-    /// Whether nothing moved.
     pub const fn is_identity(&self) -> bool {
         self.points.is_empty()
     }
 
-    /// States that what stands before `derived` ends at `before` in the source, and what follows begins at `after`.
-    /// Offsets must not go back.
+    /// Declares that the text before `derived` ends at `before` in the source, and the text after it begins at `after`.
+    /// Offsets must not decrease.
     pub fn push_point(&mut self, derived: usize, before: usize, after: usize) {
         match self.points.last_mut() {
             Some(last) if last.derived == derived => last.after = after,
@@ -44,11 +42,11 @@ impl OffsetMap {
         let next = self.points.partition_point(|p| p.derived <= offset);
         let Some(p) = next.checked_sub(1).and_then(|i| self.points.get(i)) else { return offset };
         let moved = p.after + (offset - p.derived);
-        // Inside a rewritten piece one may not go further than its end.
+        // Inside a rewritten piece the offset must not exceed its end.
         self.points.get(next).map_or(moved, |n| moved.min(n.before))
     }
 
-    /// The source offset just behind the derived byte before `offset`.
+    /// The source offset just after the derived byte before `offset`.
     pub fn end(&self, offset: usize) -> usize {
         match self.points.binary_search_by_key(&offset, |p| p.derived) {
             Ok(at) => self.points[at].before,
@@ -57,10 +55,8 @@ impl OffsetMap {
     }
 }
 
-/// The text the detectors read: full-width and other digits as ASCII digits, invisible characters gone, the many
-/// hyphens and spaces as `-` and space.
-///
-/// Text that holds none of these is given back as it is.
+/// The text for the detectors: full-width and other digits as ASCII digits, without invisible characters, hyphen and
+/// space variants as `-` and space. Borrowed if nothing changes.
 pub fn normalize(text: &str) -> (Cow<'_, str>, OffsetMap) {
     let Some(first) = next_special(text, 0) else { return (Cow::Borrowed(text), OffsetMap::identity()) };
     let mut out = String::with_capacity(text.len());
@@ -130,9 +126,9 @@ fn shift_char(c: char, from: u32, to: char) -> NormalizedChar {
     char::from_u32(c as u32 - from + to as u32).map_or(NormalizedChar::Same, NormalizedChar::Other)
 }
 
-/// Where the next character stands, from `from` on, that has a plainer form.
+/// The position of the next character at or after `from` that is normalized.
 fn next_special(text: &str, from: usize) -> Option<usize> {
-    // Latin letters with accents begin with C3..CB and need no closer look.
+    // Accented Latin letters begin with C3..CB and need no closer look.
     let bytes = text.as_bytes();
     let mut at = from;
     while let Some(skip) = next_lead(bytes.get(at..)?) {
@@ -146,7 +142,7 @@ fn next_special(text: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// The next byte that may begin such a character; eight ASCII bytes are passed at a time.
+/// The next byte that may begin such a character; scans eight ASCII bytes at a time.
 fn next_lead(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

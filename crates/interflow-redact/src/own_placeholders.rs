@@ -1,5 +1,5 @@
-//! What looks like a finding and is Interflow's own, or the client's: placeholders that stand for something already, and
-//! the date of today that clients tell every model.
+//! Excludes false findings that Interflow or the client generated: existing placeholders, and the current date in
+//! system prompts.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::detect::Finding;
 use crate::vault::{CODE_LENGTH, is_code};
 
-/// Takes the placeholders in a text out of its findings. What is left of a finding that holds one stays a finding.
+/// Removes the placeholders in a text from its findings. The rest of a finding that contains one remains a finding.
 pub(crate) fn exclude_placeholders(text: &str, labels: &HashSet<String>, found: &mut Vec<Finding>) {
     if found.is_empty() {
         return;
@@ -31,7 +31,7 @@ pub(crate) fn exclude_placeholders(text: &str, labels: &HashSet<String>, found: 
     *found = kept;
 }
 
-/// Where placeholders stand: a label of the policy, `_`, and a code, with nothing that goes on before or behind them.
+/// The ranges of placeholders: a label of the policy, `_`, and a code, not joined to other characters.
 fn placeholder_ranges(text: &str, labels: &HashSet<String>) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let word = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
@@ -54,7 +54,7 @@ fn placeholder_ranges(text: &str, labels: &HashSet<String>) -> Vec<Range<usize>>
     all
 }
 
-/// What stands before the date of today, or of a model's knowledge, in what clients tell every model.
+/// Phrases before the current date, or a model's knowledge cutoff, in system prompts.
 const TODAY_PHRASES: [&str; 10] = [
     "today's date",
     "today\u{2019}s date",
@@ -67,10 +67,10 @@ const TODAY_PHRASES: [&str; 10] = [
     "current date and time",
     "knowledge cutoff",
 ];
-/// Most bytes before a date that are read.
+/// Number of bytes examined before a date.
 const MAX_LOOKBACK: usize = 48;
 
-/// Whether the date that begins here is the day on which the client speaks: it tells of no person, and a model needs it.
+/// Whether the date that begins here is the current date: it is not personal, and the model needs it.
 pub(crate) fn is_current_date(text: &str, start: usize) -> bool {
     let from = text.floor_char_boundary(start.saturating_sub(MAX_LOOKBACK));
     let before = text.get(from..start).unwrap_or_default().to_lowercase();
@@ -108,7 +108,7 @@ mod tests {
             let out = redactor.redact_text(&again, &mut session()).expect("text");
             assert!(out.output.is_none(), "{again}: {out:?}");
         }
-        // What stands around one is looked at.
+        // The text around it is still scanned.
         let mixed = format!("{} mail anna.berg@firm.com", first);
         let out = redactor.redact_text(&mixed, &mut session()).expect("text").output.expect("changed");
         assert!(out.starts_with(&first) && !out.contains("anna.berg"), "{out}");

@@ -1,4 +1,4 @@
-//! Policies: what to look for, how sure one must be, and what replaces what was found.
+//! Policies: what to detect, with which confidence, and how findings are replaced.
 
 mod condition;
 mod file;
@@ -24,13 +24,13 @@ use crate::detect::KindFilter;
 use crate::strategy::{PolicyKeys, RedactionStrategy};
 use crate::{Kind, KindSet, RedactError};
 
-/// How sure a detector must be unless the policy says otherwise, in percent.
+/// Default minimum confidence in percent.
 pub const DEFAULT_CONFIDENCE: u8 = 50;
 
-/// A policy that is ready for use.
+/// A compiled policy.
 #[derive(Debug)]
 pub struct Policy {
-    /// The policy's name in audit and explanations.
+    /// The policy's name in audit records and explanations.
     pub(crate) name: String,
     pub(crate) wants: KindFilter,
     kinds: Vec<Arc<KindRule>>,
@@ -38,22 +38,22 @@ pub struct Policy {
     pub(crate) terms: CustomRules,
     ignore: IgnoreList,
     pub(crate) keys: PolicyKeys,
-    /// A fingerprint of everything that decides on the outcome.
+    /// A fingerprint of everything that influences the result.
     pub(crate) version: [u8; 32],
 }
 
-/// What is done with the findings of one kind.
+/// The handling of findings of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct KindRule {
     /// The name in explanations and in `%t`.
     pub name: String,
-    /// The word a placeholder begins with.
+    /// The label with which a placeholder begins.
     pub label: String,
-    /// The classification, in `%l` and in conditions, where the policy gives one.
+    /// The classification, in `%l` and in conditions, if the policy has one.
     pub class: Option<String>,
-    /// How sure the detector must be, in percent.
+    /// Minimum confidence in percent.
     pub confidence: u8,
-    /// The first one whose condition holds is carried out.
+    /// The first strategy whose condition holds is applied.
     pub strategies: Vec<(Option<StrategyCondition>, RedactionStrategy)>,
     pub ignore: IgnoreList,
 }
@@ -87,7 +87,7 @@ impl IgnoreList {
     }
 }
 
-/// Most bytes that a compiled pattern may take.
+/// Maximum size of a compiled pattern in bytes.
 const PATTERN_SIZE: usize = 4 << 20;
 
 pub(crate) fn compile(pattern: &str, case_sensitive: bool) -> Result<Regex, RedactError> {
@@ -99,15 +99,15 @@ pub(crate) fn compile(pattern: &str, case_sensitive: bool) -> Result<Regex, Reda
 }
 
 impl Policy {
-    /// Reads a policy: our TOML, or Phileas's JSON when the text begins with `{`.
+    /// Parses a policy: Interflow's TOML, or Phileas's JSON if the text begins with `{`.
     ///
     /// # Errors
-    /// When the text cannot be read, names an unknown key, kind or strategy, or holds a pattern that does not compile.
+    /// The text is malformed, has an unknown key, kind or strategy, or a pattern that does not compile.
     pub fn parse(text: &str) -> Result<Self, RedactError> {
         if text.trim_start().starts_with('{') { Self::from_phileas(text) } else { Self::from_toml(text) }
     }
 
-    /// Reads our own TOML form.
+    /// Parses the TOML format.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -117,7 +117,7 @@ impl Policy {
         file.compile(text.as_bytes())
     }
 
-    /// Reads a Phileas policy (Philter's JSON) as it is.
+    /// Parses a Phileas policy (Philter's JSON).
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -125,7 +125,7 @@ impl Policy {
         phileas::compile_policy(json)
     }
 
-    /// The JSON Schema of the TOML form.
+    /// The JSON Schema of the TOML format.
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(PolicyFile).to_value()
     }
@@ -135,7 +135,7 @@ impl Policy {
         &self.name
     }
 
-    /// A fingerprint of the policy's text, for audit lines and memos.
+    /// A fingerprint of the policy's text, for audit records and caches.
     pub fn version(&self) -> &[u8; 32] {
         &self.version
     }
@@ -147,25 +147,25 @@ impl Policy {
         }
     }
 
-    /// The words that placeholders begin with.
+    /// The labels of placeholders.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
         self.kinds.iter().chain(&self.custom).map(|r| r.label.as_str())
     }
 
-    /// Whether a finding counts: sure enough, on no list of exceptions.
+    /// Whether a finding counts: sufficient confidence, and not on an ignore list.
     pub(crate) fn is_reportable(&self, rule: &KindRule, value: &str, confidence: u8) -> bool {
         confidence >= rule.confidence && !self.ignore.contains(value) && !rule.ignore.contains(value)
     }
 }
 
 impl Default for Policy {
-    /// Everything that tells of a person, and every secret, is taken out; money and bare state codes stay.
+    /// Redacts all personal data and every secret, but not money and bare state abbreviations.
     fn default() -> Self {
         PolicyFile::default().compile(b"default").expect("the built-in policy has no patterns")
     }
 }
 
-/// Puts a policy together; shared by both forms.
+/// Builds a policy from either format.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyBuilder {
     pub name: String,
@@ -178,7 +178,7 @@ pub(crate) struct PolicyBuilder {
 }
 
 impl PolicyBuilder {
-    /// Adds a rule of the policy's own and gives its number.
+    /// Adds a custom rule and returns its index.
     pub fn add_custom_rule(&mut self, rule: KindRule) -> Result<u16, RedactError> {
         self.custom.push(rule);
         u16::try_from(self.custom.len() - 1)
@@ -204,7 +204,7 @@ impl PolicyBuilder {
     }
 }
 
-/// The kinds that a policy looks for unless it says otherwise.
+/// The kinds that a policy detects by default.
 pub(crate) fn default_kinds() -> KindSet {
     let mut kinds = KindSet::all();
     for off in [Kind::Currency, Kind::StateAbbreviation, Kind::PhoneExtension] {

@@ -1,4 +1,4 @@
-//! The room's door: texts and JSON bodies in, their redacted form out, and what was found where.
+//! The redactor: applies a policy to texts and JSON bodies, and reports the replacements.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -18,20 +18,21 @@ use crate::strategy::{RedactionStrategy, StrategyInput};
 use crate::vault::PlaceholderVault;
 use crate::{Kind, RedactError, own_placeholders, stop_flag};
 
-/// Carries out one policy. Cheap to share between threads; make one per policy and keep it.
+/// Applies one policy. Cheap to share between threads; create one per policy.
 #[derive(Debug)]
 pub struct Redactor {
     policy: Arc<Policy>,
     engine: Detector,
-    /// The words that placeholders of this policy begin with.
+    /// The labels of this policy's placeholders.
     labels: HashSet<String>,
     memo: Option<Arc<FindingCache>>,
 }
 
-/// JSON in a string in a string is opened this deep: what a tool is given to pass on. Deeper JSON is looked at as text.
+/// Maximum depth of JSON in strings that is edited as JSON, as in nested tool arguments. Deeper JSON is scanned as
+/// text.
 const MAX_NESTED_JSON: usize = 4;
 
-/// What belongs to one request or one conversation: the vault, the context, and values drawn by chance.
+/// The state of one request or one conversation: the vault, the context, and random replacements.
 #[derive(Debug, Default)]
 pub struct RedactionSession {
     vault: Option<PlaceholderVault>,
@@ -39,62 +40,60 @@ pub struct RedactionSession {
     opinion: ExternalFindings,
     heard: Option<Vec<String>>,
     drawn: HashMap<(Kind, String), String>,
-    /// Whether the text at hand is part of a client's fixed prompts.
+    /// Whether the current text belongs to a client's fixed prompts.
     fixed: bool,
 }
 
 impl RedactionSession {
-    /// Without a way back: placeholders become plain redactions.
+    /// A session without restoration: placeholders become `redact`.
     pub fn one_way() -> Self {
         Self::default()
     }
 
-    /// With a vault, so that the answer can be restored.
+    /// A session with a vault, so that the response can be restored.
     pub fn reversible(vault: PlaceholderVault) -> Self {
         Self { vault: Some(vault), ..Self::default() }
     }
 
-    /// The same with a context that conditions may ask for.
+    /// Sets the context that conditions may test.
     #[must_use]
     pub fn in_context(mut self, context: impl Into<String>) -> Self {
         self.context = context.into();
         self
     }
 
-    /// One that keeps every text it is shown, and finds nothing: to know beforehand what is going to be looked at.
+    /// A session that collects every text and finds nothing, to determine in advance what will be scanned.
     pub fn collecting() -> Self {
         Self { heard: Some(Vec::new()), ..Self::default() }
     }
 
-    /// The texts that a listening session was shown.
+    /// The texts of a collecting session.
     pub fn collected_texts(self) -> Vec<String> {
         self.heard.unwrap_or_default()
     }
 
-    /// The same with what services found in the texts that are to come.
+    /// Sets the findings of external detectors for the following texts.
     #[must_use]
     pub fn with_external_findings(mut self, opinion: ExternalFindings) -> Self {
         self.opinion = opinion;
         self
     }
 
-    /// Takes what services found in the texts that are to come.
+    /// Sets the findings of external detectors for the following texts.
     pub fn set_external_findings(&mut self, opinion: ExternalFindings) {
         self.opinion = opinion;
     }
 
-    /// The vault, when there is one.
     pub const fn vault(&self) -> Option<&PlaceholderVault> {
         self.vault.as_ref()
     }
 
-    /// Gives the vault back.
     pub fn into_vault(self) -> Option<PlaceholderVault> {
         self.vault
     }
 }
 
-/// One replacement, for explanations, audit and metrics. The original is not in it.
+/// One replacement, for explanations, audit and metrics. Does not contain the original.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Replacement {
     /// The type's name under the policy.
@@ -102,42 +101,39 @@ pub struct Replacement {
     pub type_name: String,
     /// Byte offset in the input (in a JSON body: of the raw bytes).
     pub start: usize,
-    /// Byte offset behind the last byte.
+    /// End offset in bytes, exclusive.
     pub end: usize,
-    /// How sure the detector was, in percent.
+    /// The detector's confidence in percent.
     pub confidence: u8,
-    /// What stands there now.
+    /// The replacement text.
     pub replacement: String,
-    /// The built-in kind.
     #[serde(skip)]
     pub kind: Kind,
 }
 
-/// The outcome for one input.
+/// The result for one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedactionResult<T> {
-    /// The changed input; `None` when nothing was found and the input stands as it is.
+    /// The changed input; `None` if nothing was found.
     pub output: Option<T>,
-    /// What was replaced, in order.
+    /// The replacements, in order.
     pub spans: Vec<Replacement>,
 }
 
 impl Redactor {
-    /// A redactor for a policy.
     pub fn new(policy: Policy) -> Self {
         let engine = Detector { wants: policy.wants.clone() };
         let labels = policy.labels().map(str::to_owned).collect();
         Self { policy: Arc::new(policy), engine, labels, memo: None }
     }
 
-    /// The same with a memo, which may be shared by several redactors.
+    /// Sets a cache, which several redactors may share.
     #[must_use]
     pub fn with_cache(mut self, memo: Arc<FindingCache>) -> Self {
         self.memo = Some(memo);
         self
     }
 
-    /// The policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -147,7 +143,7 @@ impl Redactor {
         self.find_with_lead("", text, &session.context)
     }
 
-    /// The same with words before the text that tell what it is.
+    /// The same with a lead: words before the text that indicate its kind.
     fn find_with_lead(&self, lead: &str, text: &str, context: &str) -> Arc<[Finding]> {
         let look = || self.find_uncached(lead, text, context);
         match &self.memo {
@@ -181,7 +177,8 @@ impl Redactor {
         found
     }
 
-    /// Whether a finding counts: what does not is out before overlaps are decided, so that it takes nothing with it.
+    /// Whether a finding counts. Applied before overlaps are resolved, so that a discarded finding does not remove
+    /// others.
     fn is_reportable(&self, f: &Finding, text: &str, context: &str) -> bool {
         let rule = self.policy.rule(f.kind, f.rule);
         let Some(value) = text.get(f.start..f.end) else { return false };
@@ -191,7 +188,7 @@ impl Redactor {
     /// Redacts a text.
     ///
     /// # Errors
-    /// When a strategy cannot be carried out or the vault is full; the text must then not go on.
+    /// A strategy cannot be applied or the vault is full; the text must then not be forwarded.
     pub fn redact_text(
         &self,
         text: &str,
@@ -222,7 +219,7 @@ impl Redactor {
         found.iter().map(|f| self.replacement(f, text, session)).collect()
     }
 
-    /// Adds what services found and the policy wants.
+    /// Adds the external findings that the policy enables.
     fn add_external_findings(&self, found: Arc<[Finding]>, text: &str, session: &RedactionSession) -> Arc<[Finding]> {
         let wanted =
             |f: &&Finding| self.policy.wants.kinds.has(f.kind) && self.is_reportable(f, text, &session.context);
@@ -236,11 +233,11 @@ impl Redactor {
         all.into()
     }
 
-    /// Redacts every string value, member name and number of a JSON body, also those of JSON held in strings. Everything
-    /// else stays byte for byte.
+    /// Redacts every string value, member name and number of a JSON body, including JSON in strings. All other bytes
+    /// are unchanged.
     ///
     /// # Errors
-    /// When the body is no JSON or not UTF-8, is nested too deeply, or a strategy cannot be carried out.
+    /// The body is not JSON or not UTF-8, is nested too deeply, or a strategy cannot be applied.
     pub fn redact_json(
         &self,
         body: &[u8],
@@ -250,12 +247,12 @@ impl Redactor {
         self.redact_spans(body, spans, session)
     }
 
-    /// Redacts the named strings of a JSON body. Only the bytes of what was found change.
+    /// Redacts the given strings of a JSON body. Only the bytes of findings change.
     ///
-    /// The spans must be in order and not overlap; each is the inside of a string, as a reader of the body gave it.
+    /// The spans must be in order and not overlap; each is the content of a string, as located by a parser of the body.
     ///
     /// # Errors
-    /// When a span is no string's inside, or as [`redact_json`](Self::redact_json).
+    /// A span is not the content of a string, or as [`redact_json`](Self::redact_json).
     pub fn redact_spans(
         &self,
         body: &[u8],
@@ -264,7 +261,7 @@ impl Redactor {
     ) -> Result<RedactionResult<Vec<u8>>, RedactError> {
         let spans: Vec<JsonSpan> = spans.into_iter().collect();
         let mut done: Vec<(Vec<JsonEdit>, Vec<Replacement>)> = vec![Default::default(); spans.len()];
-        // What the fixed prompts hold has the same placeholder elsewhere in the body: they come first.
+        // Values in the fixed prompts have the same placeholder elsewhere in the body, so these are processed first.
         for fixed in [true, false] {
             session.fixed = fixed;
             for (span, done) in spans.iter().zip(&mut done).filter(|(s, _)| s.fixed == fixed) {
@@ -281,7 +278,7 @@ impl Redactor {
         Ok(RedactionResult { output, spans: redacted })
     }
 
-    /// The edits of one span, in offsets of its own; `base` is added to what is told of it.
+    /// The edits of one span, with offsets relative to it; `base` is added to the reported offsets.
     fn span_edits(
         &self,
         body: &[u8],
@@ -302,8 +299,8 @@ impl Redactor {
         }
     }
 
-    /// A number is looked at as text behind its member's name. What stands in its place is a number when the strategy
-    /// makes one, else a string, so that the body stays JSON.
+    /// Scans a number as text after its member's name. The replacement is written as a number if it is one, else as a
+    /// string, so that the body remains JSON.
     fn number_edits(
         &self,
         raw: &[u8],
@@ -335,7 +332,7 @@ impl Redactor {
         Ok((vec![JsonEdit { range: 0..raw.len(), with }], told))
     }
 
-    /// The edits of one string's raw bytes; `nested` says how many levels of JSON in strings are opened.
+    /// The edits of one string's raw bytes; `nested` is the remaining depth of JSON in strings.
     fn string_edits(
         &self,
         raw: &[u8],
@@ -364,7 +361,7 @@ impl Redactor {
         Ok((edits, told))
     }
 
-    /// JSON inside a string: the inner edits are escaped once more and brought back to the outer bytes.
+    /// JSON in a string: the inner edits are escaped once more and mapped to the outer bytes.
     fn nested_edits(
         &self,
         outer: &json::DecodedString<'_>,
@@ -395,7 +392,8 @@ impl Redactor {
         let rule = self.policy.rule(f.kind, f.rule);
         let value = &text[f.start..f.end];
         let fallback = RedactionStrategy::redact();
-        // A piece left over from an overlap may fail the condition that its whole passed: it is redacted all the same.
+        // The rest of a finding after overlap resolution may not meet the condition that the whole met: it is redacted
+        // regardless.
         let strategy = matching_strategy(rule, f, text, &session.context).unwrap_or(&fallback);
         let subject = StrategyInput {
             value,
@@ -431,18 +429,18 @@ impl Redactor {
         })
     }
 
-    /// Turns a value back that the policy's `encrypt` strategy made.
+    /// Decrypts a value of the policy's `encrypt` strategy.
     ///
     /// # Errors
-    /// When the policy has no key, or the value is none of its own.
+    /// The policy has no key, or the value was not encrypted with it.
     pub fn decrypt(&self, value: &str) -> Result<String, RedactError> {
         self.policy.keys.decrypt(value)
     }
 
-    /// Turns a value back that the policy's `fpe` strategy made.
+    /// Decrypts a value of the policy's `fpe` strategy.
     ///
     /// # Errors
-    /// When the policy has no key, or the value is too short to be one of its own.
+    /// The policy has no key, or the value is too short.
     pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
         self.policy.keys.fpe_decrypt(value)
     }
@@ -454,7 +452,7 @@ impl Default for Redactor {
     }
 }
 
-/// A text with its replacements, which are in order and do not overlap.
+/// Applies the replacements, which are in order and do not overlap.
 fn apply_replacements(text: &str, spans: &[Replacement]) -> String {
     let mut out = String::with_capacity(text.len() + spans.len() * 8);
     let mut at = 0;
@@ -467,12 +465,12 @@ fn apply_replacements(text: &str, spans: &[Replacement]) -> String {
     out
 }
 
-/// Numbers with fewer digits are looked at only where a name tells what they are.
+/// Numbers with fewer digits are scanned only if a name indicates their kind.
 const MIN_NUMBER_DIGITS: usize = 7;
-/// Longest name that is read before a value.
+/// Maximum length of a name that is used as a lead.
 const MAX_LEAD_BYTES: usize = 64;
 
-/// A member's name that is a word of a program: small letters and underscores.
+/// A member name that is a program identifier: lower case and underscores.
 fn is_plain_name(raw: &[u8]) -> bool {
     raw.len() <= MAX_LEAD_BYTES && raw.iter().all(|b| b.is_ascii_lowercase() || *b == b'_')
 }
@@ -491,7 +489,7 @@ fn matching_strategy<'r>(rule: &'r KindRule, f: &Finding, text: &str, context: &
     rule.strategies.iter().find(|(c, _)| c.as_ref().is_none_or(|c| c.holds(&facts))).map(|(_, s)| s)
 }
 
-/// A member's name when it tells something about its value, else nothing.
+/// A member's name if it indicates the kind of its value, else empty.
 fn informative_name(name: &str) -> &str {
     if name.is_empty() || name.len() > 64 {
         return "";

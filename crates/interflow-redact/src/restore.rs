@@ -1,5 +1,5 @@
-//! Originals put back into text that comes in pieces. Placeholders are looked for in decoded text, and what is put in is
-//! encoded as its place demands, so that every piece stays what it was: the inside of a JSON string, or JSON, or text.
+//! Restores originals in streamed text. Placeholders are matched in decoded text, and originals are encoded for their
+//! position, so that every fragment remains valid: the content of a JSON string, JSON, or text.
 
 use crate::RedactError;
 use crate::escape_layers::{CharSink, EscapeLayers, NullSink};
@@ -8,42 +8,42 @@ use crate::normalized_text::OffsetMap;
 use crate::stream::EscapeLevel;
 use crate::vault::{PlaceholderPrefix, PlaceholderVault};
 
-/// Characters of a code behind which there is no doubt that a placeholder was cut.
+/// Number of code characters after which a truncated placeholder is certain.
 const MIN_CERTAIN_CODE_CHARS: usize = 2;
 
-/// Puts originals back into text that comes in pieces. One per choice and tool call; holds back only what may be the
-/// beginning of a placeholder that the vault knows, or of an escape.
+/// Restores placeholders in streamed text. One per choice and tool call; buffers only what may be the beginning of a
+/// known placeholder or of an escape.
 #[derive(Debug)]
 pub struct PlaceholderRestorer {
-    /// Whether pieces are insides of JSON strings.
+    /// Whether fragments are the content of JSON strings.
     in_string: bool,
     reading: RestoreReading,
-    /// Decoded text that is held back.
+    /// Buffered decoded text.
     held: String,
-    /// The first half of a surrogate pair at the end of the last piece, as it was written.
+    /// A high surrogate at the end of the last fragment, in raw form.
     half: String,
     leaves: LeafText,
 }
 
-/// What the decoded text is.
+/// How the decoded text is interpreted.
 #[derive(Debug)]
 enum RestoreReading {
     Plain,
-    /// Nothing but white space yet; `any` says that it is JSON for certain.
+    /// Nothing but white space so far; `any` means that it is certainly JSON.
     Open {
         any: bool,
     },
     Json(Box<EscapeLayers>),
 }
 
-/// The innermost text of what is held back and of the piece at hand, with the way back.
+/// The innermost text of the buffer and the current fragment, with a map to the outer text.
 #[derive(Debug, Default)]
 struct LeafText {
     text: String,
     marks: Vec<OffsetMark>,
 }
 
-/// From this byte of the innermost text on, both texts run in step.
+/// From this byte of the innermost text on, both texts advance together.
 #[derive(Clone, Copy, Debug)]
 struct OffsetMark {
     leaf: usize,
@@ -68,7 +68,7 @@ impl LeafText {
         self.marks.get(next.checked_sub(1)?)
     }
 
-    /// Where the character at `leaf` begins in the outer text, which ends at `end`.
+    /// The position in the outer text of the character at `leaf`; the outer text ends at `end`.
     fn outer_offset(&self, leaf: usize, end: usize) -> usize {
         if leaf >= self.text.len() {
             return end;
@@ -80,7 +80,7 @@ impl LeafText {
         self.offset_mark(leaf).map_or(0, |m| m.depth)
     }
 
-    /// Forgets what stands before `leaf`; `outer` bytes of the outer text went with it.
+    /// Discards the text before `leaf`, and `outer` bytes of the outer text.
     fn drop_before(&mut self, leaf: usize, outer: usize) {
         if leaf >= self.text.len() {
             self.text.clear();
@@ -102,7 +102,7 @@ impl LeafText {
     }
 }
 
-/// An original in the place of a placeholder.
+/// A placeholder and its original.
 struct PlaceholderMatch<'v> {
     start: usize,
     end: usize,
@@ -110,7 +110,7 @@ struct PlaceholderMatch<'v> {
     original: &'v str,
 }
 
-/// A piece as it came and as it reads.
+/// A fragment in raw and decoded form.
 struct DecodedPiece<'p> {
     raw: &'p str,
     text: &'p str,
@@ -118,7 +118,7 @@ struct DecodedPiece<'p> {
 }
 
 impl PlaceholderRestorer {
-    /// A restorer for pieces of decoded text of this form.
+    /// A restorer for fragments of decoded text at this escape level.
     pub const fn new(form: EscapeLevel) -> Self {
         Self::with_reading(
             match form {
@@ -129,8 +129,8 @@ impl PlaceholderRestorer {
         )
     }
 
-    /// A restorer for pieces that are the raw insides of JSON strings. A text that begins as an object or an array is
-    /// read as JSON for as long as it is; `json` says that it is any JSON.
+    /// A restorer for raw contents of JSON strings. A text that begins like an object or an array is treated as JSON
+    /// while it is valid; `json` means that it is any JSON value.
     pub const fn in_string(json: bool) -> Self {
         Self::with_reading(RestoreReading::Open { any: json }, true)
     }
@@ -140,7 +140,7 @@ impl PlaceholderRestorer {
         Self { in_string, reading, held: String::new(), half: String::new(), leaves }
     }
 
-    /// Takes a piece and appends to `out` what may go on.
+    /// Processes a fragment and appends to `out` what can be forwarded.
     pub fn push(&mut self, vault: &PlaceholderVault, piece: &str, out: &mut String) {
         match self.rewrite(vault, piece) {
             Some(text) => out.push_str(&text),
@@ -148,7 +148,7 @@ impl PlaceholderRestorer {
         }
     }
 
-    /// Takes a piece; what goes on in its place, or `None` when it goes on as it is.
+    /// Processes a fragment; returns its replacement, or `None` if it can be forwarded unchanged.
     pub fn rewrite(&mut self, vault: &PlaceholderVault, piece: &str) -> Option<String> {
         if !self.in_string {
             return self.run(
@@ -167,7 +167,7 @@ impl PlaceholderRestorer {
     }
 
     fn push_raw(&mut self, vault: &PlaceholderVault, raw: &str, changed: bool) -> Option<String> {
-        // The event was read as JSON; what cannot be decoded all the same is not touched.
+        // The event was valid JSON; a string that cannot be decoded is not changed.
         let Ok(decoded) = decode_piece(raw, 0) else {
             let mut out = String::new();
             escape_into(&std::mem::take(&mut self.held), &mut out);
@@ -181,10 +181,10 @@ impl PlaceholderRestorer {
         self.run(vault, &piece, true, changed || !half.is_empty())
     }
 
-    /// The end of the text: what was held back goes out when it is ordinary text.
+    /// The end of the text: buffered text is released if it is ordinary text.
     ///
     /// # Errors
-    /// When the text ends inside a placeholder.
+    /// The text ends inside a placeholder.
     pub fn finish(&mut self, vault: &PlaceholderVault, out: &mut String) -> Result<(), RedactError> {
         let read = if matches!(self.reading, RestoreReading::Json(_)) { &self.leaves.text } else { &self.held };
         if read.rsplit_once('_').is_some_and(|(_, code)| code.len() >= MIN_CERTAIN_CODE_CHARS) {
@@ -194,7 +194,7 @@ impl PlaceholderRestorer {
         Ok(())
     }
 
-    /// The end of a text that is there as a whole: a placeholder that is cut there is ordinary text.
+    /// The end of a complete text: a truncated placeholder is ordinary text there.
     pub fn end(&mut self, vault: &PlaceholderVault) -> String {
         let nothing = DecodedPiece { raw: "", text: "", map: &OffsetMap::identity() };
         let mut out = self.run(vault, &nothing, false, true).unwrap_or_default();
@@ -202,12 +202,12 @@ impl PlaceholderRestorer {
         out
     }
 
-    /// Whether something is held back.
     pub const fn has_buffered(&self) -> bool {
         !self.held.is_empty() || !self.half.is_empty()
     }
 
-    /// Reads a piece behind what is held back. `changed` says that it cannot go on as it came.
+    /// Appends a fragment to the buffer and processes both. `changed` means that the fragment cannot be forwarded as
+    /// received.
     fn run(&mut self, vault: &PlaceholderVault, piece: &DecodedPiece<'_>, more: bool, changed: bool) -> Option<String> {
         self.begin(piece.text);
         let fresh = self.held.is_empty();
@@ -257,7 +257,7 @@ impl PlaceholderRestorer {
         Some(out)
     }
 
-    /// Decides, by its first letter, what the text is.
+    /// Determines the format of the text by its first character.
     fn begin(&mut self, text: &str) {
         let RestoreReading::Open { any } = self.reading else { return };
         match text.trim_ascii_start().bytes().next() {
@@ -268,7 +268,7 @@ impl PlaceholderRestorer {
         }
     }
 
-    /// The placeholders, where the innermost text is held back from, and where the text is.
+    /// The placeholders, the position from which the innermost text must be buffered, and the position of the text.
     fn find<'v>(
         &self,
         vault: &'v PlaceholderVault,
@@ -300,7 +300,7 @@ impl PlaceholderRestorer {
         (found, bytes.len(), open)
     }
 
-    /// Everything before `hold` is out.
+    /// Releases everything before `hold`.
     fn release_before(&mut self, leaf: usize, hold: usize) {
         self.leaves.drop_before(leaf, hold);
         if let RestoreReading::Json(layers) = &mut self.reading {
@@ -311,7 +311,7 @@ impl PlaceholderRestorer {
         }
     }
 
-    /// Text that stays: in the words of the piece, or, when it was held back, encoded anew.
+    /// Text that is not replaced: copied from the fragment or, if it was buffered, encoded again.
     fn copy(&self, piece: &DecodedPiece<'_>, text: &str, base: usize, range: std::ops::Range<usize>, out: &mut String) {
         let old = range.start..range.end.min(base);
         if !old.is_empty() {
@@ -386,12 +386,12 @@ mod tests {
         assert_eq!(out, "Hello there, how are you?a PERSIAN cat");
     }
 
-    /// What raw insides of strings are.
+    /// Concatenated raw string contents, decoded.
     fn read(raw: &str) -> String {
         serde_json::from_str(&format!("\"{raw}\"")).expect("the whole inside of a string")
     }
 
-    /// What a text becomes that comes in pieces of so many characters, each the inside of a string.
+    /// The result for a text in fragments of `step` characters, each the content of a string.
     fn told(vault: &PlaceholderVault, text: &str, step: usize) -> String {
         let mut restorer = PlaceholderRestorer::in_string(false);
         let mut all = String::new();
@@ -435,7 +435,7 @@ mod tests {
             restorer.push(&vault, "ok", &mut rest);
             assert_eq!(read(&first) + &read(&rest), read(&format!("{raw}ok")), "{raw}");
         }
-        // Spelt as escapes, and cut.
+        // Escaped, and split.
         let (a, b) = made[1].split_at(4);
         let spelt = |s: &str| s.chars().map(|c| format!(r"\u{:04x}", c as u32)).collect::<String>();
         let mut out = String::new();

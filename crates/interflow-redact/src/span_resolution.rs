@@ -1,15 +1,15 @@
-//! Decides between findings that overlap, so that every byte somebody wanted covered stays covered.
+//! Resolves overlapping findings so that every byte covered by any of them remains covered.
 
 use crate::detect::Finding;
 
-/// A much surer finding wins over a longer one by this many percent.
+/// A finding wins over a longer one if its confidence is higher by this many percent.
 const CONFIDENCE_MARGIN: i32 = 35;
 
-/// Sorts the findings and takes out the overlaps: of two, the longer wins unless the shorter is far surer; what the
-/// loser covered beyond the winner stays covered by a piece of it.
+/// Sorts the findings and removes overlaps: of two, the longer wins unless the shorter has a much higher confidence;
+/// what the loser covered beyond the winner remains covered by the rest of it.
 ///
-/// Whoever decides that a finding does not count (too unsure, on an ignore list, its condition fails) must take it
-/// out *before*, or it would take others with it.
+/// Findings that do not count (low confidence, on an ignore list, condition not met) must be removed before, or they
+/// would remove others.
 pub fn resolve_overlaps(findings: &mut Vec<Finding>) {
     if findings.len() < 2 {
         return;
@@ -29,7 +29,7 @@ pub fn resolve_overlaps(findings: &mut Vec<Finding>) {
     *findings = out;
 }
 
-/// Decides among findings that overlap directly or through one another.
+/// Resolves findings that overlap directly or transitively.
 fn resolve_cluster(cluster: &mut Vec<Finding>, out: &mut Vec<Finding>) {
     if cluster.len() > 1 {
         cluster.sort_unstable_by_key(|f| std::cmp::Reverse(rank(f)));
@@ -41,12 +41,12 @@ fn resolve_cluster(cluster: &mut Vec<Finding>, out: &mut Vec<Finding>) {
     }
 }
 
-/// Longest first; among equals the surer, then the earlier, then the kind's order.
+/// Longest first, then by confidence, start and kind.
 fn rank(f: &Finding) -> (usize, u8, std::cmp::Reverse<usize>, std::cmp::Reverse<u8>) {
     (f.len(), f.confidence, std::cmp::Reverse(f.start), std::cmp::Reverse(f.kind as u8))
 }
 
-/// Puts a finding among those kept, which are sorted by place and do not overlap.
+/// Inserts a finding into `kept`, which is sorted and free of overlaps.
 fn insert_finding(kept: &mut Vec<Finding>, finding: Finding) {
     let from = kept.partition_point(|k| k.end <= finding.start);
     let to = kept.partition_point(|k| k.start < finding.end);
@@ -57,7 +57,7 @@ fn insert_finding(kept: &mut Vec<Finding>, finding: Finding) {
     if let [winner] = &kept[from..to]
         && i32::from(finding.confidence) - i32::from(winner.confidence) >= CONFIDENCE_MARGIN
     {
-        // The shorter one is far surer: the longer one keeps what is left of it on both sides.
+        // The shorter one has a much higher confidence: the longer one keeps the rest on both sides.
         let winner = *winner;
         let left = Finding { end: finding.start, ..winner };
         let right = Finding { start: finding.end.min(winner.end), ..winner };

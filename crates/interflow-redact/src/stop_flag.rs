@@ -1,4 +1,4 @@
-//! Ends the work on a text for which nobody waits any longer.
+//! Cancellation of work on a text whose result nobody waits for any longer.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,32 +8,29 @@ thread_local! {
     static CURRENT: RefCell<Option<StopFlag>> = const { RefCell::new(None) };
 }
 
-/// A flag that detection looks at between pieces of a text. Once it is set, redaction under it ends with
-/// [`RedactError::Stopped`](crate::RedactError::Stopped), and nothing of what was found by then is kept.
+/// A flag that detection checks periodically. Once it is set, redaction under it fails with
+/// [`RedactError::Stopped`](crate::RedactError::Stopped), and partial findings are discarded.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
-/// Sets the flag when it is dropped, as a future is whose client left.
+/// Sets the flag when dropped, for example with a cancelled future.
 #[derive(Debug)]
 pub struct StopOnDrop(StopFlag);
 
 impl StopFlag {
-    /// Sets the flag.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the flag is set.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A guard that sets the flag at its end.
     pub fn on_drop(&self) -> StopOnDrop {
         StopOnDrop(self.clone())
     }
 
-    /// Does work on this thread that the flag ends.
+    /// Runs work on this thread that the flag cancels.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         let _before = PreviousStopGuard(CURRENT.replace(Some(self.clone())));
         work()
@@ -46,7 +43,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Puts the flag back that was there before, also when the work panics.
+/// Restores the previous flag, also on panic.
 struct PreviousStopGuard(Option<StopFlag>);
 
 impl Drop for PreviousStopGuard {
@@ -55,7 +52,7 @@ impl Drop for PreviousStopGuard {
     }
 }
 
-/// Whether the work on this thread is to end.
+/// Whether the work on this thread is cancelled.
 pub(crate) fn is_stop_requested() -> bool {
     CURRENT.with_borrow(|c| c.as_ref().is_some_and(StopFlag::is_set))
 }

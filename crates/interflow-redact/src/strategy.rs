@@ -1,4 +1,4 @@
-//! Strategies: what takes the place of a value that was found.
+//! Strategies: how a finding is replaced.
 
 mod date;
 mod fpe;
@@ -15,10 +15,10 @@ pub(crate) use fpe::Ff3Cipher;
 
 use crate::{Kind, RedactError};
 
-/// What replaces a finding.
+/// The replacement of a finding.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RedactionStrategy {
-    /// A word from the vault; `Redact` where there is no vault.
+    /// A placeholder from the vault; `Redact` if there is no vault.
     Placeholder,
     Redact {
         format: String,
@@ -70,7 +70,7 @@ pub(crate) enum RandomReplacement {
     Uuid,
 }
 
-/// Which end of a value stays when it is truncated.
+/// Which end of a value is kept when it is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TruncateSide {
     /// The first characters stay.
@@ -87,7 +87,7 @@ pub(crate) struct DateShift {
     pub random: bool,
 }
 
-/// The keys that a policy brings. Never shown.
+/// The keys of a policy. Never logged or displayed.
 #[derive(Default)]
 pub(crate) struct PolicyKeys {
     crypto: Option<Vec<u8>>,
@@ -112,7 +112,7 @@ impl PolicyKeys {
         Ok(Self { crypto, fpe })
     }
 
-    /// Turns a value that `CRYPTO_REPLACE` made back; what is no such value is an error.
+    /// Decrypts a value of `CRYPTO_REPLACE`; any other value is an error.
     pub fn decrypt(&self, value: &str) -> Result<String, RedactError> {
         let failed = |reason: &str| RedactError::Strategy { strategy: "encrypt", reason: reason.to_owned() };
         let key = self.crypto.as_ref().ok_or_else(|| failed("the policy has no crypto key"))?;
@@ -123,7 +123,7 @@ impl PolicyKeys {
         String::from_utf8(plain).map_err(|_| failed("the value is no text"))
     }
 
-    /// Turns a value that `FPE_ENCRYPT_REPLACE` made back.
+    /// Decrypts a value of `FPE_ENCRYPT_REPLACE`.
     pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
         let fpe = self.fpe.as_ref().ok_or_else(no_fpe_key)?;
         fpe.decrypt_value(value)
@@ -135,7 +135,7 @@ fn no_fpe_key() -> RedactError {
     RedactError::Strategy { strategy: "fpe", reason: "the policy has no fpe key and tweak".to_owned() }
 }
 
-/// Hexadecimal, or `env:NAME` that holds it.
+/// A hexadecimal key, or `env:NAME` that contains it.
 fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
     let bad = |why: String| RedactError::Policy(format!("{place}: {why}"));
     let held;
@@ -177,14 +177,14 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], RedactError> {
     Ok(bytes)
 }
 
-/// What a strategy works on.
+/// The input of a strategy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StrategyInput<'a> {
     pub value: &'a str,
     pub kind: Kind,
     pub type_name: &'a str,
     pub label: &'a str,
-    /// What the policy calls it, where that is another name.
+    /// The policy's name for it, if it differs.
     pub class: Option<&'a str>,
 }
 
@@ -197,7 +197,7 @@ impl RedactionStrategy {
         Self::Redact { format: Self::default_format() }
     }
 
-    /// Whether the keys that the strategy needs are there; asked once, when the policy is read.
+    /// Whether the keys that the strategy needs are present; checked when the policy is loaded.
     pub fn check(&self, keys: &PolicyKeys) -> Result<(), RedactError> {
         match self {
             Self::Crypto if keys.crypto.is_none() => {
@@ -214,7 +214,7 @@ impl RedactionStrategy {
         }
     }
 
-    /// Whether the same value must get the same replacement although chance is in it.
+    /// Whether the strategy is random, so that replacements must be remembered for equal values.
     pub const fn is_random(&self) -> bool {
         matches!(
             self,
@@ -222,7 +222,7 @@ impl RedactionStrategy {
         )
     }
 
-    /// The replacement.
+    /// Computes the replacement.
     pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String, RedactError> {
         let value = subject.value;
         Ok(match self {
@@ -249,7 +249,7 @@ impl RedactionStrategy {
             }
             Self::Fpe => {
                 let fpe = keys.fpe.as_ref().ok_or_else(no_fpe_key)?;
-                // What is too short to be encrypted safely is redacted instead.
+                // A value that is too short for safe encryption is redacted instead.
                 fpe.encrypt_value(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?
             }
             Self::LastFour => keep_side(value, 4, '*', TruncateSide::Trailing),
@@ -279,10 +279,10 @@ impl RedactionStrategy {
     }
 }
 
-/// All but some characters of one side masked; separators stay, so that the form can be seen.
+/// Masks all but `keep` characters of one side; separators are kept so that the format remains visible.
 fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String {
     let total = value.chars().filter(|c| c.is_alphanumeric()).count();
-    // A value that is hardly longer than what stays would show itself.
+    // A value hardly longer than the kept part would be disclosed.
     let keep = if total <= keep { 0 } else { keep };
     let mut seen = 0;
     let shown = |seen: usize| match side {

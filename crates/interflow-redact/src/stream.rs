@@ -1,56 +1,56 @@
-//! Text that comes in pieces, redacted with a window.
+//! Redaction of streamed text with a sliding window.
 
 use crate::RedactError;
 use crate::json::{decode_piece, escape_into, is_number};
 use crate::redactor::{RedactionSession, Redactor, Replacement};
 
-/// How the pieces are written.
+/// The encoding of the fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EscapeLevel {
     /// Text.
     #[default]
     Plain,
-    /// The raw text of JSON, as tool-call arguments are sent in deltas: what is put in is escaped.
+    /// The raw text of JSON, as tool call arguments are streamed: replacements are escaped.
     Json,
 }
 
-/// Text behind which nothing is held back: what was decided on, kept for the sake of the words before a finding.
+/// Number of emitted bytes that are kept as context for later findings.
 const CONTEXT_BYTES: usize = 256;
-/// Bytes of new text between two looks: so much more than the window may be held back.
+/// New bytes between two scans: the buffer may exceed the window by this much.
 const SCAN_STEP: usize = 64;
-/// Most bytes that are held back, a private key's worth and more.
+/// Maximum number of buffered bytes, more than a private key.
 const MAX_BUFFERED: usize = 64 << 10;
 
-/// Redacts text that comes in pieces. The last `window` bytes are held back until more text shows what they are, so
-/// that the first piece goes out when the window is full or the stream ends.
+/// Redacts streamed text. The last `window` bytes are buffered until more text shows what they are, so the first output
+/// comes when the window is full or the stream ends.
 #[derive(Debug)]
 pub struct StreamRedactor {
     form: EscapeLevel,
     window: usize,
-    /// Raw text: what is decided on up to `done`, the rest held back.
+    /// Raw text: decided up to `done`, the rest buffered.
     buffer: String,
     done: usize,
-    /// How long the buffer was when it was last looked at.
+    /// The length of the buffer at the last scan.
     looked: usize,
-    /// In JSON: whether the buffer begins inside a string.
+    /// For JSON: whether the buffer begins inside a string.
     inside: bool,
-    /// Bytes that have left the buffer, so that spans can be told in the stream's own offsets.
+    /// Bytes that have left the buffer, to report spans in offsets of the stream.
     gone: usize,
 }
 
 impl StreamRedactor {
-    /// The window that holds every pattern but private keys, which are held as long as they last.
+    /// Large enough for every pattern but private keys, which are buffered to their end.
     pub const WINDOW: usize = 192;
 
-    /// A redactor for pieces of this form that holds `window` bytes back ([`Self::WINDOW`] is the usual size).
+    /// A redactor for fragments in this encoding with a window of `window` bytes (normally [`Self::WINDOW`]).
     pub const fn new(form: EscapeLevel, window: usize) -> Self {
         Self { form, window, buffer: String::new(), done: 0, looked: 0, inside: false, gone: 0 }
     }
 
-    /// Takes a piece, appends to `out` what may go on, and tells what was replaced in it.
+    /// Processes a fragment, appends to `out` what can be forwarded, and returns the replacements in it.
     ///
     /// # Errors
-    /// When a strategy fails, the pieces are no JSON text, or more would have to be held back than may be.
+    /// A strategy fails, the fragments are not valid JSON text, or the buffer limit is exceeded.
     pub fn push(
         &mut self,
         redactor: &Redactor,
@@ -59,7 +59,7 @@ impl StreamRedactor {
         out: &mut String,
     ) -> Result<Vec<Replacement>, RedactError> {
         self.buffer.push_str(piece);
-        // Pieces are some letters long, and each look is at the whole buffer.
+        // Fragments are a few letters long, and each scan covers the whole buffer.
         let too_soon = self.looked > 0 && self.buffer.len() - self.looked < SCAN_STEP;
         if self.buffer.len() - self.done <= self.window || too_soon {
             return Ok(Vec::new());
@@ -71,7 +71,7 @@ impl StreamRedactor {
         Ok(told)
     }
 
-    /// The end of the stream: everything goes out.
+    /// The end of the stream: everything is released.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -95,7 +95,7 @@ impl StreamRedactor {
         let mut cut = if last { self.buffer.len() } else { self.safe_end() };
         if !last {
             for span in spans.iter().rev() {
-                // A finding that reaches into the window may grow; one at the end surely may.
+                // A finding that reaches into the window may grow; one at its end certainly may.
                 if span.end > cut && span.start < cut {
                     cut = span.start;
                 }
@@ -107,7 +107,7 @@ impl StreamRedactor {
             if span.end <= at || span.start >= cut {
                 continue;
             }
-            // What went out before it was known to be part of something cannot be called back; the rest can.
+            // Text already emitted cannot be recalled; only the rest is redacted.
             span.start = span.start.max(at);
             let number = self.number(&span, at);
             out.push_str(&self.buffer[at..number.start]);
@@ -116,7 +116,7 @@ impl StreamRedactor {
                 EscapeLevel::Json if number == (span.start..span.end) && self.is_inside(span.start) => {
                     escape_into(&span.replacement, out);
                 }
-                // A number outside of strings: what stands in its place must be JSON too.
+                // A number outside strings: the replacement must be JSON too.
                 EscapeLevel::Json if is_number(&span.replacement) => out.push_str(&span.replacement),
                 EscapeLevel::Json => {
                     out.push('"');
@@ -152,7 +152,7 @@ impl StreamRedactor {
         inside
     }
 
-    /// The whole number that a finding is part of when it stands outside of strings, else the finding itself.
+    /// The whole number that contains a finding outside strings, else the finding itself.
     fn number(&self, span: &Replacement, from: usize) -> std::ops::Range<usize> {
         let own = span.start..span.end;
         if self.form == EscapeLevel::Plain || self.is_inside(span.start) {
@@ -165,7 +165,7 @@ impl StreamRedactor {
         own.start - before..own.end + behind
     }
 
-    /// What is found in the buffer, in raw offsets.
+    /// The findings in the buffer, in raw offsets.
     fn spans(&self, redactor: &Redactor, session: &mut RedactionSession) -> Result<Vec<Replacement>, RedactError> {
         match self.form {
             EscapeLevel::Plain => redactor.replacements("", &self.buffer, session),
@@ -180,7 +180,8 @@ impl StreamRedactor {
         }
     }
 
-    /// Up to where the buffer may go out: a space before the window, or the window's edge when there is none near.
+    /// How much of the buffer can be released: up to a space before the window, or the window's edge if there is none
+    /// near.
     fn safe_end(&self) -> usize {
         let edge = self.buffer.floor_char_boundary(self.buffer.len().saturating_sub(self.window)).max(self.done);
         let free = &self.buffer[self.done..edge];
@@ -192,7 +193,7 @@ impl StreamRedactor {
         }
     }
 
-    /// Not between a backslash and what it escapes.
+    /// Avoids splitting an escape.
     fn align_to_escape(&self, edge: usize) -> usize {
         match self.form {
             EscapeLevel::Plain => edge,
@@ -202,7 +203,7 @@ impl StreamRedactor {
         }
     }
 
-    /// Drops what is too far back to matter.
+    /// Drops context that is no longer needed.
     fn drop_emitted(&mut self) {
         if self.done <= CONTEXT_BYTES * 2 {
             return;

@@ -1,8 +1,8 @@
-//! Cuts a text into words, numbers and mixed runs in one pass, and looks every word up on the way.
+//! Tokenizes a text into words, numbers and mixed runs in one pass, with a lexicon lookup for each word.
 
 use crate::lexicon::{self, CaseFolded, LexiconEntry, mark};
 
-/// How a token is written.
+/// The letter case and composition of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum TokenShape {
@@ -31,7 +31,7 @@ pub(crate) struct WordToken {
     pub marks: u32,
     /// The word's topics in the lexicon.
     pub topics: u32,
-    /// The word's class in the lexicon; 0 when it is unknown or no word.
+    /// The word's class in the lexicon; 0 if it is unknown or not a word.
     pub class: u16,
     pub shape: TokenShape,
 }
@@ -65,7 +65,7 @@ impl WordToken {
         self.marks & marks != 0
     }
 
-    /// `Word`, `WORD` or `McWord`: written as a name would be.
+    /// `Word`, `WORD` or `McWord`: capitalized like a name.
     pub const fn is_capital(&self) -> bool {
         matches!(self.shape, TokenShape::Title | TokenShape::Upper | TokenShape::Camel)
     }
@@ -79,19 +79,19 @@ impl WordToken {
     }
 }
 
-/// The tokens of a text and the places of the characters that other detectors start from.
+/// The tokens of a text and the positions of the characters from which other detectors start.
 #[derive(Debug, Default)]
 pub(crate) struct TokenList {
     pub list: Vec<WordToken>,
-    /// Where an `@` stands.
+    /// Positions of `@`.
     pub ats: Vec<u32>,
-    /// Where a `://` stands.
+    /// Positions of `://`.
     pub schemes: Vec<u32>,
-    /// Where a `::` or a hexadecimal word before a `:` stands.
+    /// Positions of `::` and of hexadecimal words before a `:`.
     pub colons: Vec<u32>,
-    /// Where `-----` begins.
+    /// Positions of `-----`.
     pub dashes: Vec<u32>,
-    /// Where the signs stand that code has more of than prose.
+    /// Positions of punctuation that is typical of code.
     pub signs: Vec<u32>,
 }
 
@@ -115,7 +115,7 @@ static CLASS: [u8; 256] = {
             b'A'..=b'Z' => UPPER,
             b'0'..=b'9' => DIGIT,
             b'@' | b':' | b'-' => ANCHOR,
-            // What code has more of than prose.
+            // Typical of code rather than prose.
             b'{' | b'}' | b';' | b'=' | b'<' | b'_' | b'(' | b')' | b'[' | b']' | b'|' | b'/' | b'#' | b'$' | b'`'
             | b'&' | b'%' | b'\\' | b'+' => SIGN,
             0x80.. => HIGH,
@@ -126,11 +126,11 @@ static CLASS: [u8; 256] = {
     table
 };
 
-/// Longest word that is looked up; names and towns are shorter.
+/// Maximum length of a word that is looked up; names and towns are shorter.
 const MAX_WORD_LEN: usize = 32;
 
 impl TokenList {
-    /// Cuts the text. What was in here before is dropped, its memory kept.
+    /// Tokenizes the text. Previous content is dropped and its memory reused.
     pub fn tokenize(&mut self, text: &str) {
         self.list.clear();
         self.ats.clear();
@@ -163,7 +163,8 @@ impl TokenList {
         at + bytes[at..].iter().take_while(|b| **b == b'-').count()
     }
 
-    /// In a text written without capitals, marks the words that only names, towns and the like are as if they had one.
+    /// In a text without capitals, marks words that are only known as names, towns and similar as if they were
+    /// capitalized.
     pub fn capitalize_known_words(&mut self, text: &str) {
         if text.bytes().any(|b| b.is_ascii_uppercase() || matches!(b, b'{' | b'}' | b'_' | b'=' | b'<' | b'`'))
             || self.list.len() < 4
@@ -185,7 +186,7 @@ impl TokenList {
                     | mark::STREET_SUFFIX
                     | mark::UNIT)
                 != 0;
-            // A common word that is a common family name, behind a first name: `christine brown`.
+            // A common word that is a common family name, after a first name: `christine brown`.
             let tail = before & mark::FIRST != 0 && marks & mark::LAST_TOP != 0;
             let head = marks & mark::FIRST_TOP != 0 && marks & mark::STOP == 0;
             let unknown = token.class == 0 && before & (mark::FIRST | mark::HONORIFIC) != 0 && token.len() >= 3;
@@ -201,7 +202,7 @@ impl TokenList {
         }
     }
 
-    /// `frost llc`: the form tells that the word before it is a name.
+    /// `frost llc`: the company form shows that the word before it is a name.
     fn capitalize_companies(&mut self) {
         for at in 1..self.list.len() {
             let form = self.list[at];
@@ -258,7 +259,7 @@ impl TokenList {
         at
     }
 
-    /// A word with letters beyond ASCII.
+    /// A word with non-ASCII letters.
     fn foreign_word(&mut self, text: &str, start: usize) -> usize {
         let (mut lowers, mut uppers, mut digits, mut first_upper) = (0u32, 0u32, 0u32, false);
         let mut at = start;
@@ -281,7 +282,7 @@ impl TokenList {
             (0, _, 0) => TokenShape::Upper,
             (0, 1, _) if first_upper => TokenShape::Title,
             (0, ..) => TokenShape::Camel,
-            // Another sign than a letter ended it: `48.8584°`, `13800138000。`
+            // Ended by a character other than a letter: `48.8584°`, `13800138000。`
             (n, 0, 0) if n as usize == at - start => TokenShape::Digits,
             _ => TokenShape::Mixed,
         };
@@ -296,7 +297,7 @@ impl TokenList {
     }
 }
 
-/// The length of the letter or digit at `at`, or of the other character as the error.
+/// The length of the letter or digit at `at`; for another character, its length as the error.
 fn letter_len(text: &str, at: usize) -> Result<usize, usize> {
     let Some(c) = text[at..].chars().next() else { return Err(1) };
     let len = c.len_utf8();

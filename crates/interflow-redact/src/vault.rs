@@ -1,7 +1,7 @@
-//! The vault: which placeholder stands for which original, for one request or one conversation.
+//! The placeholder vault: the mapping of placeholders to originals for one request or one conversation.
 //!
-//! A placeholder is a keyed hash of kind and value, so that the same value gets the same placeholder in every turn
-//! without anything being kept; the way back exists only in this map. A vault is never shared between conversations.
+//! A placeholder is a keyed hash of kind and value, so equal values get the same placeholder in every turn without
+//! stored state; only the reverse mapping is stored here. A vault is never shared between conversations.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -12,11 +12,11 @@ use sha2::Sha256;
 use crate::strategy::{decrypt_bytes, encrypt, random};
 use crate::{Kind, RedactError};
 
-/// Most placeholders in one vault.
+/// Maximum number of placeholders in one vault.
 const MAX_ENTRIES: usize = 100_000;
-/// Characters of a placeholder's code: 40 bits.
+/// Length of a placeholder's code: 40 bits.
 pub(crate) const CODE_LENGTH: usize = 8;
-/// Small letters and digits that are not mistaken for one another.
+/// Lower-case letters and digits without ambiguous characters.
 const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
 
 /// Whether these bytes may be the code of a placeholder.
@@ -24,7 +24,7 @@ pub(crate) fn is_code(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| ALPHABET.contains(b))
 }
 
-/// The secret that makes a conversation's placeholders its own. Shown to nobody, written nowhere.
+/// The secret from which a conversation's placeholders are derived. Never logged or stored.
 #[derive(Clone)]
 pub struct VaultKey([u8; 32]);
 
@@ -32,20 +32,20 @@ impl VaultKey {
     /// A fresh key.
     ///
     /// # Errors
-    /// When the operating system gives no random bytes.
+    /// The operating system provides no random bytes.
     pub fn random() -> Result<Self, RedactError> {
         random().map(Self)
     }
 
-    /// The key of one conversation, derived from a master secret and the conversation's id, so that the same
-    /// conversation gets the same placeholders after a restart and on every replica.
+    /// The key of one conversation, derived from a master secret and the conversation's id, so that a conversation gets
+    /// the same placeholders after a restart and on every replica.
     pub fn for_conversation(master: &[u8; 32], conversation: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(master);
         hasher.update(b"interflow redact conversation\0").update(conversation);
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// The key of what an installation's clients tell every model: their system prompts and definitions of tools.
+    /// The key for an installation's fixed prompts: system prompts and tool definitions.
     pub fn for_installation(master: &[u8; 32]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(master);
         hasher.update(b"interflow redact installation\0");
@@ -73,26 +73,25 @@ fn code(mac: &Hmac<Sha256>, kind: Kind, value: &str, attempt: u32) -> String {
     (0..CODE_LENGTH).map(|i| char::from(ALPHABET[(bits >> (5 * i)) as usize & 31])).collect()
 }
 
-/// The place of an ASCII letter in the alphabet, in either case.
+/// The index of an ASCII letter, ignoring case.
 fn letter(b: u8) -> Option<usize> {
     b.is_ascii_alphabetic().then(|| usize::from(b.to_ascii_lowercase() - b'a'))
 }
 
-/// The key of fixed prompts, and the values that have been seen in them.
+/// The key of fixed prompts, and the values that occurred in them.
 type FixedPrompts = (Hmac<Sha256>, HashSet<(Kind, String)>);
 
-/// The map between placeholders and originals.
 pub struct PlaceholderVault {
     mac: Hmac<Sha256>,
-    /// For what stands in fixed prompts, the same in all conversations; with the values that have been seen there.
+    /// For values in fixed prompts, which have the same placeholder in all conversations.
     fixed: Option<FixedPrompts>,
-    /// Placeholder to original, by the placeholder in lower case.
+    /// Original by placeholder in lower case.
     originals: HashMap<String, String>,
-    /// Placeholders in lower case, sorted, for the search by prefix; made when something is to be restored.
+    /// Placeholders in lower case, sorted, for the search by prefix; built on first use.
     sorted: OnceLock<Vec<Box<str>>>,
-    /// The bytes that a placeholder may begin with, in both cases.
+    /// The first bytes of placeholders, in both cases.
     first: [bool; 256],
-    /// For each first letter, which letters may be the second: a bit for each, the highest for what is no letter.
+    /// For each first letter, a bit set of the possible second letters; the highest bit means any other character.
     second: [u32; 26],
     limit: usize,
 }
@@ -104,7 +103,6 @@ impl std::fmt::Debug for PlaceholderVault {
 }
 
 impl PlaceholderVault {
-    /// An empty vault.
     pub fn new(key: &VaultKey) -> Self {
         Self {
             mac: mac_of(key),
@@ -117,41 +115,39 @@ impl PlaceholderVault {
         }
     }
 
-    /// The same with a key for what stands in fixed prompts, so that it has the same placeholders in every conversation of
-    /// an installation.
+    /// Adds a key for values in fixed prompts, so that they have the same placeholders in every conversation of an
+    /// installation.
     #[must_use]
     pub fn with_fixed(mut self, key: &VaultKey) -> Self {
         self.fixed = Some((mac_of(key), HashSet::new()));
         self
     }
 
-    /// The same with another bound on its placeholders.
+    /// Sets the maximum number of placeholders.
     #[must_use]
     pub fn with_limit(mut self, entries: usize) -> Self {
         self.limit = entries;
         self
     }
 
-    /// How many placeholders it knows.
     pub fn len(&self) -> usize {
         self.originals.len()
     }
 
-    /// Whether it knows none.
     pub fn is_empty(&self) -> bool {
         self.originals.is_empty()
     }
 
-    /// The placeholder for a value: the kind's label, `_`, and eight small letters or digits.
+    /// The placeholder for a value: the kind's label, `_`, and eight lower-case letters or digits.
     ///
     /// # Errors
-    /// When the vault is full.
+    /// The vault is full.
     pub fn placeholder(&mut self, kind: Kind, label: &str, value: &str) -> Result<String, RedactError> {
         self.placeholder_for(kind, label, value, false)
     }
 
-    /// The same; `fixed` says that the value stands in a fixed prompt. A value that has stood in one keeps that placeholder
-    /// in the whole conversation.
+    /// The same; `fixed` means that the value occurs in a fixed prompt. Such a value keeps that placeholder in the
+    /// whole conversation.
     ///
     /// # Errors
     /// As [`placeholder`](Self::placeholder).
@@ -182,7 +178,7 @@ impl PlaceholderVault {
             let key = placeholder.to_ascii_lowercase();
             match self.originals.get(&key) {
                 Some(known) if known == value => return Ok(placeholder),
-                // Another value has this code: one in 2^40.
+                // Another value has this code: probability 2^-40.
                 Some(_) => {}
                 None if self.originals.len() >= self.limit => break,
                 None => {
@@ -200,12 +196,12 @@ impl PlaceholderVault {
         self.originals.insert(key, value.to_owned());
     }
 
-    /// The original behind a placeholder, in any case.
+    /// The original of a placeholder, ignoring case.
     pub fn original(&self, placeholder: &str) -> Option<&str> {
         self.originals.get(&placeholder.to_ascii_lowercase()).map(String::as_str)
     }
 
-    /// Looks for a placeholder at the beginning of a text.
+    /// Matches a placeholder at the beginning of a text.
     pub(crate) fn match_at_start<'v>(&'v self, text: &[u8], more_may_come: bool) -> PlaceholderPrefix<'v> {
         let sorted = self.sorted.get_or_init(|| {
             let mut keys: Vec<Box<str>> = self.originals.keys().map(|k| k.as_str().into()).collect();
@@ -247,14 +243,14 @@ impl PlaceholderVault {
         }
     }
 
-    /// Whether the second byte speaks against a placeholder here; at the end of a piece it is still to come.
+    /// Whether the second byte allows a placeholder here; at the end of a fragment it is not known yet.
     fn may_continue(&self, text: &[u8]) -> bool {
         let &[a, b, ..] = text else { return true };
         let Some(mask) = letter(a).and_then(|a| self.second.get(a)) else { return true };
         mask & (1 << letter(b).unwrap_or(31)) != 0
     }
 
-    /// Where in the text a placeholder may begin next.
+    /// The next position at which a placeholder may begin.
     pub(crate) fn next_start(&self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
         loop {
@@ -267,7 +263,7 @@ impl PlaceholderVault {
         }
     }
 
-    /// Puts the originals back into a whole text. Borrowed when there was nothing to put back.
+    /// Restores the originals in a complete text. Borrowed if there are none.
     pub fn restore<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
         if self.is_empty() {
             return text.into();
@@ -293,10 +289,10 @@ impl PlaceholderVault {
         out.into()
     }
 
-    /// The map in a form that may be kept: AES-256-GCM under another key.
+    /// The vault encrypted for storage: AES-256-GCM under another key.
     ///
     /// # Errors
-    /// When there are no random bytes for the nonce.
+    /// There are no random bytes for the nonce.
     pub fn seal(&self, key: &[u8; 32]) -> Result<Vec<u8>, RedactError> {
         let plain = serde_json::to_vec(&self.originals).map_err(|_| RedactError::Seal)?;
         let nonce = random::<12>()?;
@@ -304,10 +300,10 @@ impl PlaceholderVault {
         Ok([nonce.as_slice(), &sealed].concat())
     }
 
-    /// A vault from its sealed form.
+    /// Decrypts a sealed vault.
     ///
     /// # Errors
-    /// When the key is another one, or the bytes were changed.
+    /// A wrong key, or modified data.
     pub fn unseal(vault_key: &VaultKey, key: &[u8; 32], sealed: &[u8]) -> Result<Self, RedactError> {
         let (nonce, body) = sealed.split_at_checked(12).ok_or(RedactError::Seal)?;
         let plain = decrypt_bytes(key, nonce, body).ok_or(RedactError::Seal)?;
@@ -319,14 +315,14 @@ impl PlaceholderVault {
     }
 }
 
-/// What stands at the beginning of a text.
+/// The result of matching at the beginning of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PlaceholderPrefix<'v> {
-    /// No placeholder.
+    /// Not a placeholder.
     Not,
-    /// What may become one when more text comes.
+    /// A possible placeholder if more text follows.
     Open,
-    /// A placeholder of so many bytes, and its original.
+    /// A placeholder of `len` bytes, and its original.
     Found { len: usize, original: &'v str },
 }
 

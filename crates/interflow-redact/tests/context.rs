@@ -1,4 +1,4 @@
-//! What is told by the words around: people, titles, ages, keys of fields; and what only programs call so.
+//! Findings determined by context: people, titles, ages, field keys; and identifiers of programs that are none.
 
 use interflow_redact::{Kind, RedactionSession, Redactor};
 
@@ -66,7 +66,7 @@ fn what_programs_call_things_is_nobodys() {
     ] {
         assert_eq!(found(text), [], "{text}");
     }
-    // The same words are names where people are spoken of.
+    // The same words are names in a text about people.
     for (text, value) in [
         ("My colleague Hamza called, his wife is ill.", "Hamza"),
         ("Ms Windsor lives next door.", "Windsor"),

@@ -1,4 +1,4 @@
-//! Numbers of persons, companies, cards and accounts: for each kind a text that holds one, and one with a wrong digit.
+//! Ids of persons, companies, cards and accounts: for each kind a text that contains one, and one with a wrong digit.
 
 use interflow_redact::{Kind, RedactionSession, Redactor};
 
@@ -7,7 +7,7 @@ fn kinds(text: &str) -> Vec<(Kind, String)> {
     spans.iter().map(|f| (f.kind, text[f.start..f.end].to_owned())).collect()
 }
 
-/// A sentence with a gap, the kind, a value that fits, and one that must not be taken for it.
+/// A sentence with a gap, the kind, a valid value, and one that must not be detected as it.
 type Row = (&'static str, Kind, &'static str, &'static str);
 
 fn check(rows: &[Row]) {

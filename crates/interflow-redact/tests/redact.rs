@@ -1,4 +1,4 @@
-//! The room as others see it: bodies in, redacted bodies out, answers restored.
+//! The public API: bodies in, redacted bodies out, responses restored.
 
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ fn numbers_that_are_nobodys_stay() {
 
 #[test]
 fn secrets_are_found_and_placeholders_are_not() {
-    // Put together here, so that no scanner takes this file for a leak.
+    // Concatenated here, so that no secret scanner reports this file.
     let hidden = |a: &str, b: &str| format!("{a}{b}");
     for (text, kind) in [
         (hidden("key sk-ant-", "api03-Zx9kQ2mWv7Lp4Rt8Yb1Nc6Hd3Jf5Gs0A-aB"), Kind::ApiKey),
@@ -324,7 +324,7 @@ fn a_policys_regions_decide_on_national_phone_formats() {
 
 #[test]
 fn what_does_not_count_uncovers_nothing() {
-    // The URL as a whole is on the list of exceptions; the address inside it is not.
+    // The URL as a whole is on the ignore list; the address inside it is not.
     let redactor = toml("never-patterns = ['https://.*']");
     let out = redact(&redactor, "see https://firm.com/?u=anna@firm.com now");
     assert!(!out.contains("anna"), "{out}");
@@ -531,13 +531,13 @@ fn a_text_of_nothing_but_one_mark_costs_no_more_than_its_length() {
             let _ = redactor.find(&text, &RedactionSession::one_way());
             begun.elapsed()
         };
-        // Eight times the length: a walk over the rest of the text at every mark would take 64 times as long.
+        // Eight times the length: scanning the rest of the text at every mark would take 64 times as long.
         let (short, long) = (took(10_000).max(std::time::Duration::from_millis(20)), took(80_000));
         assert!(long < short * 40, "{unit:?}: {short:?}, {long:?}");
     }
 }
 
-/// Texts of figures, software and science, in which nothing is anybody's.
+/// Texts of figures, software and science without personal data.
 const FIGURES: &[&str] = &[
     // Tables and lists.
     "1 204   1 318   1 402   987   1 115",
@@ -618,7 +618,7 @@ fn a_redaction_that_was_stopped_fails_and_leaves_nothing_in_the_memo() {
     let done = stop.run(|| redactor.redact_text(&text, &mut RedactionSession::one_way()));
     assert!(matches!(done, Err(RedactError::Stopped)), "{done:?}");
     assert!(memo.is_empty());
-    // The next one on the same thread is not touched by it.
+    // The next one on the same thread is not affected.
     let done = redactor.redact_text(&text, &mut RedactionSession::one_way()).expect("redacted");
     assert_eq!(done.spans.len(), 1);
 }

@@ -1,8 +1,8 @@
-//! Secrets of many providers in the places where people leave them, and what only looks like one.
+//! Secrets of many providers where people leave them, and values that only look like secrets.
 
 use interflow_redact::{RedactionSession, Redactor};
 
-/// Letters drawn by a small generator, so that no scanner takes this file for a leak.
+/// Random letters from a small generator, so that no secret scanner reports this file.
 struct Draw(u64);
 
 impl Draw {

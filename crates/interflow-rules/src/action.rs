@@ -1,4 +1,5 @@
-//! The one table of actions: names, parameters, phases, words for the help. Parser, schema and pages read it.
+//! The table of rule actions: name, parameters, phases and help text. The parser, the JSON schema and the reference
+//! page are derived from it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,18 +20,18 @@ use crate::params::{
 };
 use crate::template::TextTemplate;
 
-/// What the table says of an action.
+/// Static metadata of an action.
 #[derive(Debug)]
 pub struct ActionInfo {
-    /// Its name in rule files.
+    /// Name in rule files.
     pub name: &'static str,
     /// The first phase in which it can run.
     pub earliest: Phase,
-    /// The phase in which it runs unless its rule says otherwise.
+    /// The phase in which it runs by default.
     pub natural: Phase,
     /// The last phase in which it can run.
     pub latest: Phase,
-    /// What it does.
+    /// Help text.
     pub doc: &'static str,
 }
 
@@ -47,7 +48,6 @@ macro_rules! actions {
         },)*];
 
         impl Action {
-            /// What the table says of it.
             pub fn info(&self) -> &'static ActionInfo {
                 let name = match self { $(Self::$variant(_) => $name,)* };
                 ACTIONS.iter().find(|a| a.name == name).expect("every action has its line in the table")
@@ -78,43 +78,45 @@ macro_rules! actions {
 }
 
 actions! {
-    /// Passes the TLS of this authority through unseen.
+    /// Passes TLS to this authority through without intercepting it.
     Tunnel(NoParams) "tunnel" Authority Authority ClientHello;
-    /// Looks inside the TLS of this authority.
+    /// Intercepts TLS to this authority.
     Intercept(NoParams) "intercept" Authority Authority ClientHello;
-    /// Offers the client HTTP/1.1 alone inside its TLS.
+    /// Offers the client only HTTP/1.1 in intercepted TLS.
     ServeHttp1(NoParams) "serve_http1" Authority Authority ClientHello;
-    /// Shows the client this certificate in place of a leaf of Interflow's own authority.
+    /// Presents this certificate to the client in place of a leaf of Interflow's own CA.
     ShowCertificate(CertificateParams) "show_certificate" Authority Authority ClientHello;
-    /// Goes through upstream proxies.
+    /// Connects through upstream proxies.
     UpstreamProxy(UpstreamProxyParams) "upstream_proxy" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Goes straight to the origin, whatever upstream proxy the configuration has.
+    /// Connects directly to the origin, even if the configuration has an upstream proxy.
     Direct(NoParams) "direct" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Speaks only this HTTP version with the origin: 1.1 or 2.
+    /// Uses only this HTTP version with the origin: 1.1 or 2.
     HttpVersion(OneOrManyStrings) "http_version" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Connects elsewhere: another address, another port, or both. Certificates are still checked for the authority's name.
+    /// Connects to another address, another port, or both. Certificates are still verified for the authority's name.
     ConnectTo(ConnectToParams) "connect_to" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Resolves the origin's name by a server of DNS over HTTPS (RFC 8484), which is verified and without which nobody is asked.
+    /// Resolves the origin's name with a DNS over HTTPS server (RFC 8484). Its certificate is verified; there is no
+    /// fallback.
     DnsOverHttps(DnsServerParam) "dns_over_https" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Speaks only this version of TLS with the origin: 1.2 or 1.3.
+    /// Uses only this TLS version with the origin: 1.2 or 1.3.
     TlsVersion(TlsVersionParam) "tls_version" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Accepts any certificate of the origin. Dangerous: whoever sits on the way can read and change everything.
+    /// Accepts any certificate of the origin. Dangerous: anyone on the network path can read and change everything.
     DangerSkipVerify(NoParams) "danger_skip_tls_verify" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Shows the origin a client certificate.
+    /// Presents a client certificate to the origin.
     ClientCertificate(CertificateParams) "client_certificate" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Gives this client's connection an upstream connection of its own, as NTLM needs it.
+    /// Gives this client's connection an upstream connection of its own, as NTLM requires.
     OwnConnection(NoParams) "own_connection" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Greets the origin with another client's fingerprint: `mirror` (the client that asks), the name of a profile, `ja3:` and a JA3 text, or `none`. Needs a build with the feature `impersonate`.
+    /// Uses another client's TLS fingerprint towards the origin: `mirror` (that of the requesting client), the name of
+    /// a profile, `ja3:` and a JA3 text, or `none`. Needs a build with the feature `impersonate`.
     Impersonate(FingerprintParam) "impersonate" UpstreamConnect UpstreamConnect UpstreamConnect;
-    /// Adds fields to the request.
+    /// Adds header fields to the request.
     AddRequestHeader(TemplatePairs) "add_request_header" RequestHead RequestHead RequestBody;
-    /// Gives fields of the request this one value each.
+    /// Sets header fields of the request, replacing existing values.
     SetRequestHeader(TemplatePairs) "set_request_header" RequestHead RequestHead RequestBody;
-    /// Gives fields of the request this one value each, where they are there already.
+    /// Sets header fields of the request that are already present.
     UpdateRequestHeader(TemplatePairs) "update_request_header" RequestHead RequestHead RequestBody;
-    /// Takes fields out of the request; `X-*` takes all that begin so.
+    /// Removes header fields from the request; `X-*` removes all with that prefix.
     RemoveRequestHeader(NameList) "remove_request_header" RequestHead RequestHead RequestBody;
-    /// Replaces text in a field of the request.
+    /// Replaces text in a header field of the request.
     ReplaceRequestHeader(ReplaceField) "replace_request_header" RequestHead RequestHead RequestBody;
     /// Changes the method.
     SetMethod(TextTemplate) "set_method" RequestHead RequestHead RequestBody;
@@ -124,97 +126,97 @@ actions! {
     SetUrl(TextTemplate) "set_url" RequestHead RequestHead RequestBody;
     /// Sets query parameters.
     SetQuery(TemplatePairs) "set_query" RequestHead RequestHead RequestBody;
-    /// Takes query parameters out.
+    /// Removes query parameters.
     RemoveQuery(NameList) "remove_query" RequestHead RequestHead RequestBody;
     /// Sets cookies of the request.
     SetRequestCookie(TemplatePairs) "set_request_cookie" RequestHead RequestHead RequestBody;
-    /// Takes cookies out of the request.
+    /// Removes cookies from the request.
     RemoveRequestCookie(NameList) "remove_request_cookie" RequestHead RequestHead RequestBody;
-    /// Sends name and password (RFC 7617).
+    /// Adds Basic credentials (RFC 7617).
     BasicAuth(BasicAuthParams) "basic_auth" RequestHead RequestHead RequestBody;
-    /// Sends a bearer token (RFC 6750).
+    /// Adds a bearer token (RFC 6750).
     BearerToken(TextTemplate) "bearer_token" RequestHead RequestHead RequestBody;
-    /// Sends the request elsewhere: to a base URL, or where a regex on the URL leads.
+    /// Sends the request to another base URL, or to the URL that a regex replacement produces.
     MapRemote(MapRemoteParams) "map_remote" RequestHead RequestHead RequestBody;
-    /// Answers from a file or folder.
+    /// Responds from a file or folder.
     MapLocal(MapLocalParams) "map_local" RequestHead RequestHead RequestBody;
-    /// Answers from a recording, as the recorded server did: an archive of any format that can be imported, or recorded flows.
+    /// Responds from a recording: an archive in any importable format, or recorded flows.
     Replay(ReplayParams) "replay" RequestHead RequestBody RequestBody;
-    /// Keeps caches out: no conditional requests, nothing kept by the client.
+    /// Prevents caching: removes conditional request fields and marks responses as uncacheable.
     Anticache(NoParams) "anticache" RequestHead RequestHead RequestHead;
-    /// Asks for bodies without compression.
+    /// Requests bodies without compression.
     Anticomp(NoParams) "anticomp" RequestHead RequestHead RequestBody;
-    /// Keeps the cookies that responses set and sends them with requests that have none.
+    /// Stores the cookies that responses set and sends them with requests that have none.
     StickyCookie(NoParams) "sticky_cookie" RequestHead RequestHead RequestHead;
-    /// Keeps the `Authorization` of requests and sends it with those that have none.
+    /// Stores the `Authorization` of requests and sends it with those that have none.
     StickyAuth(NoParams) "sticky_auth" RequestHead RequestHead RequestHead;
-    /// Keeps cookies and fields of responses for their domain.
+    /// Stores cookies and header fields of responses for their domain.
     SaveSession(SaveSessionParams) "save_session" ResponseHead ResponseHead ResponseHead;
-    /// Sends what `save_session` kept for this domain.
+    /// Sends what `save_session` stored for this domain.
     ApplySession(SessionPartParams) "apply_session" RequestHead RequestHead RequestBody;
-    /// Forgets what `save_session` kept.
+    /// Deletes what `save_session` stored.
     ClearSession(SessionPartParams) "clear_session" RequestHead RequestHead ResponseBody;
-    /// Answers; at a response, in its place.
+    /// Responds in the origin's place; in a response phase, replaces the response.
     Answer(Box<AnswerParams>) "answer" RequestHead RequestHead ResponseBody;
-    /// Refuses, with a status and a reason.
+    /// Rejects the request with a status and a reason.
     Block(BlockParams) "block" Authority RequestHead ResponseBody;
-    /// Sends the client to another URL.
+    /// Redirects the client to another URL.
     Redirect(RedirectParams) "redirect" RequestHead RequestHead ResponseBody;
-    /// Closes the client's connection without an answer.
+    /// Closes the client's connection without a response.
     Abort(NoParams) "abort" Authority RequestHead Message;
-    /// Answers with the certificate of Interflow's authority.
+    /// Responds with the certificate of Interflow's CA.
     ServeCa(NoParams) "serve_ca" RequestHead RequestHead RequestBody;
-    /// Adds fields to the response.
+    /// Adds header fields to the response.
     AddResponseHeader(TemplatePairs) "add_response_header" ResponseHead ResponseHead ResponseBody;
-    /// Gives fields of the response this one value each.
+    /// Sets header fields of the response, replacing existing values.
     SetResponseHeader(TemplatePairs) "set_response_header" ResponseHead ResponseHead ResponseBody;
-    /// Gives fields of the response this one value each, where they are there already.
+    /// Sets header fields of the response that are already present.
     UpdateResponseHeader(TemplatePairs) "update_response_header" ResponseHead ResponseHead ResponseBody;
-    /// Takes fields out of the response; `X-*` takes all that begin so.
+    /// Removes header fields from the response; `X-*` removes all with that prefix.
     RemoveResponseHeader(NameList) "remove_response_header" ResponseHead ResponseHead ResponseBody;
-    /// Replaces text in a field of the response.
+    /// Replaces text in a header field of the response.
     ReplaceResponseHeader(ReplaceField) "replace_response_header" ResponseHead ResponseHead ResponseBody;
     /// Changes the status.
     SetStatus(TextTemplate) "set_status" ResponseHead ResponseHead ResponseBody;
-    /// Sets a cookie at the client.
+    /// Sets a cookie on the client.
     SetResponseCookie(CookieLine) "set_response_cookie" ResponseHead ResponseHead ResponseBody;
-    /// Makes the client forget cookies.
+    /// Makes the client delete cookies.
     RemoveResponseCookie(NameList) "remove_response_cookie" ResponseHead ResponseHead ResponseBody;
-    /// Changes the body of the request.
+    /// Edits the body of the request.
     EditRequestBody(EditParams) "edit_request_body" RequestBody RequestBody RequestBody;
-    /// Changes the body of the response; event streams event by event.
+    /// Edits the body of the response; event streams event by event.
     EditResponseBody(EditParams) "edit_response_body" ResponseBody ResponseBody ResponseBody;
-    /// Inserts HTML behind the first opening tag of this name, through any compression.
+    /// Inserts HTML after the first opening tag of this name, also in compressed bodies.
     InjectHtml(InjectHtmlParams) "inject_html" ResponseBody ResponseBody ResponseBody;
-    /// Changes a message of a WebSocket, event stream or gRPC stream.
+    /// Edits a message of a WebSocket, event stream or gRPC stream.
     EditMessage(EditParams) "edit_message" Message Message Message;
-    /// Puts a message in behind the one that matched, towards where it goes or back to its sender.
+    /// Injects a message after the matching one, in its direction or back to its sender.
     InjectMessage(InjectParams) "inject_message" Message Message Message;
-    /// Swallows a message.
+    /// Drops a message.
     DropMessage(NoParams) "drop_message" Message Message Message;
-    /// Waits.
+    /// Delays the flow.
     Delay(DelayParams) "delay" Authority RequestHead Message;
-    /// Caps the speed of bodies, each direction by itself.
+    /// Limits the speed of bodies, each direction separately.
     Throttle(ThrottleParams) "throttle" RequestHead RequestHead ResponseHead;
-    /// Ends the response's body after so many bytes, as if that were all.
+    /// Ends the response's body after this many bytes, as if it were complete.
     TruncateResponse(ByteOffsetParams) "truncate_response" ResponseBody ResponseBody ResponseBody;
-    /// Breaks the connection after so many bytes of the response's body.
+    /// Breaks the connection after this many bytes of the response's body.
     ResetResponse(ByteOffsetParams) "reset_response" ResponseBody ResponseBody ResponseBody;
-    /// Breaks the upload after so many bytes of the request's body.
+    /// Breaks the upload after this many bytes of the request's body.
     ResetRequest(ByteOffsetParams) "reset_request" RequestBody RequestBody RequestBody;
-    /// Flips a bit in about every so many bytes of the response's body.
+    /// Flips a bit in about every this many bytes of the response's body.
     CorruptResponse(ByteOffsetParams) "corrupt_response" ResponseBody ResponseBody ResponseBody;
-    /// Writes the response's body to a file as it passes.
+    /// Writes the response's body to a file while it is relayed.
     SaveResponseBody(TextTemplate) "save_response_body" ResponseBody ResponseBody ResponseBody;
-    /// Puts a tag on the flow.
+    /// Adds a tag to the flow.
     Tag(TextTemplate) "tag" Authority Authority Message;
-    /// Puts a comment on the flow.
+    /// Adds a comment to the flow.
     Comment(TextTemplate) "comment" Authority Authority Message;
     /// Marks the flow with a colour.
     Colour(OneOrManyStrings) "colour" Authority Authority Message;
     /// Sets variables of the flow.
     SetVariable(VariableParams) "set_variable" Authority Authority Message;
-    /// Takes a part of the flow into a variable.
+    /// Stores a part of the flow in a variable.
     Capture(CaptureParams) "capture" Authority RequestHead Message;
     /// Writes a line to the log.
     Log(LogParams) "log" Authority RequestHead Done;
@@ -222,22 +224,22 @@ actions! {
     Print(TextTemplate) "print" Authority RequestHead Done;
     /// Writes a line to standard error.
     PrintError(TextTemplate) "print_error" Authority RequestHead Done;
-    /// Writes a line at the end of a file.
+    /// Appends a line to a file.
     AppendFile(AppendFileParams) "append_file" Authority RequestHead Done;
-    /// Holds the flow, its body included, until somebody decides, in the UI, by API or command line.
+    /// Holds the flow, including its body, until someone decides in the UI, by API or on the command line.
     Hold(HoldParams) "hold" Authority RequestBody Message;
-    /// Asks a service, which may change, answer or deny: at the request, and at the response.
+    /// Calls an external service, which may change, answer or deny the request and the response.
     Call(OneOrManyStrings) "call" RequestBody RequestBody ResponseBody;
-    /// Runs a script in Lua, which may change, answer or deny.
+    /// Runs a Lua script, which may change, answer or deny.
     Script(ScriptParams) "script" RequestHead RequestHead Message;
-    /// No later rule is asked in this phase.
+    /// Skips the remaining rules of this phase.
     Stop(NoParams) "stop" Authority Authority Message;
     /// Does nothing.
     Nothing(NoParams) "nothing" Authority Authority Done;
 }
 
 impl Action {
-    /// Whether it only says something of a flow, and changes nothing.
+    /// Whether it only annotates the flow.
     pub(crate) const fn only_annotates(&self) -> bool {
         matches!(
             self,
@@ -282,7 +284,7 @@ impl<'de> Deserialize<'de> for Action {
                 match map.next_key::<String>()? {
                     None => Ok(action),
                     Some(second) => Err(de::Error::custom(format!(
-                        "`{second}` stands beside `{name}`: one action per entry of the list, its parameters inside"
+                        "`{second}` beside `{name}`: write one action per entry of the list, with its parameters inside"
                     ))),
                 }
             }
@@ -336,7 +338,7 @@ impl<'de> Deserialize<'de> for ActionList {
                 Ok(ActionList(all))
             }
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<ActionList, A::Error> {
-                // Several actions that follow one another by name.
+                // Several actions in one map, by name.
                 let mut all = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
                     all.push(Action::read(&name, &mut map)?);

@@ -1,4 +1,4 @@
-//! Conditions: what must hold of a flow for a rule to act on it, as far as is known at a phase.
+//! Rule conditions, evaluated in three-valued logic on what is known of a flow at a phase.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,50 +10,43 @@ use crate::exec::ExecCondition;
 use crate::text_predicate::{TextField, TextPredicate};
 use crate::view::FlowView;
 
-/// What must hold.
 #[derive(Clone, Debug)]
 pub enum ConditionExpr {
-    /// Always, or never.
+    /// Constant.
     Always(bool),
-    /// Each of them.
     And(Vec<ConditionExpr>),
-    /// One of them.
     Or(Vec<ConditionExpr>),
-    /// Not this.
     Not(Box<ConditionExpr>),
-    /// A query selects the flow.
+    /// A query of the filter language.
     Query(Box<Query>),
-    /// A text fits.
+    /// A text field matches a pattern.
     Text(TextField, TextPredicate),
-    /// There is a body of this side, or one was announced.
+    /// There is a body on this side, or one was announced.
     HasBody(Direction),
-    /// A message goes this way.
+    /// The message goes in this direction.
     Direction(Direction),
-    /// The client's connection has this number.
+    /// The client connection has this number.
     Connection(u64),
-    /// The authority is one of our own addresses.
+    /// The authority is one of Interflow's own addresses.
     OwnAddress,
-    /// With this probability, from 0 to 1.
+    /// True with this probability, from 0 to 1.
     Chance(f64),
-    /// Every so many times.
+    /// True every n-th time.
     Every(u64, Arc<AtomicU64>),
-    /// Only the first so many times.
+    /// True only the first n times.
     First(u64, Arc<AtomicU64>),
-    /// Between two times of day, in minutes after midnight UTC; the second may lie before the first.
+    /// Between two times of day, in minutes after midnight UTC; may wrap around midnight.
     Between(u32, u32),
     /// The client's process, on this machine, has one of these ids or names (lower case, without `.exe`).
     Process {
-        /// Process ids.
         ids: Vec<u64>,
-        /// Names of programs.
         names: Vec<String>,
     },
-    /// A program says so.
+    /// Decided by the exit code of a program.
     Exec(Arc<ExecCondition>),
 }
 
 impl ConditionExpr {
-    /// Every one of these.
     pub fn and(parts: Vec<Self>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -63,7 +56,7 @@ impl ConditionExpr {
                 other => flat.push(other),
             }
         }
-        // What counts or costs is asked last.
+        // Stateful and expensive conditions are evaluated last.
         flat.sort_by_key(Self::cost);
         match flat.len() {
             0 => Self::Always(true),
@@ -72,7 +65,6 @@ impl ConditionExpr {
         }
     }
 
-    /// One of these.
     pub fn or(mut parts: Vec<Self>) -> Self {
         match parts.len() {
             0 => Self::Always(false),
@@ -84,7 +76,6 @@ impl ConditionExpr {
         }
     }
 
-    /// The opposite.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(self) -> Self {
@@ -95,12 +86,10 @@ impl ConditionExpr {
         }
     }
 
-    /// A query.
     pub fn query(query: Query) -> Self {
         if query.is_all() { Self::Always(true) } else { Self::Query(Box::new(query)) }
     }
 
-    /// A flag.
     pub fn flag(flag: Flag) -> Self {
         Self::query(Expr::flag(flag).into())
     }
@@ -131,14 +120,14 @@ impl ConditionExpr {
         }
     }
 
-    /// Whether it holds, as far as is known.
+    /// Evaluates the condition on what is known so far.
     pub(crate) fn evaluate(&self, view: &FlowView<'_>) -> Tristate {
         match self {
             Self::Always(b) => Tristate::Known(*b),
             Self::And(parts) => {
                 let mut open = false;
                 for part in parts {
-                    // What counts must not count what may yet not hold.
+                    // A counter must not advance while another part is still undecided.
                     if open && part.cost() >= 7 {
                         break;
                     }
@@ -190,7 +179,7 @@ impl ConditionExpr {
         }
     }
 
-    /// The phase from which on everything that it asks for is known.
+    /// The earliest phase in which everything the condition reads is known.
     pub fn phase(&self) -> Phase {
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().map(Self::phase).max().unwrap_or(Phase::Authority),
@@ -205,7 +194,7 @@ impl ConditionExpr {
         }
     }
 
-    /// Shows every condition that is not made of others.
+    /// Visits every leaf condition.
     pub(crate) fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Self)) {
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|p| p.visit(see)),
@@ -214,7 +203,7 @@ impl ConditionExpr {
         }
     }
 
-    /// Whether it asks for the request's body.
+    /// Whether it reads the request's body.
     pub(crate) fn wants_request_body(&self) -> bool {
         let mut wants = false;
         self.visit(&mut |leaf| {
@@ -231,7 +220,7 @@ impl ConditionExpr {
         wants
     }
 
-    /// In words.
+    /// A textual description.
     pub fn describe(&self) -> String {
         match self {
             Self::Always(true) => "always".into(),
@@ -270,7 +259,7 @@ fn is_own_address(view: &FlowView<'_>) -> bool {
     local && authority.port == own.port()
 }
 
-/// From 0 to just below 1.
+/// Uniform in [0, 1).
 fn random_fraction() -> f64 {
     let bytes = crate::template::random_bytes();
     let n = u64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);

@@ -6,48 +6,49 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Rules: which files, and what holds where a rule says nothing.
+/// Rules: the rule files, and defaults for whatever a rule does not set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RulesConfig {
-    /// Rule files in the order in which they are asked: ours in TOML or YAML, or Fluxzy's YAML. They are read again when they change.
+    /// Rule files in order of evaluation: Interflow's in TOML or YAML, or Fluxzy's YAML. They are reloaded when they
+    /// change.
     pub files: Vec<PathBuf>,
-    /// The most of a body that is held for a rule that needs the whole of it.
+    /// Maximum size of a body that is buffered for a rule that needs the whole of it.
     pub max_body: ByteSize,
-    /// What happens to a flow when a rule cannot do its work: a body too large or in an unknown coding, a script or
+    /// What happens to a flow when a rule cannot be applied: a body too large or in an unknown coding, a script or
     /// service that fails.
     pub on_failure: OnFailure,
     /// How long `hold` waits for a decision.
     pub hold_timeout: HumanDuration,
-    /// The most flows that are held at once; further ones are treated as if nobody had decided.
+    /// Maximum number of flows held at once; further ones are treated as if nobody had decided.
     pub max_held: usize,
-    /// How long one run of a script may take.
+    /// Time limit of one run of a script.
     pub script_timeout: HumanDuration,
-    /// How many instructions one run of a script may take. The steps of a text pattern, and the bytes that a function goes
-    /// over, count too.
+    /// Maximum number of instructions of one run of a script. The steps of a text pattern and the bytes that a function
+    /// processes count too.
     pub script_instructions: u64,
-    /// How much memory one run of a script may take.
+    /// Memory limit of one run of a script.
     pub script_memory: ByteSize,
-    /// How many scripts run at once, each on a thread apart from the workers.
+    /// How many scripts run concurrently, each on a thread apart from the workers.
     pub script_threads: usize,
-    /// How many runs wait for a thread; further ones fail, and `on_failure` says what that means.
+    /// How many runs may wait for a thread; further ones fail, subject to `on_failure`.
     pub script_queue: usize,
-    /// How many values scripts keep in `store`; the oldest make room for new ones.
+    /// How many values scripts may keep in `store`; the oldest are evicted.
     pub store_entries: usize,
-    /// How many bytes scripts keep in `store`.
+    /// How many bytes scripts may keep in `store`.
     pub store_bytes: ByteSize,
-    /// How long a value is kept in `store` when its script does not say.
+    /// How long a value is kept in `store` unless its script sets a time.
     pub store_ttl: HumanDuration,
 }
 
-/// What happens to a flow when a rule cannot do its work.
+/// What happens to a flow when a rule cannot be applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// The flow ends with an error.
     #[default]
     Deny,
-    /// The flow goes on as if the rule were not there; the log says so.
+    /// The flow continues as if the rule did not exist; a warning is logged.
     Pass,
 }
 

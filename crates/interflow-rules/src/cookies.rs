@@ -1,4 +1,4 @@
-//! Cookies in `Cookie` and `Set-Cookie` (RFC 6265).
+//! Reading and editing of `Cookie` and `Set-Cookie` (RFC 6265).
 
 use interflow_types::Headers;
 
@@ -7,7 +7,7 @@ pub(crate) fn request_cookies(headers: &Headers) -> impl Iterator<Item = (&[u8],
     headers.get_all("cookie").flat_map(|v| v.split(|b| *b == b';')).filter_map(parse_pair)
 }
 
-/// The value of one cookie; names keep their case (RFC 6265 5.3).
+/// The value of one cookie; names are case-sensitive (RFC 6265 5.3).
 pub(crate) fn request_cookie<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
     request_cookies(headers).find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v)
 }
@@ -23,7 +23,7 @@ fn parse_pair(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((text[..at].trim_ascii(), text[at + 1..].trim_ascii()))
 }
 
-/// Gives the request's cookie this value, or takes it out; the others stay as they are and where they are.
+/// Sets or removes one cookie of the request; the others keep their position and spelling.
 pub(crate) fn set_request_cookie(headers: &mut Headers, name: &str, value: Option<&str>) {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let mut done = false;
@@ -45,7 +45,7 @@ pub(crate) fn set_request_cookie(headers: &mut Headers, name: &str, value: Optio
     if kept.is_empty() {
         headers.remove("cookie");
     } else {
-        // Every byte came out of a header value or was checked by the caller.
+        // Every byte comes from a header value or was checked by the caller.
         let _ = headers.set("Cookie", kept.join(&b"; "[..]));
     }
 }

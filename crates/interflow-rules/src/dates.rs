@@ -5,20 +5,19 @@ use jiff::fmt::rfc2822;
 
 /// Seconds since 1970.
 pub(crate) fn parse_http_date(text: &str) -> Option<i64> {
-    // Netscape's form, still sent by many servers, has dashes between day, month and year.
+    // Netscape's format, still sent by many servers, has dashes between day, month and year.
     let plain = text.replace('-', " ");
     let text = if text.ends_with("GMT") { plain.as_str() } else { text };
     let zoned = rfc2822::DateTimeParser::new().parse_zoned(text).ok()?;
     Some(zoned.timestamp().as_second())
 }
 
-/// The date of a moment in seconds since 1970.
+/// Formats Unix time.
 pub(crate) fn format_http_date(seconds: i64) -> String {
     let at = Timestamp::from_second(seconds).unwrap_or_default();
     at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// Now, in seconds since 1970.
 pub(crate) fn unix_now() -> i64 {
     Timestamp::now().as_second()
 }

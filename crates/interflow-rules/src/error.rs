@@ -1,19 +1,18 @@
-//! What is wrong with a rule file, and where.
+//! Errors and notes about rule files, with their location.
 
 use std::fmt;
 
-/// Something that is wrong, or worth knowing, about a rule file.
+/// An error or a note about a rule file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleProblem {
-    /// The file's name as it was given.
+    /// The file's name as given.
     pub file: String,
-    /// The line, from 1; 0 when it is not known.
+    /// The line, from 1; 0 if unknown.
     pub line: usize,
-    /// The column, from 1; 0 when it is not known.
+    /// The column, from 1; 0 if unknown.
     pub column: usize,
-    /// The rule's name.
     pub rule: Option<String>,
-    /// What is wrong, and what would be right.
+    /// What is wrong and how to correct it.
     pub message: String,
 }
 
@@ -31,12 +30,12 @@ impl fmt::Display for RuleProblem {
     }
 }
 
-/// Rules that cannot be used.
+/// Rules that could not be loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleLoadError {
-    /// Everything that is wrong, in the order of the files.
+    /// All errors, in the order of the files.
     pub problems: Vec<RuleProblem>,
-    /// What is worth knowing beside that.
+    /// Notes that are not errors.
     pub notes: Vec<RuleProblem>,
 }
 
@@ -60,7 +59,7 @@ impl From<RuleProblem> for RuleLoadError {
     }
 }
 
-/// The known name that was probably meant.
+/// The known name closest to what was written, if any is similar.
 pub(crate) fn closest_name<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = written.to_ascii_lowercase();
     known
@@ -71,7 +70,7 @@ pub(crate) fn closest_name<'a>(written: &str, known: impl IntoIterator<Item = &'
         .map(|(_, k)| k)
 }
 
-/// `unknown key ...`, with what was probably meant or what there is.
+/// `unknown key ...`, with the closest known key or the list of known keys.
 pub(crate) fn unknown_key_message(what: &str, written: &str, known: &[&str]) -> String {
     match closest_name(written, known.iter().copied()) {
         Some(near) => format!("unknown {what} `{written}`: did you mean `{near}`?"),
@@ -79,7 +78,7 @@ pub(crate) fn unknown_key_message(what: &str, written: &str, known: &[&str]) -> 
     }
 }
 
-/// Makes serde's list of expected keys into a suggestion.
+/// Turns serde's list of expected keys into a suggestion.
 pub(crate) fn with_suggestion(message: &str) -> String {
     let message = message.lines().next().unwrap_or(message);
     for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {

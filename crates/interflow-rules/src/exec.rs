@@ -1,4 +1,4 @@
-//! A program that decides by its exit code whether a rule holds: Fluxzy's `exec` filter, with a time limit.
+//! Conditions decided by the exit code of a program: Fluxzy's `exec` filter, with a time limit.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,16 +8,13 @@ use interflow_types::Phase;
 use crate::template::TextTemplate;
 use crate::view::FlowView;
 
-/// A program and its arguments.
 #[derive(Debug)]
 pub struct ExecCondition {
-    /// The program.
     pub program: TextTemplate,
-    /// Its arguments, one text each.
     pub arguments: Vec<TextTemplate>,
-    /// Whether it is given the request's head in `Exec.RequestHead`.
+    /// Whether the request's head is passed in `Exec.RequestHead`.
     pub head_in_env: bool,
-    /// How long it may run.
+    /// Time limit.
     pub limit: Duration,
 }
 
@@ -30,7 +27,7 @@ impl ExecCondition {
         format!("`{}` ends with 0", self.program.source())
     }
 
-    /// Runs it, and waits. The worker stands still meanwhile, so the limit is short.
+    /// Runs the program and waits. Blocks the worker thread, so the limit is short.
     pub(crate) fn evaluate(&self, view: &FlowView<'_>) -> bool {
         let mut command = Command::new(&*self.program.render_view(view));
         command.args(self.arguments.iter().map(|a| a.render_view(view).into_owned()));

@@ -1,11 +1,11 @@
-//! Expectations written beside the rules: a flow, and what must come of it.
+//! Tests in rule files: a flow, and the expected result of the rules.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// A flow, and what the rules must make of it.
+/// A flow, and the expected result.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expectation {
@@ -13,13 +13,12 @@ pub struct Expectation {
     pub name: Option<String>,
     /// The request.
     pub request: TestRequest,
-    /// What the origin answers; 200 with an empty body when absent.
+    /// The origin's response; 200 with an empty body when absent.
     pub response: TestResponse,
-    /// A message that passes after the head, from the client.
+    /// A message from the client after the head.
     pub message: Option<String>,
-    /// What must come of it.
+    /// The expected result.
     pub expect: ExpectedOutcome,
-    /// The file that it stands in.
     #[serde(skip)]
     pub file: String,
 }
@@ -50,29 +49,29 @@ pub struct TestResponse {
     pub body: String,
 }
 
-/// What must come of a flow; what is not named does not matter.
+/// The expected result; fields that are absent are not checked.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpectedOutcome {
-    /// Rules that match.
+    /// Rules that must match.
     pub matched: Vec<String>,
-    /// Rules that do not.
+    /// Rules that must not match.
     pub not_matched: Vec<String>,
     /// Whether a rule answers in the origin's place.
     pub answered: Option<bool>,
-    /// Whether the flow is denied, or its connection closed.
+    /// Whether the flow is denied or its connection closed.
     pub denied: Option<bool>,
-    /// What goes to the origin.
+    /// The request sent to the origin.
     pub request: MessageExpectation,
-    /// What goes to the client.
+    /// The response sent to the client.
     pub response: MessageExpectation,
-    /// What becomes of the message.
+    /// The message after the rules.
     pub message: Option<String>,
     /// Tags on the flow.
     pub tags: Vec<String>,
 }
 
-/// What a head and body must be.
+/// The expected head and body.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MessageExpectation {
@@ -84,10 +83,10 @@ pub struct MessageExpectation {
     pub status: Option<u16>,
     /// Fields with these values.
     pub headers: BTreeMap<String, String>,
-    /// Fields that must not be there.
+    /// Fields that must be absent.
     pub without: Vec<String>,
     /// The body.
     pub body: Option<String>,
-    /// A text in the body.
+    /// A text that the body must contain.
     pub contains: Option<String>,
 }

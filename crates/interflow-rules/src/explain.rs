@@ -1,4 +1,4 @@
-//! Why each rule did or did not match a flow, in which phase.
+//! Explains why each rule did or did not match a flow, phase by phase.
 
 use interflow_query::{Expr, Fact, Query, QuerySubject, Term, TermTest, Tristate};
 use interflow_types::Phase;
@@ -10,34 +10,30 @@ use crate::phase_names;
 use crate::program::{CompiledRule, RuleProgram};
 use crate::view::FlowView;
 
-/// What is said of one rule.
+/// The explanation of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleExplanation {
-    /// The rule.
     pub rule: String,
     /// Its file and line.
     pub place: String,
-    /// Whether it is for this flow.
+    /// Whether it matches this flow.
     pub matches: bool,
-    /// The phases in which it acts, each with what held there.
+    /// The phases in which it acts.
     pub phases: Vec<PhaseExplanation>,
 }
 
-/// What held in one phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PhaseExplanation {
-    /// The phase.
     pub phase: &'static str,
-    /// `matched`, `no`, or `open` when what decides it had not come.
+    /// `matched`, `no`, or `open` if the deciding data was not available.
     pub outcome: &'static str,
-    /// Why.
     pub why: String,
     /// The actions of this phase.
     pub actions: Vec<&'static str>,
 }
 
-/// Explains every rule, in the order in which they are asked. Each is asked of the flow as it was recorded: what an
-/// earlier rule would have changed is not taken into account.
+/// Explains every rule in order of evaluation. Each is evaluated on the flow as recorded: changes by earlier rules are
+/// not taken into account.
 pub fn explain(program: &RuleProgram, sample: &FlowFixture) -> Vec<RuleExplanation> {
     program.rules.iter().map(|rule| explain_rule(program, rule, sample)).collect()
 }
@@ -87,7 +83,7 @@ fn explain_phase(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixtur
     last.unwrap_or((Tristate::NotYet, String::new()))
 }
 
-/// Whether a condition holds, and why; nothing is counted or drawn by lot.
+/// Evaluates a condition and gives the reason, without side effects on counters and without randomness.
 fn explain_condition(cond: &ConditionExpr, view: &FlowView<'_>) -> (Tristate, String) {
     match cond {
         ConditionExpr::And(parts) => explain_all(parts.iter().map(|p| explain_condition(p, view))),
@@ -181,7 +177,7 @@ fn explain_expr(e: &Expr, view: &FlowView<'_>) -> (Tristate, String) {
     }
 }
 
-/// What the flow has where a term asks.
+/// The flow's actual value for a term of a query.
 fn observed_fact(term: &Term, view: &FlowView<'_>) -> Option<String> {
     match &term.test {
         TermTest::Number(_) => match view.number(term.key) {

@@ -1,4 +1,4 @@
-//! What goes wrong on purpose: slow, short, broken and corrupted bodies.
+//! Fault injection: throttled, truncated, broken and corrupted bodies.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-/// A budget of bytes that several bodies may share. Time that passes unused is not saved up.
+/// A byte budget that several bodies may share. Unused time is not accumulated.
 #[derive(Debug, Default)]
 pub struct ThrottleBudget {
     next: Mutex<Option<Instant>>,
 }
 
-/// A cap on speed.
+/// A speed limit.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     bytes_per_second: u64,
@@ -28,12 +28,12 @@ impl Throttle {
         Self { bytes_per_second: bytes_per_second.max(1), budget }
     }
 
-    /// The most that goes out at once: a tenth of a second's worth.
+    /// The most that is sent at once: a tenth of a second's worth.
     fn chunk_size(&self) -> usize {
         usize::try_from(self.bytes_per_second / 10).unwrap_or(usize::MAX).clamp(1, 64 << 10)
     }
 
-    /// From when on so many more bytes may go.
+    /// The time from which this many more bytes may be sent.
     fn reserve(&self, bytes: usize) -> Instant {
         let mut next = self.budget.next.lock();
         let from = next.unwrap_or_else(Instant::now).max(Instant::now());
@@ -42,7 +42,7 @@ impl Throttle {
         from + takes
     }
 
-    /// The body, no faster than this.
+    /// Limits the speed of the body.
     pub fn limit_body(self: &Arc<Self>, body: Body) -> Body {
         match body {
             Body::Empty => Body::Empty,
@@ -55,7 +55,7 @@ struct ThrottledBody {
     body: Body,
     cap: Arc<Throttle>,
     held: Bytes,
-    /// The piece in front of `held` may go when this is over.
+    /// The chunk at the front of `held` may be sent when this timer fires.
     sleep: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -85,14 +85,14 @@ impl BodyStream for ThrottledBody {
     }
 }
 
-/// How a body goes wrong.
+/// An injected body fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BodyFault {
-    /// It ends after so many bytes.
+    /// Ends cleanly after this many bytes.
     Truncate(u64),
-    /// It breaks after so many bytes.
+    /// Breaks after this many bytes.
     Reset(u64),
-    /// A bit is flipped in one of so many bytes.
+    /// Flips one bit per this many bytes.
     Corrupt(u64),
 }
 
@@ -132,7 +132,7 @@ impl BodyStream for FaultyBody {
     }
 }
 
-/// Flips the lowest bit of the last byte of each stretch.
+/// Flips the lowest bit of the last byte of each `every`-byte interval.
 fn flip_bits(data: Bytes, seen: u64, every: u64) -> Bytes {
     let mut out = BytesMut::from(&data[..]);
     for (i, byte) in out.iter_mut().enumerate() {
@@ -143,7 +143,7 @@ fn flip_bits(data: Bytes, seen: u64, every: u64) -> Bytes {
     out.freeze()
 }
 
-/// A duration with up to so much more or less.
+/// `time` plus or minus a random part of `jitter`.
 pub(crate) fn with_jitter(time: Duration, jitter: Duration) -> Duration {
     if jitter.is_zero() {
         return time;

@@ -1,4 +1,4 @@
-//! A flow that was recorded, or written beside the rules, as rules would have met it.
+//! A recorded or described flow as input for rules.
 
 use bytes::Bytes;
 use interflow_types::{
@@ -8,29 +8,26 @@ use interflow_types::{
 
 use crate::view::{FlowView, RuleConstants};
 
-/// A whole flow, bodies without their content coding.
+/// A complete flow; bodies are without their content coding.
 #[derive(Debug)]
 pub struct FlowFixture {
-    /// The flow.
     pub flow: Flow,
     /// The request's head; `None` for a tunnel.
     pub request: Option<RequestHead>,
-    /// The request's body.
     pub request_body: Bytes,
-    /// The response's head, when there was one.
+    /// The response's head, if there was one.
     pub response: Option<ResponseHead>,
-    /// The response's body.
     pub response_body: Bytes,
     /// Messages of a WebSocket, event stream or gRPC stream.
     pub messages: Vec<StreamMessage>,
 }
 
-/// Reads an absolute URL.
+/// Parses an absolute URL.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn parse_url(text: &str) -> Result<Url, String> {
-    let bad = |what: &str| format!("`{text}` is no URL ({what}): write it as https://host/path");
+    let bad = |what: &str| format!("`{text}` is not a URL ({what}): write it as https://host/path");
     let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("the scheme is missing"))?;
     let scheme = Scheme::parse(scheme).ok_or_else(|| bad("the scheme is http or https"))?;
     let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -44,7 +41,7 @@ impl FlowFixture {
     /// A GET of a URL, without a response.
     ///
     /// # Panics
-    /// When the text is no URL.
+    /// If the text is not a URL.
     pub fn for_get(url: &str) -> Self {
         Self::for_request("GET", url).unwrap_or_else(|e| panic!("{e}"))
     }
@@ -52,10 +49,10 @@ impl FlowFixture {
     /// A request without a response.
     ///
     /// # Errors
-    /// A method or URL that is none.
+    /// An invalid method or URL.
     pub fn for_request(method: &str, url: &str) -> Result<Self, String> {
         let url = parse_url(url)?;
-        let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is no method"))?;
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is not a valid method"))?;
         let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
         let client = ClientInfo {
             connection: 0,
@@ -81,7 +78,7 @@ impl FlowFixture {
         })
     }
 
-    /// The same with one more request field.
+    /// Adds a request field.
     ///
     /// # Errors
     /// A malformed field.
@@ -92,17 +89,18 @@ impl FlowFixture {
         Ok(self)
     }
 
-    /// The same with a response.
+    /// Adds a response.
     ///
     /// # Errors
-    /// A status that is none.
+    /// An invalid status.
     pub fn with_response(
         mut self,
         status: u16,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Result<Self, String> {
-        let mut head = ResponseHead::new(StatusCode::from_u16(status).map_err(|_| format!("{status} is no status"))?);
+        let mut head =
+            ResponseHead::new(StatusCode::from_u16(status).map_err(|_| format!("{status} is not a valid status"))?);
         for (name, value) in headers {
             head.headers.append(name, value).map_err(|e| format!("{name}: {e}"))?;
         }
@@ -111,7 +109,7 @@ impl FlowFixture {
         Ok(self)
     }
 
-    /// What rules see at a phase.
+    /// What rules can read at a phase.
     pub(crate) fn view<'a>(&'a self, phase: Phase, constants: &'a RuleConstants) -> FlowView<'a> {
         let mut view = FlowView::new(phase, &self.flow, constants);
         if phase >= Phase::RequestHead {
@@ -129,7 +127,6 @@ impl FlowFixture {
         view
     }
 
-    /// Adds a message.
     #[must_use]
     pub fn with_message(mut self, direction: Direction, text: impl Into<Bytes>) -> Self {
         self.messages.push(crate::view::test_message(direction, interflow_types::MessageKind::Text, text.into()));

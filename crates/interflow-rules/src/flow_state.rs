@@ -1,4 +1,4 @@
-//! What rules remember of one flow, and of nothing else.
+//! Per-flow state of the rules.
 
 use std::sync::Arc;
 
@@ -8,28 +8,27 @@ use smallvec::SmallVec;
 use crate::body::BodyEdits;
 use crate::fault_injection::Throttle;
 
-/// The note that rules keep on a flow; made when there is something to remember.
+/// The flow extension that holds rule state; created on demand.
 #[derive(Default)]
 pub(crate) struct RuleState {
-    /// Variables by name.
     vars: SmallVec<[(String, String); 2]>,
-    /// Rules that were decided at an earlier phase.
+    /// Decisions made at an earlier phase, by rule.
     decided: SmallVec<[(u32, bool); 4]>,
-    /// Caps on the speed of each direction, for the bodies.
+    /// Speed limits per direction.
     pub throttle: [Option<Arc<Throttle>>; 2],
-    /// What an earlier phase wants done to the body.
+    /// Body edits requested at an earlier phase.
     pub pending: Option<BodyEdits>,
-    /// The rules of the phase `connect` were asked about this flow itself.
+    /// The rules of the phase `connect` were already evaluated on this flow itself.
     pub connected: bool,
-    /// The response shall say that nothing may be kept.
+    /// The response must be marked as uncacheable.
     pub uncached: bool,
-    /// The response's cookies are kept.
+    /// Cookies of the response are stored.
     pub sticky: bool,
-    /// The request's body without its coding, for services that are asked about the response.
+    /// The decoded request body, for services that are called about the response.
     pub request_body: Option<bytes::Bytes>,
-    /// The request's head, for phases that are not shown it.
+    /// The request's head, for phases that do not receive it.
     pub request: Option<Arc<RequestHead>>,
-    /// The response's head, for the end.
+    /// The response's head, for the phase `done`.
     pub response: Option<Arc<ResponseHead>>,
 }
 
@@ -53,7 +52,6 @@ impl RuleState {
         self.decided.push((rule, holds));
     }
 
-    /// Variables, for explanations.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.vars.iter().map(|(n, v)| (n.as_str(), v.as_str()))
     }

@@ -1,4 +1,4 @@
-//! Flows that wait until somebody decides: by the API, the UI or the command line.
+//! The queue of held flows, which wait for a decision by API, UI or command line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
-/// A flow that waits.
+/// A flow that waits for a decision.
 #[derive(Clone, Debug, Serialize)]
 pub struct HeldFlow {
-    /// A number, to decide about it.
+    /// The number by which it is decided.
     pub id: u64,
     /// The flow.
     pub flow: String,
     /// The rule that holds it.
     pub rule: String,
-    /// The phase in which it waits.
+    /// The phase in which it is held.
     pub phase: &'static str,
     /// What is held: `request`, `response` or `message`.
     pub what: &'static str,
-    /// Words of the rule's writer.
+    /// The rule author's note.
     pub note: Option<String>,
     /// The client's address.
     pub client: String,
     /// The user of the proxy.
     pub user: Option<String>,
-    /// The client's program.
+    /// The client's process.
     pub process: Option<String>,
-    /// Since when.
+    /// When the hold began.
     pub since: Timestamp,
-    /// Until when.
+    /// When the hold times out.
     pub until: Timestamp,
-    /// Whether it goes on when nobody decides.
+    /// Whether it continues if nobody decides.
     pub pass: bool,
     /// Method of the request.
     pub method: Option<String>,
@@ -43,36 +43,36 @@ pub struct HeldFlow {
     pub status: Option<u16>,
     /// Fields of the held head.
     pub headers: Vec<(String, String)>,
-    /// The held body or message, where the phase has it and it is text.
+    /// The held body or message, if the phase has it and it is text.
     pub body: Option<String>,
 }
 
-/// What somebody decided.
+/// The operator's decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
 pub enum HoldDecision {
-    /// Go on, changed perhaps.
+    /// Continue unchanged.
     #[default]
     Continue,
-    /// Go on with these changes.
+    /// Continue with these changes.
     Change {
-        /// Another method.
+        /// New method.
         #[serde(default)]
         method: Option<String>,
-        /// Another URL.
+        /// New URL.
         #[serde(default)]
         url: Option<String>,
-        /// Another status.
+        /// New status.
         #[serde(default)]
         status: Option<u16>,
-        /// Fields to set; an empty value takes a field out.
+        /// Fields to set; an empty value removes the field.
         #[serde(default)]
         headers: Vec<(String, String)>,
-        /// Another body.
+        /// New body.
         #[serde(default)]
         body: Option<String>,
     },
-    /// Answer so.
+    /// Respond in the origin's place.
     Answer {
         /// The status.
         status: u16,
@@ -83,13 +83,13 @@ pub enum HoldDecision {
         #[serde(default)]
         body: String,
     },
-    /// Refuse.
+    /// Deny the flow.
     Deny {
-        /// Why.
+        /// The reason.
         #[serde(default)]
         reason: Option<String>,
     },
-    /// Swallow the message.
+    /// Drop the message.
     Drop,
 }
 
@@ -98,11 +98,11 @@ struct HeldEntry {
     decide: oneshot::Sender<HoldDecision>,
 }
 
-/// All that wait.
+/// All held flows.
 #[derive(Default)]
 pub struct HoldQueue {
     inner: Mutex<HoldQueueState>,
-    /// Grows with each change, for whoever watches.
+    /// Incremented with each change, for observers.
     version: watch::Sender<u64>,
 }
 
@@ -110,11 +110,11 @@ pub struct HoldQueue {
 struct HoldQueueState {
     next: u64,
     waiting: Vec<HeldEntry>,
-    /// Interflow stops: nothing is held any more.
+    /// Interflow is shutting down: nothing is held any more.
     closed: bool,
 }
 
-/// What is told of a flow that is to be held.
+/// Details of a flow to be held.
 pub(crate) struct HoldRequest {
     pub flow: FlowId,
     pub rule: String,
@@ -132,15 +132,15 @@ pub(crate) struct HoldRequest {
 }
 
 impl HoldQueue {
-    /// Everything that waits, the oldest first.
+    /// All held flows, the oldest first.
     pub fn list(&self) -> Vec<HeldFlow> {
         self.inner.lock().waiting.iter().map(|w| w.held.clone()).collect()
     }
 
-    /// Decides about one that waits.
+    /// Decides a held flow.
     ///
     /// # Errors
-    /// Nothing waits under this number any more.
+    /// No flow is held under this number any more.
     pub fn decide(&self, id: u64, decision: HoldDecision) -> Result<HeldFlow, String> {
         let mut inner = self.inner.lock();
         let at = inner.waiting.iter().position(|w| w.held.id == id);
@@ -153,7 +153,7 @@ impl HoldQueue {
         Ok(waiting.held)
     }
 
-    /// Nobody decides any more, since Interflow stops: whoever waits goes without a decision, and so does whoever comes later.
+    /// Called at shutdown: present and future waiters return without a decision.
     pub fn close(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;
@@ -162,17 +162,17 @@ impl HoldQueue {
         self.notify_changed();
     }
 
-    /// Whether nobody decides any more.
+    /// Whether the queue is closed.
     pub fn is_closed(&self) -> bool {
         self.inner.lock().closed
     }
 
-    /// Grows with each change of the list.
+    /// Incremented with each change of the list.
     pub fn version(&self) -> u64 {
         *self.version.borrow()
     }
 
-    /// Waits until the version is another than this. Cancel-safe.
+    /// Waits until the version differs. Cancel-safe.
     pub async fn changed_since(&self, version: u64) {
         let _ = self.version.subscribe().wait_for(|v| *v != version).await;
     }
@@ -181,11 +181,11 @@ impl HoldQueue {
         self.version.send_modify(|v| *v += 1);
     }
 
-    /// Waits for a decision; `None` when nobody decided in time, too many wait, or nobody decides any more.
+    /// Waits for a decision; `None` on timeout, if too many flows are held, or if the queue is closed.
     pub(crate) async fn wait(self: Arc<Self>, ask: HoldRequest, most: usize) -> Option<HoldDecision> {
         let timeout = ask.timeout;
         let (id, decided) = self.insert(ask, most)?;
-        // Whoever goes away meanwhile leaves the list too.
+        // Also removes the entry if this future is dropped.
         let _entry = HeldEntryGuard { holds: &self, id };
         tokio::time::timeout(timeout, decided).await.ok()?.ok()
     }

@@ -1,4 +1,4 @@
-//! The rules that one host can match, as the stage that its plan calls.
+//! The rules that can match one host, as the stage that its plan calls.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,14 +26,14 @@ use crate::{originals, path_variants};
 #[derive(Debug)]
 struct PhaseRule {
     rule: u32,
-    /// Its actions of this phase, by place.
+    /// Indices of its actions in this phase.
     actions: Vec<u16>,
     /// Whether one of them needs the whole body.
     whole: bool,
-    /// Whether its condition may ask for the body.
+    /// Whether its condition may read the body.
     asks_body: bool,
-    /// Whether its condition counts how often it is asked, or is a matter of chance, and all its actions are marks: a tunnel
-    /// that is opened leaves it to the requests inside.
+    /// Whether its condition counts or is random, and all its actions are annotations: an intercepted tunnel leaves
+    /// such a rule to the requests inside.
     left_to_requests: bool,
     /// Whether one of its actions may edit the message.
     edits: bool,
@@ -44,17 +44,18 @@ struct PhaseRule {
 #[derive(Debug, Default)]
 struct PhaseRuleList {
     entries: Vec<PhaseRule>,
-    /// Whether a whole body may be wanted at all.
+    /// Whether any of them may need a whole body.
     may_want_whole: bool,
     index: Option<RequestIndex>,
 }
 
-/// Up to this length a request's body that is to be changed is had whole, so that it keeps a length; longer ones stream.
+/// Request bodies up to this size are buffered for an edit, so that they keep a `Content-Length`; longer ones are
+/// streamed.
 const MAX_BUFFERED_REQUEST: u64 = 1 << 20;
 
 const PHASE_COUNT: usize = Phase::Done as usize + 1;
 
-/// The rules that one host can match.
+/// The rules that can match one host.
 #[derive(Debug)]
 pub(crate) struct HostRules {
     program: Arc<RuleProgram>,
@@ -63,17 +64,17 @@ pub(crate) struct HostRules {
     /// Whether later phases need the request's head, or the response's.
     keeps_request: bool,
     keeps_response: bool,
-    /// Rules on messages inside of bodies.
+    /// Whether there are rules on messages inside bodies.
     messages: bool,
-    /// Rules before the request leave something on the flow.
+    /// Whether rules before the request annotate the flow.
     marks_at_connect: bool,
-    /// Services are asked about responses, and shown the request's body then.
+    /// Whether services are called at the response, which also receive the request's body.
     calls: bool,
-    /// Rules of later phases that ask for the request's body, which is kept for them.
+    /// Rules of later phases that read the request's body, which is kept for them.
     later_body_rules: Vec<u32>,
 }
 
-/// Where a walk through a phase's rules stands.
+/// Position in the evaluation of a phase's rules.
 #[derive(Clone, Copy, Default)]
 struct RuleCursor {
     entry: usize,
@@ -161,7 +162,7 @@ impl HostRules {
         at.request().map(|r| path_variants::candidates(index, r))
     }
 
-    /// Goes through the rules of a phase until one ends the flow or must wait.
+    /// Evaluates the rules of a phase until one ends the flow or must wait.
     fn run_rules(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, mut from: RuleCursor) -> WalkResult {
         let entries = &self.phase_rules(at.phase).entries;
         loop {
@@ -200,7 +201,7 @@ impl HostRules {
         WalkResult::Done(StageVerdict::Continue)
     }
 
-    /// Whether no rule of this phase can hold of the flow, nor is anything kept for it.
+    /// Whether no rule of this phase can match the flow and no state is pending.
     fn is_idle(&self, phase: Phase, flow: &Flow, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
         let list = self.phase_rules(phase);
         list.index.is_none()
@@ -233,8 +234,8 @@ impl HostRules {
         holds
     }
 
-    /// Asks the rules of the phases before a request again for a request in a tunnel, which is a flow of its own: what marks a
-    /// flow, sets variables or stops holds for it too. The other actions were the tunnel's.
+    /// Evaluates the rules of the connection phases again for a request in a tunnel, which is a flow of its own:
+    /// annotations, variables and `stop` apply to it too. The other actions applied to the tunnel.
     fn apply_connect_marks(&self, flow: &mut Flow) {
         flow.extension_mut::<RuleState>().connected = true;
         for phase in [Phase::Authority, Phase::ClientHello] {
@@ -260,13 +261,13 @@ impl HostRules {
         }
     }
 
-    /// A phase before a request. `opens` says that requests inside of a tunnel are asked about themselves.
+    /// Runs a phase before the request. `opens` means that the requests inside a tunnel are matched individually.
     pub fn run_connect<'a>(&'a self, phase: Phase, flow: &'a mut Flow, opens: bool) -> MaybeFuture<'a, StageVerdict> {
         flow.extension_mut::<RuleState>().connected = true;
         self.run_without_body(ActionContext { opens, ..ActionContext::new(phase, flow) })
     }
 
-    /// Goes on where something was waited for.
+    /// Continues after an asynchronous action.
     async fn resume(
         &self,
         at: &mut ActionContext<'_>,
@@ -289,7 +290,7 @@ impl HostRules {
         }
     }
 
-    /// A phase without a body.
+    /// Runs a phase without a body.
     fn run_without_body<'a>(&'a self, mut at: ActionContext<'a>) -> MaybeFuture<'a, StageVerdict> {
         let picked = self.candidates(&at);
         match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
@@ -305,7 +306,7 @@ impl HostRules {
         }
     }
 
-    /// What a phase leaves for later ones.
+    /// Saves what later phases need.
     fn save_for_later(&self, at: &mut ActionContext<'_>) {
         at.keep_original(None);
         if !at.edits.is_empty() {
@@ -314,10 +315,10 @@ impl HostRules {
         }
     }
 
-    /// A phase with a body.
+    /// Runs a phase with a body.
     fn run_with_body<'a>(&'a self, at: ActionContext<'a>, body: Body) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
         let mut at = at;
-        // A note is made only for flows that there is something to remember of.
+        // State is created only for flows that need it.
         if at.flow.extension::<RuleState>().is_some_and(|s| s.pending.is_some()) {
             at.edits = at.state().pending.take().unwrap_or_default();
             at.snapshot_head();
@@ -367,7 +368,7 @@ impl HostRules {
         }
     }
 
-    /// Whether a rule that may act needs the whole body to be asked, or to act.
+    /// Whether a rule that may act needs the whole body, for its condition or its action.
     fn wants_whole(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, body: &Body) -> bool {
         if at.phase == Phase::RequestBody && self.may_need_request_body(at) {
             return true;
@@ -375,7 +376,7 @@ impl HostRules {
         if !self.phase_rules(at.phase).may_want_whole {
             return false;
         }
-        // An event stream may never end: a condition on its body stays open rather than hold it back.
+        // An event stream may never end: a condition on its body stays undecided instead of holding it back.
         let endless = matches!(body, Body::Stream(_)) && at.head().is_some_and(body::is_event_stream);
         let entries = &self.phase_rules(at.phase).entries;
         entries.iter().enumerate().any(|(i, entry)| {
@@ -396,7 +397,7 @@ impl HostRules {
         })
     }
 
-    /// Whether a rule that may yet act asks for the request's body later on.
+    /// Whether a rule that may still act reads the request's body later.
     fn may_need_request_body(&self, at: &ActionContext<'_>) -> bool {
         self.later_body_rules.iter().any(|id| {
             let rule = &self.program.rules[*id as usize];
@@ -404,7 +405,7 @@ impl HostRules {
         })
     }
 
-    /// A service that has greeted says which bodies it wants: chunks of one need not be held.
+    /// A service declares in its handshake which bodies it needs; chunks for it need no buffering.
     fn requires_whole_body(&self, entry: &PhaseRule, at: &ActionContext<'_>) -> bool {
         let rule = &self.program.rules[entry.rule as usize];
         let kind =
@@ -413,7 +414,7 @@ impl HostRules {
             Action::Call(names) => {
                 let service = names.0.first().and_then(|n| self.program.services.get(n));
                 let hello = service.and_then(|s| s.handshake_if_ready());
-                // What follows at the response may ask for the request's body.
+                // Later response rules may read the request's body.
                 hello.is_none_or(|h| {
                     let view = at.view(&self.program);
                     h.wants_message(kind, &view)
@@ -426,7 +427,7 @@ impl HostRules {
 
     fn must_read_body(&self, at: &ActionContext<'_>, body: &Body) -> bool {
         let Some(headers) = at.head() else { return false };
-        // Many an origin reads no request without a length, which an edit on the way cannot tell beforehand.
+        // Many origins reject requests without a length, which a streaming edit cannot know in advance.
         let short = || {
             headers
                 .get_str("content-length")
@@ -437,7 +438,7 @@ impl HostRules {
         matches!(body, Body::Stream(_) | Body::Full(_)) && (at.edits.needs_whole(headers) || sized())
     }
 
-    /// Reads the body as far as it may be held.
+    /// Buffers the body up to the limit.
     async fn read_body(&self, at: &mut ActionContext<'_>, body: Body) -> Result<BodyReadState> {
         let headers = at.head().cloned().unwrap_or_default();
         let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
@@ -507,12 +508,12 @@ impl HostRules {
         }
     }
 
-    /// The rules on messages, for bodies that carry them.
+    /// Evaluates message rules for bodies that contain messages.
     pub(crate) async fn run_message_rules(&self, at: &mut ActionContext<'_>) -> StageVerdict {
         match self.run_rules(at, None, RuleCursor::default()) {
             WalkResult::Done(verdict) => verdict,
             WalkResult::Wait(cursor, run @ PendingAction::Script(_)) => self.resume(at, None, cursor, run).await,
-            // Inside of a body nobody else is waited for: what would wait goes on.
+            // Asynchronous actions are not supported inside a body: the message continues.
             WalkResult::Wait(..) => StageVerdict::Continue,
         }
     }
@@ -527,7 +528,7 @@ enum BodyFailure {
     Lost(Error),
 }
 
-/// The first entry from here on that was picked; one behind the last when there is none.
+/// The next candidate at or after `from`; past the end if there is none.
 fn next_candidate(picked: &Candidates, from: usize) -> usize {
     let mut word = from / 64;
     let mut bits = picked.get(word).map_or(0, |w| w & (u64::MAX << (from % 64)));
@@ -541,12 +542,12 @@ fn next_candidate(picked: &Candidates, from: usize) -> usize {
     word * 64 + bits.trailing_zeros() as usize
 }
 
-/// Asks a condition without counting.
+/// Evaluates a condition without counting.
 fn evaluate_uncounted(rule: &CompiledRule, at: &ActionContext<'_>, program: &RuleProgram) -> Tristate {
     if has_side_effects(rule) { Tristate::NotYet } else { rule.cond.evaluate(&at.view(program)) }
 }
 
-/// Whether a rule of the list leaves a mark on the flow.
+/// Whether a rule of the list annotates the flow.
 fn leaves_marks(program: &RuleProgram, list: &PhaseRuleList) -> bool {
     let action = |e: &PhaseRule, i: &u16| is_annotation(&program.rules[e.rule as usize].actions[usize::from(*i)].1);
     list.entries.iter().any(|e| e.actions.iter().any(|i| action(e, i)))
@@ -592,7 +593,7 @@ fn phases_of_interest(program: &RuleProgram, lists: &[PhaseRuleList; PHASE_COUNT
 }
 
 impl HostRules {
-    /// Whether rules change or decide what is inside: they hold only where that is seen.
+    /// Whether rules read or change the content, and therefore require interception.
     pub fn needs_content(&self) -> bool {
         use Phase::{Message, RequestBody, RequestHead, ResponseBody, ResponseHead};
         let inside = [RequestHead, RequestBody, ResponseHead, ResponseBody, Message];

@@ -1,4 +1,4 @@
-//! Which rules can match at all: by host for a plan, by path, method and header names for a request.
+//! Indexes of rules: by host for a plan, and by path, method and header names for a request.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::path_variants::{PathMatchMode, is_ambiguous};
 use crate::program::CompiledRule;
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 
-/// What a condition demands of the host.
+/// What a condition requires of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostRequirement {
-    /// Nothing that could be looked up.
+    /// Nothing that can be indexed.
     Any,
     /// One of these.
     OneOf(Vec<HostLiteral>),
@@ -24,11 +24,11 @@ enum HostRequirement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostLiteral {
     Exact(String),
-    /// A name that the host's labels end in; more may be asked of it.
+    /// A domain suffix of the host; the condition may require more.
     Below(String),
 }
 
-/// Rules by the host that they are bound to.
+/// Rules by required host.
 #[derive(Debug, Default)]
 pub(crate) struct HostIndex {
     exact: HashMap<String, Vec<u32>>,
@@ -55,7 +55,7 @@ impl HostIndex {
         }
     }
 
-    /// The rules that a host can match, in their order.
+    /// The rules that can match a host, in order.
     pub fn candidates(&self, host: &Host) -> Vec<u32> {
         let text = match host {
             Host::Name(name) => name.to_string(),
@@ -104,7 +104,7 @@ fn host_literal(mode: MatchMode, text: &str) -> HostRequirement {
     let text = text.to_ascii_lowercase();
     match mode {
         MatchMode::Exact => HostRequirement::OneOf(vec![HostLiteral::Exact(text)]),
-        // Only whole labels are looked up, so the first one, which may be cut, is left to the test itself.
+        // Only whole labels are indexed, so the first one, which may be partial, is left to the condition.
         MatchMode::Suffix => match text.split_once('.') {
             Some((_, rest)) if !rest.is_empty() => HostRequirement::OneOf(vec![HostLiteral::Below(rest.to_owned())]),
             _ => HostRequirement::Any,
@@ -138,24 +138,23 @@ fn union(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
     HostRequirement::OneOf(all)
 }
 
-/// Something that a request or its response must have for a condition to hold.
+/// Something that a request or its response must have for a condition to match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RequiredFeature {
-    /// This text in the request's target, letters in either case.
+    /// This text in the request target, case-insensitive.
     Target(String),
-    /// A field of this name in the request, in lower case.
+    /// A request field of this name, in lower case.
     Header(String),
-    /// This method.
     Method(String),
-    /// A status between these two.
+    /// A status in this range.
     Status(u64, u64),
-    /// A field of this name in the response.
+    /// A response field of this name.
     ResponseHeader(String),
-    /// This text in the response's media type, letters in either case.
+    /// This text in the response's media type, case-insensitive.
     ResponseType(String),
 }
 
-/// Of which heads anchors may speak.
+/// The heads on which features may be tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeadSet {
     Request,
@@ -173,7 +172,6 @@ impl RequiredFeature {
         }
     }
 
-    /// Whether it is there.
     fn is_present(&self, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
         match self {
             Self::Target(text) => contains_ignore_case(request.url.path.as_bytes(), text.as_bytes()),
@@ -188,23 +186,23 @@ impl RequiredFeature {
     }
 }
 
-/// Whether a text stands in another, letters in either case.
+/// Case-insensitive substring test.
 fn contains_ignore_case(text: &[u8], wanted: &[u8]) -> bool {
     let Some(first) = wanted.first() else { return !text.is_empty() };
     text.windows(wanted.len()).any(|w| w[0].eq_ignore_ascii_case(first) && w.eq_ignore_ascii_case(wanted))
 }
 
-/// What lets most flows go past a rule without its condition being asked.
+/// A cheap test that rules out most flows before the condition is evaluated.
 #[derive(Debug, Default)]
 pub(crate) struct Prefilter {
     anchors: Option<Vec<RequiredFeature>>,
-    /// The rule is asked about every reading of the path.
+    /// The rule is evaluated on every variant of the path.
     readings: bool,
 }
 
 impl Prefilter {
-    /// The gate before a condition that is asked when `phase` comes. `indexed`: what it demands of the request has been
-    /// looked up already.
+    /// The prefilter of a condition that is evaluated at `phase`. `indexed`: its requirements on the request were
+    /// already tested by the index.
     pub fn new(rule: &CompiledRule, phase: Phase, indexed: bool) -> Self {
         Self { readings: rule.judged == PathMatchMode::Any, ..Self::for_condition(&rule.cond, phase, indexed) }
     }
@@ -219,7 +217,7 @@ impl Prefilter {
         Self { anchors: required_features(cond, of), readings: false }
     }
 
-    /// Whether the condition may hold.
+    /// Whether the condition may match.
     pub fn may_match(&self, request: Option<&RequestHead>, response: Option<&ResponseHead>) -> bool {
         match (&self.anchors, request) {
             (Some(anchors), Some(request)) if !(self.readings && is_ambiguous(request)) => {
@@ -230,7 +228,7 @@ impl Prefilter {
     }
 }
 
-/// The texts of which one must be there; `None` when nothing could be looked up.
+/// The features of which one must be present; `None` if the condition cannot be indexed.
 fn required_features(cond: &ConditionExpr, of: HeadSet) -> Option<Vec<RequiredFeature>> {
     let inner = |part: &ConditionExpr| required_features(part, of);
     match cond {
@@ -242,7 +240,7 @@ fn required_features(cond: &ConditionExpr, of: HeadSet) -> Option<Vec<RequiredFe
     }
 }
 
-/// What tells more, or is cheaper to look at, comes first.
+/// More selective or cheaper features come first.
 fn selectivity_rank(anchors: &[RequiredFeature]) -> u8 {
     anchors
         .iter()
@@ -279,7 +277,7 @@ fn text_feature(place: &TextField, test: &TextPredicate) -> Option<RequiredFeatu
             None => RequiredFeature::ResponseHeader("content-type".into()),
         }),
         TextField::Cookie(_) => Some(RequiredFeature::Header("cookie".into())),
-        // Its name may be written with escapes, but no parameter is without a query.
+        // The name may be percent-encoded, but a parameter requires a query.
         TextField::Param(_) => Some(RequiredFeature::Target("?".into())),
         _ => None,
     }
@@ -325,10 +323,10 @@ fn term_feature(term: &Term) -> Option<RequiredFeature> {
     }
 }
 
-/// A set of entries by their place in a list.
+/// A bit set of indices into a list.
 pub(crate) type Candidates = SmallVec<[u64; 4]>;
 
-/// Entries of one phase by what a request must have for them.
+/// The rules of one phase by what a request must have for them.
 #[derive(Debug, Default)]
 pub(crate) struct RequestIndex {
     len: usize,
@@ -337,18 +335,18 @@ pub(crate) struct RequestIndex {
     by_text: Vec<Vec<u32>>,
     /// Names in lower case, shorter ones first.
     headers: Vec<(Box<str>, Vec<u32>)>,
-    /// The lengths of the names in `headers`: most fields of a request fall out by theirs.
+    /// Bit set of the lengths of the names in `headers`: most fields of a request are ruled out by theirs.
     lengths: u64,
     methods: Vec<(String, Vec<u32>)>,
 }
 
-/// From so many entries on looking up pays.
+/// Minimum number of rules for which an index pays off.
 const MIN_INDEXED_RULES: usize = 4;
-/// Up to so many names are looked for in a head each; of more, each field of the head is looked up among them.
+/// Up to this many names are each searched for in a head; beyond that, each field of the head is looked up among them.
 const MAX_SCANNED_NAMES: usize = 8;
 
 impl RequestIndex {
-    /// An index of these conditions; none when they are too few.
+    /// An index of these conditions; `None` if they are too few.
     pub fn new<'a>(conds: impl ExactSizeIterator<Item = &'a ConditionExpr>) -> Option<Self> {
         if conds.len() < MIN_INDEXED_RULES {
             return None;
@@ -388,14 +386,14 @@ impl RequestIndex {
                 AhoCorasickBuilder::new().ascii_case_insensitive(true).match_kind(MatchKind::Standard).build(&names);
             match built {
                 Ok(ac) => (index.texts, index.by_text) = (Some(ac), lists),
-                // Too many texts for one automaton: their rules are asked each.
+                // Too many texts for one automaton: evaluate their rules always.
                 Err(_) => index.always.extend(lists.into_iter().flatten()),
             }
         }
         Some(index)
     }
 
-    /// The entries that this request can match.
+    /// The rules that can match this request.
     pub fn candidates(&self, request: &RequestHead) -> Candidates {
         let mut picked: Candidates = SmallVec::from_elem(0, self.len.div_ceil(64));
         let mut put = |list: &[u32]| {
@@ -412,7 +410,7 @@ impl RequestIndex {
             }
         }
         if self.headers.len() <= MAX_SCANNED_NAMES {
-            // A head knows the lengths of its names, so that most are found to be missing without a search.
+            // A head keeps a mask of its names' lengths, so most absent names need no search.
             let there = self.headers.iter().filter(|(name, _)| request.headers.contains(name));
             there.for_each(|(_, list)| put(list));
         } else {
@@ -472,7 +470,7 @@ mod tests {
             ("127.0.0.1", &[2, 4, 5, 7]),
         ] {
             let got = index.candidates(&host(h));
-            // The index may give more than match, never fewer.
+            // The index may return more than match, never fewer.
             assert!(found.iter().all(|r| got.contains(r)), "{h}: {got:?}");
             assert!(!got.contains(&3) || h == "b.test" || h == "c.test", "{h}: {got:?}");
         }
@@ -507,7 +505,7 @@ mod tests {
                 assert!(open || !cond.evaluate(&flow.view(Phase::ResponseHead, &constants)).holds(), "{text}");
             }
         }
-        // Before there is a response nothing is known of it.
+        // Before the response nothing is known about it.
         let early = Prefilter::for_condition(&cond("status:404"), Phase::RequestHead, false);
         assert!(early.may_match(flows[0].request.as_ref(), None));
     }

@@ -16,17 +16,17 @@ enum JsonPathStep {
     Key(String),
     Index(i64),
     Wildcard,
-    /// At any depth, then the step.
+    /// The step at any depth.
     Descendant(Box<JsonPathStep>),
 }
 
 impl JsonPath {
-    /// Reads a path.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the path.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = |what: &str| format!("`{text}` is no JSONPath ({what}): write it as $.key.list[0] or $..key");
+        let bad =
+            |what: &str| format!("`{text}` is not a valid JSONPath ({what}): write it as $.key.list[0] or $..key");
         let mut rest = text.trim().strip_prefix('$').ok_or_else(|| bad("it begins with $"))?;
         let mut steps = Vec::new();
         while !rest.is_empty() {
@@ -54,7 +54,7 @@ impl JsonPath {
         Ok(Self { source: text.trim().to_owned(), steps })
     }
 
-    /// Every value there.
+    /// All matching values.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         let mut found = vec![value];
         for step in &self.steps {
@@ -65,7 +65,7 @@ impl JsonPath {
         found
     }
 
-    /// Puts a value at every place that the path names; a last key that is not there yet is made. Says how many.
+    /// Sets every matching value; a missing last key is created. Returns the number of changes.
     pub fn set(&self, value: &mut Value, new: &Value) -> usize {
         let Some((last, before)) = self.steps.split_last() else {
             *value = new.clone();
@@ -76,7 +76,7 @@ impl JsonPath {
         count
     }
 
-    /// Takes out every place that the path names. Says how many.
+    /// Removes every matching value. Returns how many.
     pub fn remove(&self, value: &mut Value) -> usize {
         let Some((last, before)) = self.steps.split_last() else {
             *value = Value::Null;
@@ -119,7 +119,7 @@ fn parse_bracket(rest: &mut &str) -> Result<JsonPathStep, &'static str> {
     if text == "*" {
         return Ok(JsonPathStep::Wildcard);
     }
-    text.parse().map(JsonPathStep::Index).map_err(|_| "between [ and ] stands a number, * or a quoted key")
+    text.parse().map(JsonPathStep::Index).map_err(|_| "expected a number, * or a quoted key between [ and ]")
 }
 
 fn index_of(list: &[Value], index: i64) -> Option<usize> {
@@ -168,7 +168,7 @@ impl JsonPathStep {
             (Self::Descendant(step), value) => {
                 let mut count = 0;
                 visit_descendants(value, &mut |v| {
-                    // At any depth a key is replaced, not made: else every object would get one.
+                    // With `..`, a key is replaced but not created; otherwise every object would get one.
                     if let (Self::Key(key), Value::Object(map)) = (&**step, &*v)
                         && !map.contains_key(key)
                     {
@@ -201,7 +201,7 @@ impl JsonPathStep {
     }
 }
 
-/// The value and everything in it, from the inside out.
+/// Visits the value and everything in it, depth first.
 fn visit_descendants(value: &mut Value, see: &mut dyn FnMut(&mut Value)) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(|v| visit_descendants(v, see)),
@@ -236,10 +236,10 @@ fn visit_matches(value: &mut Value, steps: &[JsonPathStep], see: &mut dyn FnMut(
     }
 }
 
-/// Carries out a JSON Patch (RFC 6902), all of it or nothing.
+/// Applies a JSON Patch (RFC 6902) atomically.
 ///
 /// # Errors
-/// The first operation that does not go, by number from 0.
+/// The first operation that fails, numbered from 0.
 pub fn patch(document: &mut Value, operations: &[Value]) -> Result<(), String> {
     let mut work = document.clone();
     for (i, operation) in operations.iter().enumerate() {
@@ -249,10 +249,10 @@ pub fn patch(document: &mut Value, operations: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// Says what is wrong with a JSON Patch without a document.
+/// Validates a JSON Patch without a document.
 ///
 /// # Errors
-/// The first operation that is none.
+/// The first invalid operation.
 pub fn check_patch(operations: &[Value]) -> Result<(), String> {
     for (i, o) in operations.iter().enumerate() {
         let op = o["op"].as_str().unwrap_or_default();
@@ -306,12 +306,12 @@ fn apply(document: &mut Value, o: &Value) -> Result<(), String> {
     }
 }
 
-/// RFC 6901.
+/// Parses a JSON Pointer (RFC 6901).
 fn pointer(text: &str) -> Result<Vec<String>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let rest = text.strip_prefix('/').ok_or_else(|| format!("`{text}` is no JSON pointer: it begins with /"))?;
+    let rest = text.strip_prefix('/').ok_or_else(|| format!("`{text}` is not a JSON pointer: it must begin with /"))?;
     Ok(rest.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect())
 }
 
@@ -325,7 +325,7 @@ fn resolve_pointer<'v>(document: &'v mut Value, path: &[String]) -> Option<&'v m
 
 fn list_index(token: &str, len: usize) -> Result<usize, String> {
     let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
-    let index = token.parse().ok().filter(|_| plain).ok_or_else(|| format!("`{token}` is no index"))?;
+    let index = token.parse().ok().filter(|_| plain).ok_or_else(|| format!("`{token}` is not an index"))?;
     if index <= len { Ok(index) } else { Err(format!("index {index} is beyond the end")) }
 }
 
@@ -466,6 +466,6 @@ mod tests {
             assert_eq!(got, after.unwrap_or(doc), "{ops:?}");
         }
         assert!(check_patch(&[json!({"op": "ad", "path": "/a", "value": 1})]).unwrap_err().contains("unknown op"));
-        assert!(check_patch(&[json!({"op": "add", "path": "a", "value": 1})]).unwrap_err().contains("begins with /"));
+        assert!(check_patch(&[json!({"op": "add", "path": "a", "value": 1})]).unwrap_err().contains("begin with /"));
     }
 }

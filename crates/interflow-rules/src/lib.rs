@@ -1,8 +1,8 @@
-//! Rules: which flows, and what is done to them. Rule files of our own in TOML or YAML and Fluxzy's YAML become one
-//! [`RuleProgram`], which the stage [`ActiveRules`] binds to the host of each plan.
+//! Traffic rules: conditions and actions on flows. Rule files in TOML or YAML, and Fluxzy's YAML, are compiled to a
+//! [`RuleProgram`], which the stage [`ActiveRules`] specializes for the host of each plan.
 //!
-//! Read it from the outside in: [`read`] and [`file`] are what stands on disk, [`when`] and [`cond`] the conditions,
-//! [`action`] and [`given`] the actions with their parameters, [`program`] makes both ready, [`bound`] carries them out.
+//! Modules from the outside in: `sources` and `rule_file` read files, `matchers` and `condition` are the conditions,
+//! `action` and `params` the actions with their parameters, `program` compiles both, `host_rules` executes them.
 #![forbid(unsafe_code)]
 
 pub mod action;
@@ -65,7 +65,7 @@ pub use sources::{RuleFileFormat, RuleFileSource};
 pub use stage::ActiveRules;
 pub use template::TEMPLATE_FACTS;
 
-/// A GET of a URL, for trials.
+/// A GET request, for tests.
 pub fn test_get_request(url: &str) -> expect::TestRequest {
     expect::TestRequest { url: url.to_owned(), ..expect::TestRequest::default() }
 }

@@ -1,4 +1,4 @@
-//! `when:` of a rule file: a query, or matchers by name.
+//! `when:` of a rule file: a query, or a map of matchers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::json::JsonPath;
 use crate::template::{TextTemplate, scalar};
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 
-/// A condition as it was read.
+/// A parsed condition.
 #[derive(Clone, Debug)]
 pub struct RuleCondition(pub ConditionExpr);
 
@@ -59,30 +59,30 @@ impl JsonSchema for RuleCondition {
     }
 }
 
-/// A text pattern: a text or glob that must fit as a whole in either case, or one of the named forms.
+/// A text pattern: a text or glob that must match the whole value, ignoring case, or a map with one of the forms below.
 #[derive(Clone, Debug)]
 pub struct FieldPattern(Vec<TextPredicate>);
 
-/// A pattern by name.
+/// A pattern by form.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PatternMap {
-    /// The whole text.
+    /// Matches the whole text.
     #[serde(default)]
     exact: Option<TextTemplate>,
-    /// A text in it.
+    /// Matches a substring.
     #[serde(default)]
     contains: Option<TextTemplate>,
-    /// Its start.
+    /// Matches the start.
     #[serde(default)]
     prefix: Option<TextTemplate>,
-    /// Its end.
+    /// Matches the end.
     #[serde(default)]
     suffix: Option<TextTemplate>,
-    /// A regular expression found in it; named groups become variables of the flow.
+    /// A regular expression, unanchored; named groups become variables of the flow.
     #[serde(default)]
     regex: Option<TextTemplate>,
-    /// Whether letters fit in either case; true, but for a regex.
+    /// Whether case is ignored; true, but false for a regex.
     #[serde(default)]
     ignore_case: Option<bool>,
 }
@@ -171,7 +171,7 @@ impl FieldPattern {
     }
 }
 
-/// Patterns by name: `{ X-Debug: "1" }`; a list of names asks for their presence.
+/// Patterns by name: `{ X-Debug: "1" }`; a list of names tests for presence.
 #[derive(Clone, Debug, Default)]
 pub struct NamedPatterns(Vec<(String, FieldPattern)>);
 
@@ -274,7 +274,7 @@ impl JsonSchema for OneOrManyStrings {
     }
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum MessageSender {
@@ -284,7 +284,7 @@ enum MessageSender {
     Server,
 }
 
-/// Matchers by name; all that are given must hold.
+/// Matchers by name; all that are present must match.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct MatcherMap {
@@ -330,7 +330,7 @@ struct MatcherMap {
     response_json: NamedPatterns,
     /// Payload of a message.
     message: Option<FieldPattern>,
-    /// Which way a message goes.
+    /// The sender of a message.
     from: Option<MessageSender>,
     /// Address or network of the client.
     client: OneOrManyStrings,
@@ -344,9 +344,9 @@ struct MatcherMap {
     variable: NamedPatterns,
     /// A probability from 0 to 1.
     chance: Option<f64>,
-    /// Only every so many times.
+    /// Only every n-th time.
     every: Option<u64>,
-    /// Only the first so many times since the rules were loaded.
+    /// Only the first n times since the rules were loaded.
     first: Option<u64>,
     /// Between two times of day in UTC: `22:00-06:00`.
     between: Option<String>,
@@ -410,7 +410,7 @@ impl MatcherMap {
         all.extend(self.between.map(|b| parse_between(&b)).transpose()?);
         if let Some(p) = self.chance {
             if !(0.0..=1.0).contains(&p) {
-                return Err(format!("a chance lies between 0 and 1, and {p} does not"));
+                return Err(format!("chance must be between 0 and 1, not {p}"));
             }
             all.push(ConditionExpr::Chance(p));
         }
@@ -443,7 +443,7 @@ fn parse_between(text: &str) -> Result<ConditionExpr, String> {
     };
     let both = text.split_once('-').and_then(|(a, b)| Some((minute(a)?, minute(b)?)));
     both.map(|(a, b)| ConditionExpr::Between(a, b))
-        .ok_or_else(|| format!("`{text}` is no time of day: write it as 22:00-06:00"))
+        .ok_or_else(|| format!("`{text}` is not a time of day: write it as 22:00-06:00"))
 }
 
 #[cfg(test)]
@@ -548,7 +548,7 @@ mod tests {
             ("{chance: 2}", "between 0 and 1"),
             ("{every: 0}", "from 1"),
             ("{between: noon}", "22:00-06:00"),
-            ("{json: {'model': x}}", "no JSONPath"),
+            ("{json: {'model': x}}", "not a valid JSONPath"),
             ("{host: '${hots}'}", "did you mean `${host}`?"),
         ] {
             let error = read(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! Server-sent events, seen by rules one by one as they pass.
+//! Evaluates message rules on server-sent events as they stream.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,10 +15,10 @@ use crate::actions::{ActionContext, RequestAccess};
 use crate::body::{content_coding, is_event_stream, strip_body_headers};
 use crate::host_rules::HostRules;
 
-/// The largest message that rules see; larger ones pass.
+/// Maximum size of an event that rules see; larger ones are passed on.
 const MAX_MESSAGE_SIZE: usize = 16 << 20;
 
-/// What is needed to ask rules about the messages of a body.
+/// What is needed to evaluate message rules on a body.
 pub(crate) struct MessageRuleContext {
     bound: Arc<HostRules>,
     flow: Flow,
@@ -28,7 +28,6 @@ pub(crate) struct MessageRuleContext {
 }
 
 impl MessageRuleContext {
-    /// For a body of this side of the flow.
     pub fn new(bound: &HostRules, at: &ActionContext<'_>, direction: Direction) -> Option<Self> {
         let bound = bound.program().host_rules(&at.flow.authority.host)?;
         Some(Self {
@@ -40,7 +39,7 @@ impl MessageRuleContext {
         })
     }
 
-    /// What a rule leaves of a message; `None` when it swallows it.
+    /// The message after the rules; `None` if it was dropped.
     async fn apply_rules(&mut self, kind: MessageKind, payload: Bytes) -> Result<Option<Bytes>> {
         let mut message = StreamMessage { direction: self.direction, kind, payload, at: Timestamp::now() };
         let request = self.request.clone().map_or(RequestAccess::None, RequestAccess::Kept);
@@ -59,7 +58,8 @@ impl MessageRuleContext {
         }
     }
 
-    /// Writes the events that rules put in behind the one they saw. Nobody listens at the other end for one sent back.
+    /// Writes the events that rules injected after the current one. Events injected towards the sender are discarded:
+    /// SSE is one-way.
     fn write_injected(&mut self, out: &mut Vec<u8>) {
         for payload in std::mem::take(self.flow.extension_mut::<InjectedMessages>()).forward {
             let event = SseEvent { data: Some(String::from_utf8_lossy(&payload).into_owned()), ..SseEvent::default() };
@@ -68,14 +68,14 @@ impl MessageRuleContext {
     }
 }
 
-/// The body, its events shown to the rules, when it is a stream of them.
+/// Applies message rules to the body if it is an event stream.
 pub(crate) fn apply_message_rules(watched: Option<MessageRuleContext>, body: Body, headers: &mut Headers) -> Body {
     let Some(watched) = watched else { return body };
     if matches!(body, Body::Empty) || !is_event_stream(headers) {
         return body;
     }
     let body = match content_coding::is_encoded(headers) {
-        // What cannot be decoded cannot be looked into.
+        // Content that cannot be decoded cannot be inspected.
         None => return body,
         Some(false) => body,
         Some(true) => {
@@ -94,10 +94,9 @@ struct MessageRuleBody {
     ended: Option<Option<Result<BodyFrame>>>,
 }
 
-/// What is done with the events at the moment.
 enum MessageRuleState {
     Idle(Box<EventRuleRunner>),
-    /// A chunk's events are shown to the rules, which may wait for a script.
+    /// Rules run on the events of a chunk; they may wait for a script.
     Asking(BoxFuture<'static, (Box<EventRuleRunner>, Result<Vec<u8>>)>),
     /// A rule ended the body.
     Over,
@@ -105,7 +104,7 @@ enum MessageRuleState {
 
 struct EventRuleRunner {
     watched: MessageRuleContext,
-    /// `None` once nothing can be told apart any more.
+    /// `None` once events can no longer be separated.
     parser: Option<SseParser>,
 }
 

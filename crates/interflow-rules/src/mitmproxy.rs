@@ -1,11 +1,11 @@
-//! mitmproxy's specification strings as rules of ours: `map_local`, `map_remote`, `modify_headers`, `modify_body`,
+//! Translation of mitmproxy's option strings into rules: `map_local`, `map_remote`, `modify_headers`, `modify_body`,
 //! `block_list`, `ignore_hosts`, `stickycookie`, `stickyauth`, `anticache`, `anticomp`, `server_replay`.
 
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern};
 use interflow_types::Direction;
 use serde_json::{Map, Value, json};
 
-/// The options that are understood.
+/// The supported options.
 pub const SUPPORTED_OPTIONS: &[&str] = &[
     "map_local",
     "map_remote",
@@ -21,19 +21,18 @@ pub const SUPPORTED_OPTIONS: &[&str] = &[
     "server_replay",
 ];
 
-/// What an option became.
+/// The translation of an option.
 #[derive(Debug, Default)]
 pub struct ImportedRules {
-    /// Rules of ours.
     pub rules: Vec<Value>,
-    /// What has no effect, or was not taken over.
+    /// What has no effect, or was not imported.
     pub notes: Vec<String>,
 }
 
-/// One option with its values, as on mitmproxy's command line or in its `config.yaml`, as rules of ours.
+/// Translates one option with its values, as on mitmproxy's command line or in its `config.yaml`.
 ///
 /// # Errors
-/// An option or value that is not understood, with what was expected.
+/// An unknown option or an invalid value, with what was expected.
 pub fn import_option(option: &str, specs: &[String]) -> Result<ImportedRules, String> {
     if !SUPPORTED_OPTIONS.contains(&option) {
         return Err(crate::error::unknown_key_message("option", option, SUPPORTED_OPTIONS));
@@ -77,7 +76,7 @@ fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), 
             let path = absolute(&path);
             let folder = std::path::Path::new(&path).is_dir();
             let mut path = path.replace('$', "$$");
-            // The first group, where there is one, is what is looked up below a folder.
+            // The first group, if any, is looked up below the folder.
             if folder && crate::text_predicate::build_regex(&regex, false)?.captures_len() > 1 {
                 path = format!("{}/${{1}}", path.trim_end_matches('/'));
             }
@@ -100,7 +99,7 @@ fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), 
                 .rsplit_once(separator)
                 .ok_or("write it as :filter:status, for instance :~d ads.test:404")?;
             let code = status.trim().parse().ok().filter(|s| (100..=999u16).contains(s));
-            let code = code.ok_or_else(|| format!("`{status}` is no status"))?;
+            let code = code.ok_or_else(|| format!("`{status}` is not a valid status"))?;
             rules.extend(rule_for_side(filter, Request, json!({ "block": code }))?);
         }
         "stickycookie" | "stickyauth" => {
@@ -117,7 +116,7 @@ fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), 
     Ok(())
 }
 
-/// `ignore_hosts` and `allow_hosts`: regexes on `host:port`, of which one that fits is enough.
+/// `ignore_hosts` and `allow_hosts`: regexes on `host:port`, of which one must match.
 fn import_hosts(option: &str, specs: &[String], all: &mut ImportedRules) -> Result<(), String> {
     let mut any = Vec::new();
     for spec in specs {
@@ -133,7 +132,7 @@ fn import_hosts(option: &str, specs: &[String], all: &mut ImportedRules) -> Resu
     Ok(())
 }
 
-/// `modify_headers`: there all fields that are named are taken out first, and then each value is added.
+/// `modify_headers`: all named fields are removed first, then each value is added.
 fn import_headers(specs: &[String], all: &mut ImportedRules) -> Result<(), String> {
     let mut read = Vec::new();
     for spec in specs {
@@ -177,19 +176,18 @@ fn with_name(rule: Value, name: &str) -> Value {
     Value::Object(out)
 }
 
-/// An option and its values.
 type OptionValues = (String, Vec<String>);
 
-/// The options of a `config.yaml` that become rules, each with its values; [`server_replay`] stands by itself. Beside them,
-/// what is said of each option that is not taken over.
+/// The options of a `config.yaml` that become rules, each with its values, except [`server_replay`]; and a note on each
+/// option that is not imported.
 ///
 /// # Errors
-/// A text that is no YAML map, or a value that the option cannot have.
+/// A text that is not a YAML map, or an invalid value.
 pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
     let all: Map<String, Value> = interflow_codec::yaml::from_str(text).map_err(|e| e.to_string())?;
     let (mut found, mut notes) = (Vec::new(), Vec::new());
     for (option, value) in &all {
-        // Of `server_replay` the other options of the file are asked as well.
+        // `server_replay` depends on other options of the file.
         if option.starts_with("server_replay") {
             continue;
         }
@@ -207,14 +205,14 @@ pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), St
         let plain = |v: &Value| match v {
             Value::String(s) => Ok(s.clone()),
             Value::Bool(b) => Ok(b.to_string()),
-            other => Err(format!("{option}: `{other}` is no value of this option: write a text")),
+            other => Err(format!("{option}: `{other}` is not a valid value of this option: write a text")),
         };
         found.push((option.clone(), list.iter().map(plain).collect::<Result<_, _>>()?));
     }
     Ok((found, notes))
 }
 
-/// Options that are no rules, and where they stand here.
+/// Options that are not rules, and their equivalents.
 const UNSUPPORTED_OPTIONS: &[(&str, &str)] = &[
     ("mode", "set the ports and upstream proxies in interflow.toml (proxy.listen, upstream.proxy, gateway.route)"),
     ("listen_host", "set proxy.listen in interflow.toml, or start with --listen-proxy"),
@@ -230,10 +228,10 @@ const UNSUPPORTED_OPTIONS: &[(&str, &str)] = &[
     ("save_stream_file", "flows are recorded anyway: see [record] in interflow.toml"),
 ];
 
-/// The rule for `server_replay` with the options that go with it, from a whole `config.yaml`.
+/// The rule for `server_replay` with its related options, from a whole `config.yaml`.
 ///
 /// # Errors
-/// A text that is no YAML map, or an option with a value that it cannot have.
+/// A text that is not a YAML map, or an option with an invalid value.
 pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
     let all: Map<String, Value> = interflow_codec::yaml::from_str(text).map_err(|e| e.to_string())?;
     let files: Vec<String> = match all.get("server_replay") {
@@ -245,8 +243,9 @@ pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
     Ok(rules?.into_iter().enumerate().map(|(i, r)| with_name(r, &format!("server_replay {}", i + 1))).collect())
 }
 
-/// One file of `server_replay`, with mitmproxy's options about it. Without `server_replay_extra` what is not recorded goes on,
-/// as there; an answer is given once, unless `server_replay_reuse` or its older name says otherwise.
+/// One file of `server_replay` with its options. As in mitmproxy, requests that were not recorded go to the origin
+/// unless `server_replay_extra` is set, and a response is served once unless `server_replay_reuse` or its older name is
+/// set.
 fn replay_rule(file: &str, options: &Map<String, Value>) -> Result<Value, String> {
     let option = |name: &str| options.get(&format!("server_replay_{name}"));
     let flag = |name: &str, absent: bool| match option(name) {
@@ -291,7 +290,7 @@ fn replay_rule(file: &str, options: &Map<String, Value>) -> Result<Value, String
     Ok(json!({ "then": [{ "replay": all }] }))
 }
 
-/// The imported rules as a rule file in YAML.
+/// The rules as a rule file in YAML.
 pub fn to_yaml(mut rules: Vec<Value>) -> String {
     let mut seen = std::collections::HashMap::new();
     for rule in &mut rules {
@@ -302,7 +301,7 @@ pub fn to_yaml(mut rules: Vec<Value>) -> String {
     interflow_codec::yaml::to_string(&json!({ "rules": rules }))
 }
 
-/// A rule that acts on this side; none where the filter can never hold at that moment.
+/// A rule for this side; `None` if the filter can never match there.
 fn rule_for_side(filter: &str, side: Direction, action: Value) -> Result<Option<Value>, String> {
     let filter = filter.trim();
     let then = json!([action]);
@@ -317,14 +316,15 @@ fn rule_for_side(filter: &str, side: Direction, action: Value) -> Result<Option<
     })
 }
 
-/// A path as it is meant where the command is given.
+/// The path relative to the current directory, made absolute.
 fn absolute(path: &str) -> String {
     let home = || path.strip_prefix("~/").map(|rest| std::env::home_dir().map(|home| home.join(rest)));
     let path = home().flatten().unwrap_or_else(|| path.into());
     std::path::absolute(&path).unwrap_or(path).display().to_string()
 }
 
-/// Python's escapes in a text: `\x41`, `\n`, `\\`. A digit behind a backslash stays, since it names a group.
+/// Python's escapes: `\x41`, `
+/// `, `\\`. A backslash and a digit stay, since they name a group.
 fn unescape_text(text: &str) -> Result<String, String> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -355,10 +355,11 @@ fn unescape_text(text: &str) -> Result<String, String> {
             other => out.extend([b'\\', other]),
         }
     }
-    String::from_utf8(out).map_err(|_| format!("`{text}` stands for bytes that are no UTF-8, which a rule cannot hold"))
+    String::from_utf8(out)
+        .map_err(|_| format!("`{text}` decodes to bytes that are not UTF-8, which a rule cannot contain"))
 }
 
-/// The same in a regex on bytes, which understands most of them itself.
+/// The same for a regex on bytes, which understands most escapes itself.
 fn unescape_regex(regex: &str) -> String {
     let mut out = String::new();
     let mut chars = regex.chars().peekable();
@@ -386,7 +387,7 @@ fn unescape_regex(regex: &str) -> String {
     out
 }
 
-/// `/filter/a/b` or `/a/b`, cut at its first character.
+/// Splits `/filter/a/b` or `/a/b` at its first character.
 fn split_spec(spec: &str, form: &str) -> Result<[String; 3], String> {
     let separator = spec.chars().next().ok_or_else(|| format!("the value is empty: write it as {form}"))?;
     let rest = &spec[separator.len_utf8()..];
@@ -398,17 +399,17 @@ fn split_spec(spec: &str, form: &str) -> Result<[String; 3], String> {
     }
 }
 
-/// Python's regex in our syntax: the few spellings that differ.
+/// Translates the few spellings in which Python's regex syntax differs.
 fn translate_regex(regex: &str) -> Result<String, String> {
     let regex = regex.replace("(?P=", "(?P_back_reference=");
     crate::text_predicate::build_regex(&regex, false)?;
     Ok(regex)
 }
 
-/// `\1` and `\g<name>` as `$1` and `${group.name}`; a `$` of the text stays one.
+/// Translates `\1` and `\g<name>` to `$1` and `${group.name}`, and escapes `$`.
 fn translate_groups(text: &str) -> String {
     let mut out = String::new();
-    // What stands for a variable or a group here is plain text there.
+    // `${` is plain text in mitmproxy.
     let mut text = text.replace("${", "$${");
     for digit in '0'..='9' {
         text = text.replace(&format!("${digit}"), &format!("$${digit}"));
@@ -440,7 +441,7 @@ fn translate_groups(text: &str) -> String {
     out
 }
 
-/// `@file` as the text of that file.
+/// Reads `@file`.
 fn from_file(text: &str) -> Result<Option<String>, String> {
     let Some(path) = text.strip_prefix('@') else { return Ok(None) };
     std::fs::read_to_string(path).map(Some).map_err(|e| format!("{path} cannot be read: {e}"))
@@ -502,11 +503,11 @@ mod tests {
             ("ignore_hosts", r"^a\.test:443$", "https://a.test.evil/", "200 a cat"),
             ("ignore_hosts", r"a\.test:(443|8443)$", "https://a.test:8443/", "tunnel"),
             ("ignore_hosts", r"a\.test:(443|8443)$", "https://a.test:9443/", "200 a cat"),
-            // A filter without an atom is a regex on the URL.
+            // A filter without an operator is a regex on the URL.
             ("block_list", "/!jpg/418", "http://a.test/x.png", "418 I'm a teapot"),
             ("block_list", "/!jpg/418", "http://a.test/x.jpg", "200 a cat"),
             ("block_list", "/cat/418", "http://a.test/", "200 a cat"),
-            // What asks for the response is not yet so when it is decided.
+            // A filter on the response does not match yet when the request is decided.
             ("block_list", ":~c 200:418", "http://a.test/", "200 a cat"),
             ("block_list", ":!~c 200:418", "http://a.test/", "418 I'm a teapot"),
             ("block_list", ":~t html | ~d a.test:418", "http://a.test/", "418 I'm a teapot"),
@@ -617,8 +618,8 @@ mod tests {
             ("map_remote", "|a", "too few parts"),
             ("map_remote", "", "empty"),
             ("map_remote", "|(?=x)|b", "look-around"),
-            ("block_list", ":~d a:many", "no status"),
-            ("block_list", ":~d a:99", "no status"),
+            ("block_list", ":~d a:many", "not a valid status"),
+            ("block_list", ":~d a:99", "not a valid status"),
             ("modify_headers", "/~zz x/A/b", "filter"),
         ] {
             let error = import_option(option, &[spec.to_owned()]).unwrap_err();

@@ -1,21 +1,19 @@
-//! What rules edit, as it was before: kept on the flow for the recorder.
+//! Saves messages as they were before rules edited them, for the recorder.
 
 use interflow_types::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase, RequestHead, ResponseHead};
 
 use crate::actions::{ActionContext, RequestAccess};
 use crate::body::BodyReadState;
 
-/// A head before rules acted on it.
+/// A head before the rules edited it.
 #[derive(Debug)]
 pub(crate) enum HeadBeforeEdit {
-    /// The request's.
     Request(RequestHead),
-    /// The response's.
     Response(ResponseHead),
 }
 
 impl ActionContext<'_> {
-    /// Copies the head of this phase's side, once, before a rule that may edit it acts.
+    /// Copies the head of this phase's side once, before the first rule that may edit it.
     pub fn snapshot_head(&mut self) {
         if self.before.is_some() {
             return;
@@ -30,8 +28,8 @@ impl ActionContext<'_> {
         self.before = Some(Box::new(before));
     }
 
-    /// At the end of a phase: keeps what the message was when its head is another one now, or `body` was edited. What an
-    /// earlier phase kept stays.
+    /// At the end of a phase: saves the original message if its head changed or `body` was edited. An original saved by
+    /// an earlier phase is kept.
     pub fn keep_original(&mut self, body: Option<OriginalBody>) {
         let Some(before) = self.before.take() else { return };
         match *before {
@@ -58,7 +56,7 @@ fn store_original<H>(kept: &mut Option<Box<OriginalMessage<H>>>, head: H, body: 
     }
 }
 
-/// The body to edit, and in `original` the same as it is now.
+/// Returns the body to edit and stores a copy in `original`.
 pub(crate) fn tee_original(seen: BodyReadState, original: &mut Option<OriginalBody>) -> BodyReadState {
     match seen {
         BodyReadState::Whole(whole) => {
@@ -73,7 +71,7 @@ pub(crate) fn tee_original(seen: BodyReadState, original: &mut Option<OriginalBo
     }
 }
 
-/// Whether the body that goes on is another one, as far as that is known by now.
+/// Whether the outgoing body differs, as far as is known.
 pub(crate) fn is_different(original: &OriginalBody, body: &Body) -> bool {
     match (original, body) {
         (OriginalBody::Full(before), Body::Full(now)) => before != now,

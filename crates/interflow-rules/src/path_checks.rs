@@ -1,4 +1,4 @@
-//! Files that actions name: beside the rule file, and there before the rules are put in force.
+//! Resolves and checks the files that actions name, before the rules are activated.
 
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ fn resolve_in_folder(folder: &Path, file: &str) -> Option<String> {
     (Path::new(file).is_relative() && !file.starts_with("${")).then(|| folder.join(file).to_string_lossy().into_owned())
 }
 
-/// Whether the files that an action reads are there, scripts and recordings can be read, and this build can do it.
+/// Whether the files that an action reads exist, its scripts and recordings load, and this build supports it.
 ///
 /// # Errors
 /// What is missing or wrong.

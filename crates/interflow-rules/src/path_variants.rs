@@ -1,4 +1,4 @@
-//! Paths that origins may read in several ways: a rule that decides over access by the path is asked about all of them.
+//! Ambiguous paths: rules that control access by path are evaluated on every interpretation an origin may use.
 
 use interflow_query::{Key, Tristate};
 use interflow_types::{RequestHead, path};
@@ -10,15 +10,15 @@ use crate::index::{Candidates, RequestIndex};
 use crate::program::{CompiledRule, RuleProgram};
 use crate::text_predicate::TextField;
 
-/// Of which readings of the path a rule's condition must hold.
+/// On which interpretations of the path a condition must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PathMatchMode {
-    /// The path as it was written: the rule does not ask for it, or does not decide over access.
+    /// The path as written: the rule does not read it, or does not control access.
     #[default]
     AsWritten,
-    /// Any of them: the rule refuses, holds or answers.
+    /// Any of them: the rule denies, holds or answers.
     Any,
-    /// All of them: the rule spares the request the rules behind it.
+    /// All of them: the rule exempts the request from later rules.
     All,
 }
 
@@ -53,14 +53,14 @@ fn reads_path(cond: &ConditionExpr) -> bool {
     asks
 }
 
-/// Whether the path may have other readings than the one that was written.
+/// Whether the path may have other interpretations.
 pub(crate) fn is_ambiguous(request: &RequestHead) -> bool {
     let path = request.url.path_only().as_bytes();
     path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))
         || path.windows(2).any(|pair| matches!(pair, [b'/', b'/' | b'.']))
 }
 
-/// The request with each of the other readings; `None` when they cannot all be told.
+/// The request with each of the other interpretations; `None` if they cannot be enumerated.
 fn other_variants(request: &RequestHead) -> Option<Vec<RequestHead>> {
     let written = request.url.path_only();
     let query = request.url.path.get(written.len()..).unwrap_or_default();
@@ -72,7 +72,7 @@ fn other_variants(request: &RequestHead) -> Option<Vec<RequestHead>> {
     Some(path::variants(written)?.iter().skip(1).map(read).collect())
 }
 
-/// Whether a rule's condition holds, of the readings that it must hold of.
+/// Evaluates the condition on the interpretations that its mode requires.
 pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>, program: &RuleProgram) -> Tristate {
     let written = rule.cond.evaluate(&at.view(program));
     let refuses = match rule.judged {
@@ -84,7 +84,7 @@ pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>, program: &Ru
         return written;
     }
     let Some(request) = at.request().filter(|request| is_ambiguous(request)) else { return written };
-    // What cannot be read for certain is let off by no rule.
+    // An ambiguous path matches every denying rule and no exempting one.
     let Some(others) = other_variants(request) else { return if refuses { written } else { Tristate::Known(false) } };
     let holds = |head: &RequestHead| {
         let mut view = at.view(program);
@@ -98,7 +98,7 @@ pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>, program: &Ru
     }
 }
 
-/// The entries that this request can match, in any of its readings.
+/// The rules that this request can match in any of its interpretations.
 pub(crate) fn candidates(index: &RequestIndex, request: &RequestHead) -> Candidates {
     let mut picked = index.candidates(request);
     if is_ambiguous(request) {

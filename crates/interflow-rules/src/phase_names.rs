@@ -1,8 +1,8 @@
-//! Phases by the names that rule files and reports use.
+//! Names of phases in rule files and reports.
 
 use interflow_types::Phase;
 
-/// Every phase that a rule may name, with Fluxzy's moment for it where there is one.
+/// Every phase that a rule may name, with Fluxzy's scopes that map to it.
 pub const PHASE_NAMES: &[(Phase, &str, &[&str])] = &[
     (Phase::Authority, "connect", &["authority", "onAuthorityReceived"]),
     (Phase::ClientHello, "hello", &["client_hello"]),
@@ -15,12 +15,11 @@ pub const PHASE_NAMES: &[(Phase, &str, &[&str])] = &[
     (Phase::Done, "done", &[]),
 ];
 
-/// The name of a phase.
 pub fn name(phase: Phase) -> &'static str {
     PHASE_NAMES.iter().find(|(p, ..)| *p == phase).map_or("accept", |(_, n, _)| n)
 }
 
-/// The phase of a name, in any case.
+/// Case-insensitive.
 pub fn find(text: &str) -> Option<Phase> {
     let is = |n: &str| n.eq_ignore_ascii_case(text);
     PHASE_NAMES.iter().find(|(_, n, others)| is(n) || others.iter().any(|o| is(o))).map(|(p, ..)| *p)

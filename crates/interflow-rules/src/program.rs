@@ -1,4 +1,4 @@
-//! The rules made ready: conditions and actions by phase, indexed by what a flow must have for them.
+//! Compiled rules: conditions and actions by phase, indexed by what a flow must have for them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,35 +27,30 @@ use crate::template::TextTemplate;
 use crate::text_predicate::{TextField, TextPredicate, group_names};
 use crate::view::RuleConstants;
 
-/// A rule made ready.
 #[derive(Debug)]
 pub struct CompiledRule {
-    /// Its name.
     pub name: String,
-    /// The file it stands in.
     pub file: String,
-    /// Its line there; 0 when it is not known.
+    /// Its line; 0 if unknown.
     pub line: usize,
-    /// Which flows it is for.
     pub cond: ConditionExpr,
-    /// What it does, each action with its phase.
+    /// Its actions with their phases.
     pub actions: Vec<(Phase, Action)>,
-    /// Whether it is in force.
     pub enabled: bool,
-    /// Whether no later rule is asked in its phase once it matched.
+    /// Whether later rules of the phase are skipped once it matched.
     pub stop: bool,
-    /// Regexes of the condition whose groups become variables.
+    /// Regexes of the condition whose named groups become variables.
     pub(crate) captures: Vec<(TextField, Regex)>,
-    /// Whether it acts in several phases, so that the first decision holds for the others.
+    /// Whether it acts in several phases, so that its first decision applies to the others.
     pub(crate) remembers: bool,
-    /// Of which readings of the path its condition must hold.
+    /// On which interpretations of the path its condition must hold.
     pub(crate) judged: PathMatchMode,
-    /// How often it matched; kept over a reload.
+    /// Number of matches; kept over a reload.
     pub(crate) matches: Arc<AtomicU64>,
 }
 
 impl CompiledRule {
-    /// How often it matched.
+    /// Number of matches.
     pub fn matches(&self) -> u64 {
         self.matches.load(Relaxed)
     }
@@ -69,16 +64,16 @@ impl CompiledRule {
     }
 }
 
-/// All rules in force.
+/// The compiled rules of a configuration.
 #[derive(Debug)]
 pub struct RuleProgram {
-    /// The rules, in the order in which they are asked.
+    /// The rules in order of evaluation.
     pub rules: Vec<CompiledRule>,
-    /// Expectations written beside the rules.
+    /// Tests written in the rule files.
     pub tests: Vec<Expectation>,
-    /// What is worth knowing about them.
+    /// Notes on the rules.
     pub notes: Vec<RuleProblem>,
-    /// The files they came from, includes and all.
+    /// The rule files, including included ones.
     pub files: Vec<PathBuf>,
     pub(crate) config: RulesConfig,
     pub(crate) constants: RuleConstants,
@@ -89,14 +84,14 @@ pub struct RuleProgram {
     host_rule_cache: Mutex<HashMap<Vec<u32>, Arc<HostRules>>>,
 }
 
-/// The most sets of rules that are kept ready for plans.
+/// Maximum number of cached per-host rule sets.
 const MAX_HOST_RULE_SETS: usize = 4096;
 
 impl RuleProgram {
-    /// Reads the rule files of a configuration.
+    /// Loads the rule files of a configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors in them.
     pub fn load(config: &RulesConfig, around: Arc<RuleRuntime>) -> Result<Arc<Self>, RuleLoadError> {
         let mut sources = Vec::new();
         let mut problems = Vec::new();
@@ -112,7 +107,7 @@ impl RuleProgram {
         Self::from_sources(sources, config, around)
     }
 
-    /// The same from texts.
+    /// Loads rules from texts.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -129,7 +124,7 @@ impl RuleProgram {
         compiler.finish(config).map(Arc::new)
     }
 
-    /// The rules that a host can match, ready to be asked.
+    /// The rules that can match a host; `None` if there are none.
     pub(crate) fn host_rules(self: &Arc<Self>, host: &Host) -> Option<Arc<HostRules>> {
         let candidates = self.hosts.candidates(host);
         if candidates.is_empty() {
@@ -147,23 +142,22 @@ impl RuleProgram {
         Some(ready)
     }
 
-    /// Drops what was bound, which names the program itself.
+    /// Clears the per-host rule sets, which refer to the program itself (a reference cycle).
     pub(crate) fn clear_cache(&self) {
         self.host_rule_cache.lock().clear();
     }
 
-    /// Flows that wait for a decision.
+    /// The queue of held flows.
     pub fn holds(&self) -> Arc<crate::hold::HoldQueue> {
         Arc::clone(&self.runtime.holds)
     }
 
-    /// A rule by name.
     pub fn rule(&self, name: &str) -> Option<&CompiledRule> {
         self.rules.iter().find(|r| r.name == name)
     }
 }
 
-/// Makes rules ready, and gathers what is wrong.
+/// Compiles rules and collects errors.
 struct Compiler<'c> {
     config: &'c RulesConfig,
     around: Arc<RuleRuntime>,
@@ -174,7 +168,7 @@ struct Compiler<'c> {
     problems: Vec<RuleProblem>,
     notes: Vec<RuleProblem>,
     files: Vec<PathBuf>,
-    /// Variables that are read, and where.
+    /// Variables that are read, with the location.
     read: Vec<(String, RuleProblem)>,
     /// Variables that something sets.
     set: Vec<String>,
@@ -233,7 +227,7 @@ impl<'c> Compiler<'c> {
         let name = def.name.unwrap_or_else(|| format!("rule {}", self.rules.len() + 1));
         let at = [PathSegment::Key("rules"), PathSegment::Index(i)];
         if self.rules.iter().any(|r| r.name == name) {
-            let message = "a rule of this name stands further up: give each a name of its own";
+            let message = "a rule of this name already exists: give each rule its own name";
             self.problems.push(parsed.problem(&[at[0], at[1], PathSegment::Key("name")], Some(&name), message));
         }
         if def.then.0.is_empty() {
@@ -249,7 +243,7 @@ impl<'c> Compiler<'c> {
             }
             if let Action::Call(names) = &action {
                 self.check_service_names(parsed, &at, &name, names);
-                // The service says itself which of the two it wants.
+                // The service's handshake determines which of the two it handles.
                 if def.phase.is_none() && phase_for(&action, &def.when.0, Some(Phase::RequestBody), None).is_ok() {
                     actions.push((Phase::ResponseBody, action.clone()));
                 }
@@ -339,7 +333,7 @@ impl<'c> Compiler<'c> {
                 }
             }
             rule.captures = capturing_regexes(&rule.cond);
-            // What nothing sets is empty there, and said so.
+            // A variable that nothing sets is empty, which is worth a note.
             self.add(rule, place);
         }
     }
@@ -396,16 +390,16 @@ impl<'c> Compiler<'c> {
     }
 }
 
-/// The phase in which an action of a rule runs.
+/// Determines the phase in which an action runs.
 ///
 /// # Errors
-/// The condition asks for what comes only later, or the phase that was wished for is none of the action's.
+/// The condition reads data of a later phase, or the requested phase is outside the action's range.
 ///
-/// `before` is the phase of the action that stands before it in its rule: what can follow it does.
+/// `before` is the phase of the preceding action of the rule; later actions run in that phase if they can.
 pub(crate) fn phase_for(
     action: &Action,
     cond: &ConditionExpr,
-    wished: Option<Phase>,
+    requested: Option<Phase>,
     before: Option<Phase>,
 ) -> Result<Phase, String> {
     let info = action.info();
@@ -419,33 +413,33 @@ pub(crate) fn phase_for(
             phase_names::name(needs),
         ));
     }
-    let Some(wished) = wished else {
+    let Some(requested) = requested else {
         let mut natural = info.natural.max(needs);
         if matches!(action, Action::Hold(_)) && natural == Phase::ResponseHead {
-            // Whoever decides about a response sees its body too.
+            // A decision about a response includes its body.
             natural = Phase::ResponseBody;
         }
         return Ok(before.filter(|b| *b <= info.latest).map_or(natural, |b| natural.max(b)));
     };
-    if wished < info.earliest || wished > info.latest {
+    if requested < info.earliest || requested > info.latest {
         let range = if info.earliest == info.latest {
             format!("in the phase {} only", phase_names::name(info.latest))
         } else {
             format!("from the phase {} to {}", phase_names::name(info.earliest), phase_names::name(info.latest))
         };
-        return Err(format!("`{}` acts {range}, not in {}", info.name, phase_names::name(wished)));
+        return Err(format!("`{}` acts {range}, not in {}", info.name, phase_names::name(requested)));
     }
-    if wished < needs {
+    if requested < needs {
         return Err(format!(
             "the rule is set to the phase {}, but asks for what is known in the phase {} only ({from})",
-            phase_names::name(wished),
+            phase_names::name(requested),
             phase_names::name(needs)
         ));
     }
-    Ok(wished)
+    Ok(requested)
 }
 
-/// From which phase on all is known that the condition and the action's texts ask for, and what comes last.
+/// The earliest phase in which the condition and the templates are known, and the item that determines it.
 fn required_phase(action: &Action, cond: &ConditionExpr) -> (Phase, String) {
     let mut latest = Phase::Authority;
     let mut from = String::new();
@@ -482,7 +476,7 @@ fn required_phase(action: &Action, cond: &ConditionExpr) -> (Phase, String) {
     (latest, from)
 }
 
-/// Every text of an action that may hold variables.
+/// Every template of an action.
 pub(crate) fn visit_templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a TextTemplate)) {
     let mut pairs = |pairs: &'a [(TextTemplate, TextTemplate)]| {
         for (a, b) in pairs {
@@ -582,7 +576,7 @@ fn assigned_variables(action: &Action) -> Vec<String> {
     }
 }
 
-/// Regexes of a condition whose named groups become variables when it holds.
+/// Regexes of a condition whose named groups become variables when it matches.
 fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
     use interflow_query::{Key, TermTest, TextPattern};
     use interflow_types::Direction::{Request, Response};

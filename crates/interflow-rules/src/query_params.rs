@@ -1,17 +1,17 @@
-//! Query parameters (WHATWG URL 5.1), read and changed without touching their neighbours.
+//! Query parameters (WHATWG URL 5.1), edited without changing the others.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// What must be escaped in a name or value.
+/// Characters to escape in a name or value.
 const SPECIAL: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'=').add(b'>').add(b'?');
 
-/// What may not stand raw in a path that a template made: it would end the request line or the path.
+/// Characters to escape in a rendered path: they would end the path or the request line.
 const PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// Names and values, decoded.
+/// Decoded names and values.
 pub(crate) fn decode_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split('&').filter(|p| !p.is_empty()).map(|p| {
         let (name, value) = p.split_once('=').unwrap_or((p, ""));
@@ -27,18 +27,17 @@ fn decode(text: &str) -> Cow<'_, str> {
     Cow::Owned(percent_decode_str(&spaced).decode_utf8_lossy().into_owned())
 }
 
-/// A text as it may stand in a query.
 pub(crate) fn encode(text: &str) -> String {
     utf8_percent_encode(text, SPECIAL).to_string()
 }
 
-/// A path that may stand on a request line, beginning with `/`.
+/// Encodes a path for a request line; it begins with `/`.
 pub(crate) fn encode_path(text: &str) -> String {
     let text = utf8_percent_encode(text, PATH).to_string();
     if text.starts_with('/') || text == "*" { text } else { format!("/{text}") }
 }
 
-/// The target with this parameter set to a value, or taken out; the others stay as they are written.
+/// The target with this parameter set or removed; the others keep their spelling.
 pub(crate) fn set_param(target: &str, name: &str, value: Option<&str>) -> String {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let new = value.map(|v| format!("{}={}", encode(name), encode(v)));

@@ -1,4 +1,4 @@
-//! Answers from a recording: the responses of an archive or of recorded flows, matched by request, in their order.
+//! Server replay: responses of an archive or of recorded flows, matched by request and served in order.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::fixture::parse_url;
 use crate::params::{ReplayParams, ReplaySource};
 use crate::runtime::RuleRuntime;
 
-/// The largest recording, in bytes.
+/// Maximum size of a recording in bytes.
 const MAX_RECORDING_SIZE: u64 = 1 << 30;
 
-/// One recorded exchange, bodies without their content coding.
+/// One recorded exchange; bodies are without their content coding.
 #[derive(Clone, Debug)]
 pub struct RecordedExchange {
     /// The request's method.
@@ -30,26 +30,26 @@ pub struct RecordedExchange {
     pub head: ResponseHead,
     /// The response's body.
     pub body: Bytes,
-    /// When it was answered, in seconds since the Unix epoch; the response's own `Date` stands for it when absent.
+    /// When the response was received, in Unix time; if absent, the response's `Date` is used.
     pub at: Option<i64>,
 }
 
-/// Reads recordings for `replay`: the house around the rules knows the formats and has the store.
+/// Reads recordings for `replay`. Implemented outside this crate, where the archive formats and the store are.
 pub trait RecordingSource: Send + Sync {
-    /// The exchanges of an archive, in their order.
+    /// The exchanges of an archive, in order.
     ///
     /// # Errors
-    /// What is wrong with the file, its name aside.
+    /// What is wrong with the file; the message does not repeat its name.
     fn archive(&self, file: &Path) -> Result<Vec<RecordedExchange>, String>;
 
-    /// The recorded flows that a query finds, in their order.
+    /// The recorded flows that a query selects, in order.
     ///
     /// # Errors
-    /// The query, or the recording, cannot be read.
+    /// The query or the recording cannot be read.
     fn flows(&self, query: &str) -> Result<Vec<RecordedExchange>, String>;
 }
 
-/// A recording made ready.
+/// A loaded recording.
 #[derive(Debug)]
 pub struct ReplayIndex {
     entries: Vec<RecordedExchange>,
@@ -57,15 +57,15 @@ pub struct ReplayIndex {
 }
 
 impl ReplayParams {
-    /// Reads the recording, once.
+    /// Loads the recording, once.
     ///
     /// # Errors
-    /// A file that cannot be read or is none, a query that is none.
+    /// A file that cannot be read or is invalid, or an invalid query.
     pub(crate) fn load(&self, around: &RuleRuntime) -> Result<(), String> {
         self.loaded.get_or_init(|| read_recording(&self.from, around)).as_ref().map(drop).map_err(Clone::clone)
     }
 
-    /// The recorded answer to a request; `None` when there is none, or none is left.
+    /// The recorded response to a request; `None` if there is none, or none is left.
     pub(crate) fn answer(&self, request: &RequestHead, body: Option<&[u8]>) -> Option<Response> {
         let recording = self.loaded.get()?.as_ref().ok()?;
         let mut used = recording.used.lock();
@@ -111,7 +111,7 @@ impl ReplayParams {
         fields(body) == fields(&entry.sent)
     }
 
-    /// The parameters that matter, in an order of their own.
+    /// The parameters that are compared, sorted.
     fn matched_query<'u>(&self, url: &'u Url) -> Vec<(std::borrow::Cow<'u, str>, std::borrow::Cow<'u, str>)> {
         let mut all: Vec<_> = crate::query_params::decode_pairs(url.query().unwrap_or_default()).collect();
         all.retain(|(name, _)| !self.ignore.iter().any(|i| i == name));
@@ -120,10 +120,10 @@ impl ReplayParams {
     }
 }
 
-/// Fields about a coding and framing that the body no longer has.
+/// Fields about codings and framing that no longer apply to the body.
 const STALE_FIELDS: [&str; 5] = ["content-encoding", "content-length", "transfer-encoding", "connection", "keep-alive"];
 
-/// Moves dates by the time that has passed since the recording: those of the response, and those at which its cookies end.
+/// Shifts dates by the time since the recording: those of the response, and the expiry of its cookies.
 fn refresh_dates(head: &mut ResponseHead, recorded: Option<i64>) {
     let Some(recorded) = recorded else { return };
     let passed = crate::dates::unix_now() - recorded;
@@ -164,7 +164,7 @@ fn read_recording(from: &ReplaySource, around: &RuleRuntime) -> Result<ReplayInd
                     tracing::info!("`{query}` finds {} recorded answers to replay", found.len());
                     found
                 }
-                // Rules that are only looked at have no store to ask.
+                // Without a recording source (validation only) there are no flows.
                 None => Vec::new(),
             }
         }
@@ -172,7 +172,6 @@ fn read_recording(from: &ReplaySource, around: &RuleRuntime) -> Result<ReplayInd
     Ok(ReplayIndex { used: Mutex::new(vec![false; entries.len()]), entries })
 }
 
-/// The exchanges of a HAR file.
 fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
     let failed = |e: String| format!("the recording {}: {e}", path.display());
     let size = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.len();
@@ -181,13 +180,14 @@ fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
     }
     let text = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
-    let har: Value = serde_json::from_slice(text).map_err(|e| failed(format!("it is no HAR file: {e}")))?;
-    let entries =
-        har["log"]["entries"].as_array().ok_or_else(|| failed("it is no HAR file: log.entries is missing".into()))?;
+    let har: Value = serde_json::from_slice(text).map_err(|e| failed(format!("it is not a HAR file: {e}")))?;
+    let entries = har["log"]["entries"]
+        .as_array()
+        .ok_or_else(|| failed("it is not a HAR file: log.entries is missing".into()))?;
     Ok(entries.iter().filter_map(read_har_entry).collect())
 }
 
-/// The fields of one side of an entry; pseudo-header fields are none.
+/// The fields of one side of an entry, without pseudo-header fields.
 fn read_har_fields(list: &Value) -> Headers {
     let mut headers = Headers::new();
     for h in list.as_array().into_iter().flatten() {
@@ -200,7 +200,7 @@ fn read_har_fields(list: &Value) -> Headers {
     headers
 }
 
-/// One entry; those without an answer are left out.
+/// One entry; `None` if it has no response.
 fn read_har_entry(e: &Value) -> Option<RecordedExchange> {
     let (request, response) = (&e["request"], &e["response"]);
     let status =

@@ -1,4 +1,4 @@
-//! What rules and actions ask of a flow's course: whole bodies, the request's body later on, or only a mark.
+//! What rules and actions require: whole bodies, the request's body at a later phase, or nothing but annotations.
 
 use interflow_types::Phase;
 
@@ -7,7 +7,7 @@ use crate::condition::ConditionExpr;
 use crate::params::{CaptureParams, CaptureSource};
 use crate::program::{CompiledRule, visit_templates};
 
-/// Whether an action only leaves something on the flow, for later rules and for whoever reads it.
+/// Whether an action only annotates the flow.
 pub(crate) const fn is_annotation(action: &Action) -> bool {
     matches!(
         action,
@@ -21,7 +21,7 @@ pub(crate) const fn is_annotation(action: &Action) -> bool {
     )
 }
 
-/// Whether the answer of a condition depends on how often it is asked.
+/// Whether a condition depends on how often it is evaluated.
 pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
     let mut counts = false;
     rule.cond.visit(&mut |leaf| {
@@ -30,14 +30,14 @@ pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
     counts
 }
 
-/// Whether asking a rule's condition has an effect by itself: it counts, or runs a program.
+/// Whether evaluating a condition has side effects: it counts, or runs a program.
 pub(crate) fn has_side_effects(rule: &CompiledRule) -> bool {
     let mut acts = is_stateful(rule);
     rule.cond.visit(&mut |leaf| acts |= matches!(leaf, ConditionExpr::Exec(_)));
     acts
 }
 
-/// Whether a rule acts behind the request's body, and asks for it there.
+/// Whether a rule acts after the request and reads the request's body.
 pub(crate) fn needs_earlier_request_body(rule: &CompiledRule) -> bool {
     let later = |phase: Phase| phase > Phase::RequestBody && phase != Phase::Message;
     let by_text = rule.actions.iter().filter(|(phase, _)| later(*phase)).any(|(_, action)| {
@@ -48,7 +48,7 @@ pub(crate) fn needs_earlier_request_body(rule: &CompiledRule) -> bool {
     by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.wants_request_body()
 }
 
-/// Whether an action needs the whole body to act.
+/// Whether an action needs the whole body.
 pub(crate) fn needs_whole_body(action: &Action) -> bool {
     let mut needs = match action {
         Action::Hold(_) | Action::Script(_) | Action::Call(_) => true,

@@ -1,4 +1,4 @@
-//! A rule file as it stands on disk.
+//! The rule file format.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ use crate::template::TextTemplate;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleFile {
-    /// Other rule files that are asked before this one; relative to it.
+    /// Other rule files, relative to this one, that are evaluated before it.
     pub include: IncludeFiles,
     /// Constants: `${var.NAME}` in every rule.
     pub variables: BTreeMap<String, FileConstant>,
-    /// Services that `call` asks, by name.
+    /// Services for `call`, by name.
     pub services: BTreeMap<String, ServiceDef>,
-    /// The rules, in the order in which they are asked.
+    /// The rules, in order of evaluation.
     pub rules: Vec<RuleDef>,
-    /// What the rules must do; carried out by `interflow rules test`.
+    /// Tests of the rules, run by `interflow rules test`.
     pub tests: Vec<Expectation>,
 }
 
@@ -33,18 +33,18 @@ pub struct RuleFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleDef {
-    /// Its name in metrics, explanations and logs; its place in the files when absent.
+    /// Its name in metrics, explanations and logs; derived from its position when absent.
     pub name: Option<String>,
-    /// Which flows it is for: a query, or matchers by name. Every flow when absent.
+    /// Which flows it matches: a query, or matchers by name. Every flow when absent.
     pub when: RuleCondition,
-    /// What it does, in order.
+    /// Its actions, in order.
     pub then: ActionList,
-    /// The phase in which it acts, where another than the natural one is wanted: connect, hello, request, request_body,
-    /// dial, response, response_body, message or done.
+    /// The phase in which it acts, if not the natural one: connect, hello, request, request_body, dial, response,
+    /// response_body, message or done.
     pub phase: Option<PhaseName>,
-    /// Whether it is in force; true when absent.
+    /// Whether it is enabled; true when absent.
     pub enabled: Option<bool>,
-    /// Whether no later rule is asked in its phase once it matched.
+    /// Whether later rules of the phase are skipped once it matched.
     pub stop: bool,
 }
 
@@ -73,7 +73,7 @@ impl JsonSchema for PhaseName {
     }
 }
 
-/// A constant; its text may hold `${env.NAME}`.
+/// A constant; its text may contain `${env.NAME}`.
 #[derive(Debug)]
 pub struct FileConstant(pub String);
 

@@ -1,23 +1,22 @@
-//! Cookies and fields kept per domain, in memory, for the session actions and the sticky ones.
+//! Cookies and fields stored per domain, in memory, for the session and sticky actions.
 
 use std::collections::HashMap;
 
 use interflow_types::{Headers, Timestamp};
 use parking_lot::Mutex;
 
-/// The most domains that are kept, and the most cookies and fields of each.
+/// Maximum number of domains, and of cookies and fields of each.
 const MAX_ENTRIES: usize = 1024;
 
-/// A cookie that a server set.
 #[derive(Clone, Debug)]
 struct SessionCookie {
     name: String,
     value: String,
     path: String,
-    /// Whether hosts below the domain get it too.
+    /// Whether subdomains receive it too.
     below: bool,
     secure: bool,
-    /// In microseconds of a clock that never jumps; `None` while the session lasts.
+    /// In microseconds of a monotonic clock; `None` for a session cookie.
     expires: Option<u64>,
 }
 
@@ -27,14 +26,13 @@ struct DomainSession {
     headers: Vec<(String, String)>,
 }
 
-/// What is kept, by domain.
 #[derive(Debug, Default)]
 pub(crate) struct DomainSessions {
     domains: Mutex<HashMap<String, DomainSession>>,
 }
 
 impl DomainSessions {
-    /// Keeps the cookies that a response sets.
+    /// Stores the cookies of a response.
     pub fn store_cookies(&self, host: &str, response: &Headers) {
         for line in response.get_all("set-cookie") {
             let Some((domain, cookie)) = std::str::from_utf8(line).ok().and_then(|l| parse_set_cookie(host, l)) else {
@@ -49,7 +47,7 @@ impl DomainSessions {
         }
     }
 
-    /// Keeps the cookies that a request sends.
+    /// Stores the cookies of a request.
     pub fn store_request_cookies(&self, host: &str, request: &Headers) {
         for (name, value) in crate::cookies::request_cookies(request) {
             let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
@@ -68,7 +66,6 @@ impl DomainSessions {
         }
     }
 
-    /// Keeps one field.
     pub fn store_header(&self, host: &str, name: &str, value: &str) {
         self.update_domain(host, |kept| {
             kept.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
@@ -87,7 +84,7 @@ impl DomainSessions {
         kept.headers.truncate(MAX_ENTRIES);
     }
 
-    /// The cookies for a request, those of longer paths first (RFC 6265 5.4).
+    /// The cookies for a request, longer paths first (RFC 6265 5.4).
     pub fn cookies(&self, host: &str, path: &str, secure: bool) -> Vec<(String, String)> {
         let now = Timestamp::monotonic().micros();
         let domains = self.domains.lock();
@@ -112,7 +109,6 @@ impl DomainSessions {
         out
     }
 
-    /// The fields for a request.
     pub fn headers(&self, host: &str) -> Vec<(String, String)> {
         let domains = self.domains.lock();
         parent_domains(host)
@@ -121,7 +117,7 @@ impl DomainSessions {
             .unwrap_or_default()
     }
 
-    /// Forgets a domain, or everything.
+    /// Clears a domain, or everything.
     pub fn clear(&self, domain: Option<&str>) {
         let mut domains = self.domains.lock();
         match domain {
@@ -131,7 +127,7 @@ impl DomainSessions {
     }
 }
 
-/// The host and what it lies below, without the last label: `a.b.test`, `b.test`.
+/// The host and its parent domains, without the top-level one: `a.b.test`, `b.test`.
 fn parent_domains(host: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(host), |h| h.split_once('.').map(|(_, rest)| rest).filter(|r| r.contains('.')))
 }
@@ -159,7 +155,7 @@ fn parse_set_cookie(host: &str, line: &str) -> Option<(String, SessionCookie)> {
         match key.to_ascii_lowercase().as_str() {
             "domain" if !value.is_empty() => {
                 let wanted = value.trim_start_matches('.').to_ascii_lowercase();
-                // A host may speak for the domains that it lies in, but for no top-level one.
+                // A host may set cookies for its parent domains, except a top-level one.
                 if !parent_domains(host).any(|d| d == wanted) {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! A flow sent through the rules without a network: for `rules test`, and for the tests of this crate.
+//! Runs a flow through the rules without a network: for `rules test`, and for the tests of this crate.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::fixture::FlowFixture;
 use crate::host_rules::HostRules;
 use crate::program::RuleProgram;
 
-/// What became of a flow.
+/// The result of a simulation.
 #[derive(Debug, Default)]
 pub struct Simulation {
-    /// The rules that matched.
+    /// Names of the rules that matched.
     pub matched: Vec<String>,
-    /// What went to the origin; `None` when nothing did.
+    /// The request sent to the origin, if any.
     pub request: Option<(RequestHead, Bytes)>,
-    /// What went to the client.
+    /// The response sent to the client, if any.
     pub response: Option<(ResponseHead, Bytes)>,
     /// Whether a rule answered in the origin's place.
     pub answered: bool,
@@ -28,22 +28,21 @@ pub struct Simulation {
     pub denied: Option<interflow_types::Error>,
     /// Why a body broke off.
     pub broken: Option<String>,
-    /// The way that was chosen.
+    /// The upstream overrides.
     pub overrides: UpstreamOverrides,
-    /// Whether TLS is to be passed unseen, or looked into.
+    /// `Some(true)`: pass TLS through without inspection; `Some(false)`: intercept it.
     pub tunnel: Option<bool>,
-    /// What the client is shown of TLS.
+    /// The TLS presented to the client.
     pub client_tls: ClientTlsOverride,
-    /// The messages that passed, and behind each those that rules put in.
+    /// The messages, each followed by those that rules injected.
     pub messages: Vec<StreamMessage>,
-    /// Tags on the flow.
     pub tags: Vec<String>,
 }
 
-/// The most bytes of a body.
+/// Maximum size of a body.
 const MAX_BODY_SIZE: usize = 64 << 20;
 
-/// Sends a flow through the rules; the sample's response is the origin's.
+/// Runs a flow through the rules; the fixture's response is the origin's.
 pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation {
     let before: Vec<u64> = program.rules.iter().map(crate::program::CompiledRule::matches).collect();
     let mut trial = Simulation::default();
@@ -119,7 +118,7 @@ impl StageRun<'_> {
         }
     }
 
-    /// Whether the flow goes on.
+    /// Returns whether the flow continues.
     async fn apply_verdict(&mut self, verdict: StageVerdict) -> bool {
         match verdict {
             StageVerdict::Answer(response) => {
@@ -158,7 +157,7 @@ impl StageRun<'_> {
         all.into()
     }
 
-    /// The phases before the request, of the flow that they are about: a tunnel's own, or the request's.
+    /// Runs the phases before the request, on a tunnel or on the request's own flow.
     async fn run_connect(&mut self, tunnel: bool) -> bool {
         for phase in [Phase::Authority, Phase::ClientHello] {
             if !self.interest.contains(phase) || phase == Phase::ClientHello && !tunnel {
@@ -173,7 +172,7 @@ impl StageRun<'_> {
     }
 
     async fn run_request(&mut self, request: Option<RequestHead>, body: Bytes) -> bool {
-        // As in traffic: a request in a tunnel is a flow of its own, which begins behind what was decided about the tunnel.
+        // As in traffic, a request in a tunnel is a flow of its own, which begins after the tunnel was decided.
         let inside = request.is_some() && self.flow.transport == EntryKind::Connect;
         if inside {
             let mut tunnel = crate::view::copy_facts(self.flow);
@@ -181,7 +180,7 @@ impl StageRun<'_> {
             let goes_on = course.run_connect(true).await;
             self.trial.client_tls = tunnel.extension::<ClientTlsOverride>().cloned().unwrap_or_default();
             if !goes_on || self.trial.tunnel == Some(true) {
-                // Nothing of the request is seen.
+                // The request is not inspected.
                 tunnel.tags.into_iter().for_each(|t| self.flow.tag(t));
                 if goes_on {
                     self.trial.request = request.map(|r| (r, body));
@@ -244,10 +243,10 @@ impl StageRun<'_> {
     }
 }
 
-/// A flow as an expectation describes it.
+/// Builds the flow that an expectation describes.
 ///
 /// # Errors
-/// A URL, method, status or field that is none.
+/// An invalid URL, method, status or field.
 pub fn fixture_from(asked: &TestRequest, told: &TestResponse) -> Result<FlowFixture, String> {
     let mut sample = FlowFixture::for_request(asked.method.as_deref().unwrap_or("GET"), &asked.url)?;
     for (name, value) in &asked.headers {
@@ -259,10 +258,10 @@ pub fn fixture_from(asked: &TestRequest, told: &TestResponse) -> Result<FlowFixt
     sample.with_response(told.status.unwrap_or(200), &headers, told.body.clone())
 }
 
-/// Carries out an expectation; what is not as expected comes back, one line each.
+/// Runs an expectation; returns each difference as one line.
 ///
 /// # Errors
-/// A flow that cannot be made.
+/// A flow that cannot be built.
 pub async fn check_expectation(program: &Arc<RuleProgram>, test: &Expectation) -> Result<Vec<String>, String> {
     let mut flow = fixture_from(&test.request, &test.response)?;
     if let Some(message) = &test.message {

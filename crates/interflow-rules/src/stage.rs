@@ -1,4 +1,4 @@
-//! The stage that the engine is handed: the program in force, bound to each plan's host.
+//! The stages registered with the request pipeline: the active program, specialized for each plan's host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,42 +17,42 @@ use crate::program::RuleProgram;
 use crate::runtime::RuleRuntime;
 use crate::sources::RuleFileSource;
 
-/// The rules in force.
+/// The active rules.
 pub struct ActiveRules {
     runtime: Arc<RuleRuntime>,
     program: RwLock<Arc<RuleProgram>>,
 }
 
 impl ActiveRules {
-    /// Reads the rule files of a configuration.
+    /// Loads the rule files of a configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors in them.
     pub fn new(config: &RulesConfig, around: Arc<RuleRuntime>) -> Result<Self, RuleLoadError> {
         let program = RuleProgram::load(config, Arc::clone(&around))?;
         Ok(Self { runtime: around, program: RwLock::new(program) })
     }
 
-    /// Reads the files of a configuration without putting them in force.
+    /// Loads the files of a configuration without activating them.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors in them.
     pub fn prepare(&self, config: &RulesConfig) -> Result<Arc<RuleProgram>, RuleLoadError> {
         RuleProgram::load(config, Arc::clone(&self.runtime))
     }
 
-    /// Reads texts as rules, without putting them in force or counting with them.
+    /// Compiles texts as rules without activating them or counting matches.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors in them.
     pub fn check(&self, sources: Vec<RuleFileSource>) -> Result<Arc<RuleProgram>, RuleLoadError> {
         RuleProgram::from_sources(sources, &self.program().config, Arc::new(RuleRuntime::default()))
     }
 
-    /// The rules as they would be if one of the configured files had this text; `None` when it is none of them.
+    /// The rules as they would be if one of the configured files had this text; `None` if the file is not configured.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All errors in them.
     pub fn check_with_file(&self, file: &Path, text: &str) -> Result<Option<Arc<RuleProgram>>, RuleLoadError> {
         let config = self.program().config.clone();
         if !config.files.iter().any(|f| f == file) {
@@ -69,36 +69,36 @@ impl ActiveRules {
         RuleProgram::from_sources(sources, &config, Arc::clone(&self.runtime)).map(Some)
     }
 
-    /// Puts prepared rules in force for plans made from now on; flows under way keep what they began with.
+    /// Activates prepared rules for new plans; flows in flight keep their rules.
     pub fn activate(&self, program: Arc<RuleProgram>) {
         let old = std::mem::replace(&mut *self.program.write(), program);
         old.clear_cache();
     }
 
-    /// The rules in force.
     pub fn program(&self) -> Arc<RuleProgram> {
         Arc::clone(&self.program.read())
     }
 
-    /// What outlives a reload: held flows, sessions, counters.
+    /// State that outlives a reload: held flows, sessions, counters.
     pub fn runtime(&self) -> &Arc<RuleRuntime> {
         &self.runtime
     }
 }
 
 impl ActiveRules {
-    /// The stage for everything up to the origin.
+    /// The stage for the phases up to the upstream connection.
     pub fn request_stage(self: &Arc<Self>) -> Arc<dyn Stage> {
         Arc::new(RuleStage { rules: Arc::clone(self), responses: false })
     }
 
-    /// The stage for responses: another place in the corridor, since what undid the request's changes stands between.
+    /// The stage for responses. It has another position in the request pipeline, since the stages that undo changes of
+    /// the request run in between.
     pub fn response_stage(self: &Arc<Self>) -> Arc<dyn Stage> {
         Arc::new(RuleStage { rules: Arc::clone(self), responses: true })
     }
 }
 
-/// One of the two places of rules in the corridor.
+/// The request or the response stage.
 struct RuleStage {
     rules: Arc<ActiveRules>,
     responses: bool,
@@ -120,11 +120,11 @@ impl Stage for RuleStage {
     }
 }
 
-/// The same for one plan.
+/// The stage for one plan.
 struct HostRuleStage {
     bound: Arc<HostRules>,
     responses: bool,
-    /// Whether the plan is for tunnels that are looked into.
+    /// Whether the plan is for intercepted tunnels.
     opens: bool,
 }
 

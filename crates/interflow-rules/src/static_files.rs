@@ -1,10 +1,10 @@
-//! Answers from files: media types by name, and paths that cannot leave their folder.
+//! Responses from files: media types by file name, and paths confined to a folder.
 
 use std::path::{Component, Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
-/// The media type that a file's name tells.
+/// The media type for a file name.
 pub(crate) fn media_type(name: &str) -> Option<&'static str> {
     let ending = Path::new(name).extension()?.to_str()?.to_ascii_lowercase();
     Some(match ending.as_str() {
@@ -40,7 +40,7 @@ pub(crate) fn media_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The place of a request's path below a folder; `None` when it would leave it, by dots, by escapes, by links.
+/// Resolves a request's path below a folder; `None` if it would leave the folder by dots, escapes or links.
 pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let decoded = percent_decode_str(path).decode_utf8().ok()?;
@@ -55,13 +55,13 @@ pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
         }
     }
     let whole = folder.join(out);
-    // What is not there cannot be outside of the folder either.
+    // A path that does not exist cannot be outside the folder.
     let Ok(real) = whole.canonicalize() else { return Some(whole) };
     let folder = folder.canonicalize().ok()?;
     real.starts_with(folder).then_some(real)
 }
 
-/// The file for a path below a folder, `index.html` for a folder.
+/// The file for a path below a folder; `index.html` for a folder.
 pub(crate) fn find_in_folder(folder: &Path, path: &str) -> Option<PathBuf> {
     let found = resolve_below(folder, path)?;
     if found.is_dir() {

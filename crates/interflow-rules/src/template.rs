@@ -1,4 +1,4 @@
-//! Texts with `${…}` in them, filled in from the flow at hand.
+//! Text templates: `${…}` variables rendered from the current flow.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,7 +12,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::error::closest_name;
 use crate::view::FlowView;
 
-/// A text with variables.
 #[derive(Clone, Debug, Default)]
 pub struct TextTemplate {
     source: String,
@@ -25,10 +24,10 @@ enum TemplatePart {
     Var(TemplateVariable),
 }
 
-/// What stands between `${` and `}`.
+/// A variable between `${` and `}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateVariable {
-    /// A plain fact of the flow.
+    /// A predefined fact of the flow.
     Fact(&'static str),
     /// `req.header.NAME`.
     ReqHeader(String),
@@ -44,13 +43,13 @@ pub(crate) enum TemplateVariable {
     Var(String),
     /// A group of the action's own regex, by number or name.
     Group(String),
-    /// The value that is being replaced.
+    /// The value being replaced.
     Previous,
-    /// Known to Fluxzy as empty.
+    /// A Fluxzy variable that is always empty.
     Nothing,
 }
 
-/// The plain facts, with what they are.
+/// The predefined facts with their descriptions.
 pub const TEMPLATE_FACTS: &[(&str, &str)] = &[
     ("host", "host of the origin"),
     ("port", "port of the origin"),
@@ -77,10 +76,10 @@ pub const TEMPLATE_FACTS: &[(&str, &str)] = &[
     ("message", "message of a WebSocket, event stream or gRPC stream, in the phase message"),
 ];
 
-/// Families of variables that end in a name of the writer's choice.
+/// Prefixes of variables that end in a user-chosen name.
 const VARIABLE_PREFIXES: &[&str] = &["req.header.", "resp.header.", "cookie.", "query.", "env.", "var."];
 
-/// What a template is filled in from.
+/// The input of rendering.
 pub(crate) struct RenderContext<'a, 'v> {
     pub view: &'a FlowView<'v>,
     pub previous: Option<&'a [u8]>,
@@ -94,15 +93,15 @@ impl<'a, 'v> RenderContext<'a, 'v> {
 }
 
 impl TextTemplate {
-    /// Reads a text. `$${` stands for `${`.
+    /// Parses a template. `$${` is a literal `${`.
     ///
     /// # Errors
-    /// A variable that does not exist, with what was probably meant; a `${` without its `}`.
+    /// An unknown variable, with the closest known one; a `${` without `}`.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::parse_with(text, &mut |name| parse_variable(name))
     }
 
-    /// As [`parse`](Self::parse); `$1` and `${1}` stand for the groups of a regex.
+    /// As [`parse`](Self::parse); `$1` and `${1}` are groups of a regex.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -119,7 +118,7 @@ impl TextTemplate {
         Ok(template)
     }
 
-    /// Reads a text as Fluxzy does: what it does not know is empty there. Names them in `unknown`.
+    /// Parses as Fluxzy does: unknown variables are empty. Their names are added to `unknown`.
     pub fn parse_fluxzy(text: &str, unknown: &mut Vec<String>) -> Self {
         let text = text.replace("{{previous}}", "${previous}");
         let read = Self::parse_with(&text, &mut |name| {
@@ -131,7 +130,6 @@ impl TextTemplate {
         read.unwrap_or_else(|_| Self::literal(&text))
     }
 
-    /// A text without variables.
     pub fn literal(text: &str) -> Self {
         Self { source: text.to_owned(), parts: vec![TemplatePart::Text(text.to_owned())] }
     }
@@ -168,12 +166,12 @@ impl TextTemplate {
         Ok(Self { source: text.to_owned(), parts })
     }
 
-    /// As it was written.
+    /// The source text.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The text, when it has no variables.
+    /// The text, if it has no variables.
     pub fn as_literal(&self) -> Option<&str> {
         match &self.parts[..] {
             [] => Some(""),
@@ -182,7 +180,7 @@ impl TextTemplate {
         }
     }
 
-    /// The variables of files and flows that it reads.
+    /// The user-defined variables that it reads.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|p| match p {
             TemplatePart::Var(TemplateVariable::Var(name)) => Some(name.as_str()),
@@ -196,12 +194,10 @@ impl TextTemplate {
         (has("req.body"), has("resp.body"))
     }
 
-    /// Whether it reads a message.
     pub(crate) fn wants_message(&self) -> bool {
         self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("message"))))
     }
 
-    /// Whether it reads anything of the request.
     pub(crate) fn wants_request(&self) -> bool {
         const OF_REQUEST: [&str; 5] = ["method", "path", "target", "query", "url"];
         self.parts.iter().any(|p| match p {
@@ -213,7 +209,6 @@ impl TextTemplate {
         })
     }
 
-    /// Whether it reads anything of the response.
     pub(crate) fn wants_response(&self) -> bool {
         self.parts
             .iter()
@@ -234,7 +229,8 @@ impl TextTemplate {
         Cow::Owned(out)
     }
 
-    /// Fills in all but the groups of a regex: shows `see` each text, and each group by name with an empty text.
+    /// Renders everything but the groups of a regex: calls `see` with each text, and with each group name and an empty
+    /// text.
     pub(crate) fn render_parts(&self, view: &FlowView<'_>, see: &mut dyn FnMut(String, Option<&str>)) {
         for part in &self.parts {
             match part {
@@ -254,14 +250,14 @@ impl TextTemplate {
     }
 }
 
-/// `$1` and `$name` outside of braces.
+/// `$1` and `$name` without braces.
 fn split_groups(text: &str, parts: &mut Vec<TemplatePart>) {
     let mut plain = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
         let mut behind = &rest[at + 1..];
         plain.push_str(&rest[..at]);
-        // `$$1` is a plain `$1`.
+        // `$$1` is a literal `$1`.
         let escaped = behind.strip_prefix('$').filter(|b| b.starts_with(|c: char| c.is_ascii_digit()));
         behind = escaped.unwrap_or(behind);
         let len = behind.bytes().take_while(u8::is_ascii_digit).count();
@@ -431,14 +427,14 @@ fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
 
 pub(crate) fn random_bytes() -> [u8; 16] {
     let mut bytes = [0; 16];
-    // Without random bytes nothing that asks for them can be kept apart; the clock still is.
+    // Without random bytes the values are not unique beyond the clock.
     if getrandom::fill(&mut bytes).is_err() {
         bytes[..8].copy_from_slice(&Timestamp::now().micros().to_be_bytes());
     }
     bytes
 }
 
-/// RFC 9562 5.4.
+/// A version 4 UUID (RFC 9562 5.4).
 fn uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -457,7 +453,7 @@ impl<'de> Deserialize<'de> for TextTemplate {
     }
 }
 
-/// A text, or a number or truth value as its text: YAML makes `1` and `true` out of what was meant as text.
+/// A text, or a number or boolean as text: YAML parses unquoted `1` and `true` as such.
 pub(crate) fn scalar<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
     struct ScalarVisitor;
     impl de::Visitor<'_> for ScalarVisitor {
@@ -501,7 +497,7 @@ impl JsonSchema for TextTemplate {
     }
 }
 
-/// A [`TextTemplate`] in which `$1` stands for a group of the action's regex.
+/// A [`TextTemplate`] in which `$1` is a group of the action's regex.
 #[derive(Clone, Debug, Default)]
 pub struct ReplacementTemplate(pub TextTemplate);
 

@@ -1,4 +1,4 @@
-//! Tests of one text, and the facts that they are asked of.
+//! Text predicates, and the textual fields of a flow on which they are evaluated.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use crate::json::JsonPath;
 use crate::template::TextTemplate;
 use crate::view::FlowView;
 
-/// The most memory that one compiled regular expression may take, in bytes.
+/// Memory limit of one compiled regular expression, in bytes.
 const MAX_REGEX_SIZE: usize = 1 << 20;
 
-/// Builds a regular expression with bounds on its size.
+/// Builds a regular expression with a size limit.
 ///
 /// # Errors
-/// What is wrong with it, in words for its writer.
+/// What is wrong with it.
 pub fn build_regex(source: &str, ignore_case: bool) -> Result<Regex, String> {
     RegexBuilder::new(source)
         .case_insensitive(ignore_case)
@@ -36,34 +36,29 @@ pub fn build_regex(source: &str, ignore_case: bool) -> Result<Regex, String> {
         })
 }
 
-/// How a text compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchMode {
-    /// As a whole.
+    /// The whole text.
     Exact,
-    /// Anywhere in it.
     Contains,
-    /// At its start.
     Prefix,
-    /// At its end.
     Suffix,
-    /// A regular expression, found anywhere.
+    /// A regular expression, unanchored.
     Regex,
 }
 
-/// What a text must look like.
+/// A predicate on a text.
 #[derive(Clone, Debug)]
 pub enum TextPredicate {
-    /// Anything, as long as it is there.
+    /// Any present value.
     Present,
-    /// A text that is known beforehand.
+    /// A literal pattern, compiled.
     Fixed(MatchMode, String, bool, Option<Regex>),
-    /// A text with variables, filled in each time.
+    /// A template, rendered for each evaluation.
     Filled(MatchMode, TextTemplate, bool),
 }
 
 impl TextPredicate {
-    /// A test for this pattern.
     ///
     /// # Errors
     /// A regex that is malformed or too large.
@@ -74,7 +69,6 @@ impl TextPredicate {
         }
     }
 
-    /// A test for a text without variables.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -87,10 +81,10 @@ impl TextPredicate {
         Ok(Self::Fixed(mode, text.to_owned(), ignore_case, built))
     }
 
-    /// A glob: `*` stands for anything, the rest for itself.
+    /// A glob: `*` matches anything, other characters themselves.
     ///
     /// # Errors
-    /// A glob too large.
+    /// A glob that is too large.
     pub fn glob(text: &str, ignore_case: bool) -> Result<Self, String> {
         if text == "*" {
             return Ok(Self::Present);
@@ -112,7 +106,7 @@ impl TextPredicate {
         Self::fixed(MatchMode::Regex, &format!("^{source}$"), ignore_case)
     }
 
-    /// Whether a value fits.
+    /// Whether a value matches.
     pub(crate) fn fits(&self, value: &[u8], view: &FlowView<'_>) -> bool {
         match self {
             Self::Present => true,
@@ -120,7 +114,7 @@ impl TextPredicate {
             Self::Filled(mode, template, ignore_case) => {
                 let text = template.render_view(view);
                 match mode {
-                    // A pattern that becomes malformed by what was filled in fits nothing.
+                    // A rendered pattern that is malformed matches nothing.
                     MatchMode::Regex => build_regex(&text, *ignore_case).is_ok_and(|r| r.is_match(value)),
                     MatchMode::Contains => search_regex(&text, *ignore_case).is_ok_and(|r| r.is_match(value)),
                     mode => compare(*mode, value, &text, *ignore_case, None),
@@ -129,7 +123,7 @@ impl TextPredicate {
         }
     }
 
-    /// The regex, when it has named groups.
+    /// The regex, if it has named groups.
     pub(crate) fn capturing_regex(&self) -> Option<&Regex> {
         match self {
             Self::Fixed(MatchMode::Regex, _, _, Some(regex)) if group_names(regex).next().is_some() => Some(regex),
@@ -154,7 +148,6 @@ impl TextPredicate {
     }
 }
 
-/// The names of a regex's groups.
 pub(crate) fn group_names(regex: &Regex) -> impl Iterator<Item = &str> {
     regex.capture_names().flatten()
 }
@@ -179,59 +172,41 @@ fn compare(mode: MatchMode, value: &[u8], text: &str, ignore_case: bool, built: 
     }
 }
 
-/// Something textual about a flow.
+/// A textual field of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextField {
-    /// Host of the origin.
     Host,
-    /// Whole URL.
     Url,
-    /// Path without the query.
     Path,
-    /// Path with the query.
     Target,
-    /// Method.
     Method,
-    /// Values of a header field.
     Header(Direction, String),
-    /// Values of a query parameter, or of any.
+    /// A query parameter, or any.
     Param(Option<String>),
-    /// Value of a cookie of the request.
     Cookie(String),
-    /// Value of a cookie that the response sets, or of any.
+    /// A cookie that the response sets, or any.
     SetCookie(Option<String>),
-    /// `Content-Type` with its parameters.
     MediaType(Direction),
-    /// The client's address.
     ClientIp,
-    /// The upstream's address.
     UpstreamIp,
-    /// The `User-Agent` in short: `Chrome`, `curl`.
+    /// The client's product name from `User-Agent`: `Chrome`, `curl`.
     Agent,
-    /// The user of the proxy.
     User,
-    /// Name of the listener.
     Listener,
-    /// A variable.
     Variable(String),
-    /// The body.
     Body(Direction),
-    /// The payload of a message.
     Message,
-    /// Values in a JSON body.
     Json(Direction, JsonPath),
-    /// The tags of the flow.
     Tag,
-    /// The tags that rules and people put on, without Interflow's own marks, comments and colours.
+    /// The tags set by rules and people, without Interflow's own, comments and colours.
     OwnerTag,
     /// The service and method of a gRPC call: `pkg.Service/Method`.
     GrpcMethod,
-    /// The operation of a GraphQL request.
     GraphqlOperation,
 }
 
 impl TextField {
-    /// The phase from which on it is known.
+    /// The earliest phase in which it is known.
     pub fn phase(&self) -> Phase {
         match self {
             Self::Host
@@ -260,7 +235,7 @@ impl TextField {
         }
     }
 
-    /// Shows each value there is until `fits` says yes.
+    /// Calls `fits` with each value until it returns true.
     pub(crate) fn evaluate(&self, view: &FlowView<'_>, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
         match self {
             Self::Host => Tristate::Known(view.with_host(|h| fits(h.as_bytes()))),
@@ -348,7 +323,7 @@ impl TextField {
         })
     }
 
-    /// The values there are, for explanations: at most so many, each cut.
+    /// The values, for explanations: limited in number and length.
     pub(crate) fn sample_values(&self, view: &FlowView<'_>) -> Vec<String> {
         let mut seen = Vec::new();
         let _ = self.evaluate(view, &mut |v| {
@@ -422,7 +397,7 @@ fn graphql_operation(body: &[u8], fits: &mut dyn FnMut(&[u8]) -> bool) -> Trista
     Tristate::Known(name.is_some_and(|n| fits(n.as_bytes())))
 }
 
-/// Who sent it, in one word.
+/// The product name of a `User-Agent`.
 fn user_agent_name(user_agent: &str) -> &str {
     const KNOWN: [(&str, &str); 10] = [
         ("Edg/", "Edge"),

@@ -1,4 +1,4 @@
-//! What a rule sees of a flow at one phase; queries are asked of it.
+//! What rules can read of a flow at one phase; the subject of queries.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use interflow_types::{
 
 use crate::flow_state::RuleState;
 
-/// Constants of the rule files by name, sorted.
+/// Constants of the rule files, sorted by name.
 pub(crate) type RuleConstants = Vec<(String, String)>;
 
-/// A flow at one phase. What has not come yet is `None`.
+/// A flow at one phase. Data of later phases is `None`.
 pub(crate) struct FlowView<'a> {
     pub phase: Phase,
     pub flow: &'a Flow,
@@ -25,7 +25,7 @@ pub(crate) struct FlowView<'a> {
     pub response_body: Option<&'a [u8]>,
     pub message: Option<&'a StreamMessage>,
     pub constants: &'a RuleConstants,
-    /// Where the URL is kept once it was written, when several views are of the same request.
+    /// Shared cache of the URL text for several views of the same request.
     pub shared_url: Option<&'a OnceCell<String>>,
     url: OnceCell<String>,
 }
@@ -59,7 +59,7 @@ impl<'a> FlowView<'a> {
         self.request.map_or(self.flow.scheme, |r| r.url.scheme)
     }
 
-    /// The request's URL, or what is known of it before there is a request.
+    /// The request's URL, or the authority before the request is known.
     pub fn url(&self) -> &str {
         self.shared_url.unwrap_or(&self.url).get_or_init(|| match self.request {
             Some(r) => format_url(&r.url),
@@ -67,7 +67,7 @@ impl<'a> FlowView<'a> {
         })
     }
 
-    /// Shows the host's text: lower case, IPv6 without brackets.
+    /// Calls `see` with the host: lower case, IPv6 without brackets.
     pub fn with_host<T>(&self, see: impl FnOnce(&str) -> T) -> T {
         match &self.flow.authority.host {
             Host::Name(name) => see(name),
@@ -82,7 +82,7 @@ impl<'a> FlowView<'a> {
         }
     }
 
-    /// The body of one side: `NotYet` until it is all there.
+    /// The body of one side, once it is complete.
     pub fn body_of(&self, side: Direction) -> Option<&'a [u8]> {
         match side {
             Direction::Request => self.request_body,
@@ -114,7 +114,7 @@ impl<'a> FlowView<'a> {
         }
     }
 
-    /// A tunnel never has a request; before its head there may yet be one.
+    /// A tunnel never has a request; otherwise it may still arrive.
     pub fn no_request(&self) -> Tristate {
         if self.phase < Phase::RequestHead { Tristate::NotYet } else { Tristate::Known(false) }
     }
@@ -132,7 +132,7 @@ enum MaybeText<'a> {
 impl MaybeText<'_> {
     fn ask(self, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         match self {
-            // Without its parameters, as queries have it.
+            // Queries compare media types without parameters.
             Self::Is(text) => Tristate::any(text.map(|t| t.split(';').next().unwrap_or(t).trim()), fits),
             Self::NotYet => Tristate::NotYet,
         }
@@ -282,7 +282,7 @@ impl QuerySubject for FlowView<'_> {
     }
 }
 
-/// The URL as a text, without the detours of formatting: rules on it are asked with every request.
+/// Formats the URL without `fmt` overhead: rules on it are evaluated for every request.
 fn format_url(url: &interflow_types::Url) -> String {
     let path = url.path.as_str();
     if path == "*" {
@@ -320,7 +320,7 @@ impl TristateExt for Tristate {
     }
 }
 
-/// The same flow for those who cannot hold the flow itself: its facts, its tags, its variables.
+/// A copy of the flow's facts, tags and variables for code that cannot hold the flow itself.
 pub(crate) fn copy_facts(flow: &Flow) -> Flow {
     let mut copy = Flow::begin(flow.client.clone(), flow.transport, flow.scheme, flow.authority.clone());
     copy.id = flow.id;
@@ -343,7 +343,7 @@ pub(crate) fn copy_facts(flow: &Flow) -> Flow {
     copy
 }
 
-/// A message of our own making, for explanations and tests.
+/// A synthetic message, for explanations and tests.
 pub(crate) fn test_message(direction: Direction, kind: MessageKind, payload: bytes::Bytes) -> StreamMessage {
     StreamMessage { direction, kind, payload, at: Timestamp::now() }
 }

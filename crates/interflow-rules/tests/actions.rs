@@ -1,4 +1,4 @@
-//! Each action by itself: a rule, a flow, and what must come of it. One row is one action's proof.
+//! Each action separately: a rule, a flow, and the expected result, one row each.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ macro_rules! rows {
             check(stringify!($name), $text).await;
         })*
 
-        /// Every row by its action.
+        /// The name of every row.
         const ROWS: &[&str] = &[$(stringify!($name)),*];
     };
 }
@@ -249,7 +249,7 @@ rows! {
         tests: [{request: {url: http://a/}, expect: {matched: [n]}}]";
 }
 
-/// A program of one rule that does this.
+/// A program with one rule.
 fn program(rule: &str) -> Arc<RuleProgram> {
     let source = RuleFileSource::from_text("row.yaml", format!("rules: [{{then: {rule}}}]"));
     RuleProgram::from_sources(
@@ -560,7 +560,7 @@ async fn rules_that_decide_by_the_path_are_asked_about_every_way_to_read_it() {
             }
         }
     }
-    // What spares a request the rules behind it holds only of a path that every origin reads so.
+    // A rule that exempts a request from later rules matches only a path that every origin interprets the same way.
     let rules = "{name: pass, when: 'path:/pub/*', then: stop}, {name: rest, then: block}";
     for (path, passes) in [
         ("/pub/x", true),
@@ -573,7 +573,7 @@ async fn rules_that_decide_by_the_path_are_asked_about_every_way_to_read_it() {
             if passes { "{matched: [pass], not_matched: [rest]}" } else { "{not_matched: [pass], matched: [rest]}" };
         check(path, &blocked(rules, path, expect)).await;
     }
-    // A rule that decides nothing of the kind sees the path as it stands.
+    // A rule that does not control access sees the path as written.
     let tags = "{name: t, when: 'path:/admin', then: {tag: t}}";
     check("tag", &blocked(tags, "/%61dmin", "{not_matched: [t]}")).await;
 }
@@ -617,7 +617,7 @@ async fn what_is_done_at_connect_holds_for_requests_in_tunnels() {
     ] {
         check(name, &text.replace("\n             tests:", "\ntests:")).await;
     }
-    // What passes unseen has the tunnel's marks alone, and no rule of the request's.
+    // A tunnel without inspection has its own annotations, and no rule of the request runs.
     let text = "rules: [{then: [{tag: t}, tunnel]}, {name: head, then: {set_request_header: {X: y}}}]";
     let program = RuleProgram::from_sources(
         vec![RuleFileSource::from_text("r.yaml", text)],

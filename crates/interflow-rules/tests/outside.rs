@@ -1,4 +1,4 @@
-//! Others that rules ask: scripts, services, recordings.
+//! External decisions: scripts, services, recordings.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ async fn what_a_failing_script_means_is_the_owners_choice() {
     assert_eq!(received(&t), "200 r");
 }
 
-/// A WebSocket service: greets so, answers each message so, and keeps what it was sent.
+/// A WebSocket service with a fixed handshake and fixed replies; records what it receives.
 async fn service(
     hello: Value,
     answer: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static,
@@ -245,7 +245,7 @@ async fn a_middleware_that_dies_or_sleeps_means_what_the_owner_chose() {
         let t = run(&p, "", "r").await;
         let shown = t.denied.as_ref().map_or_else(|| received(&t), |e| e.kind().as_str().to_owned());
         assert_eq!(shown, outcome, "{request}");
-        // It comes back by itself, and answers or dies again.
+        // It reconnects by itself, and answers or fails again.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -269,7 +269,7 @@ echo "{\"type\":\"decision\",\"id\":\"$id\",\"action\":\"rewrite\",\"headers\":{
 "#;
     std::fs::write(&program, text).unwrap();
     let p = load(&calling(json!({"command": ["sh", program.display().to_string()], "timeout": "5s"})), None).unwrap();
-    // It ends after each answer: the next flow finds it started again, or its owner's choice.
+    // It exits after each reply: the next flow finds it restarted, or `on_failure` applies.
     let mut answered = 0;
     for _ in 0..40 {
         let t = run(&p, "", "r").await;
@@ -282,7 +282,7 @@ echo "{\"type\":\"decision\",\"id\":\"$id\",\"action\":\"rewrite\",\"headers\":{
     panic!("answered {answered} times");
 }
 
-/// Answers each request with this.
+/// A client that answers each request with a fixed value.
 struct Fixed(Value, Mutex<Vec<String>>);
 
 impl HttpClient for Fixed {
@@ -306,8 +306,8 @@ async fn an_http_service_is_posted_to() {
 fn services_that_make_no_sense_are_refused() {
     for (service, part) in [
         (json!({}), "one of url, command and post"),
-        (json!({"url": "ftp://a/"}), "no URL of a service"),
-        (json!({"url": "a"}), "no URL of a service"),
+        (json!({"url": "ftp://a/"}), "not the URL of a service"),
+        (json!({"url": "a"}), "not the URL of a service"),
         (json!({"command": []}), "names no program"),
         (json!({"ulr": "ws://a/"}), "did you mean `url`?"),
     ] {
@@ -385,7 +385,7 @@ async fn a_script_that_loops_delays_no_other_flow() {
     let looping = json!({"code": "while true do end", "limit": "600s"});
     let p = load(&json!({"rules": [{"then": [{"script": looping}]}]}).to_string(), None).unwrap();
     let plain = load(&json!({"rules": [{"then": [{"set_response_header": {"x": "y"}}]}]}).to_string(), None).unwrap();
-    // On this one thread, the first one would keep the second from ever being asked.
+    // On this single thread, waiting for the first would prevent the second from running.
     tokio::select! {
         biased;
         _ = run(&p, "", "") => panic!("the script ended"),

@@ -15,12 +15,10 @@ use tokio::task::JoinHandle;
 use crate::message::Answer;
 use crate::wire::{Wire, bad};
 
-/// User name and password for a proxy.
+/// Proxy credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyLogin<'a> {
-    /// User name.
     pub user: &'a str,
-    /// Password.
     pub password: &'a str,
 }
 
@@ -35,7 +33,7 @@ impl ProxyLogin<'_> {
 /// Sends one request in absolute-form to a proxy on a connection of its own.
 ///
 /// # Errors
-/// When the connection fails or the answer is malformed.
+/// The connection fails or the response is malformed.
 pub async fn get_through(proxy: SocketAddr, url: &str) -> io::Result<Answer> {
     let mut wire = Wire::connect(proxy).await?;
     let host = url.split('/').nth(2).unwrap_or_default();
@@ -46,7 +44,7 @@ pub async fn get_through(proxy: SocketAddr, url: &str) -> io::Result<Answer> {
 /// Opens a tunnel by CONNECT. `authority` is `host:port`.
 ///
 /// # Errors
-/// When the proxy answers anything but 2xx; the message holds the status.
+/// The proxy responds with anything but 2xx; the message contains the status.
 pub async fn connect_tunnel(proxy: SocketAddr, authority: &str, login: Option<ProxyLogin<'_>>) -> io::Result<Wire> {
     let mut wire = Wire::connect(proxy).await?;
     let answer = connect_on(&mut wire, authority, login).await?;
@@ -56,20 +54,21 @@ pub async fn connect_tunnel(proxy: SocketAddr, authority: &str, login: Option<Pr
     }
 }
 
-/// Asks for a tunnel on an open connection and returns the proxy's answer whatever it is.
+/// Sends CONNECT on an open connection and returns the proxy's response, whatever it is.
 ///
 /// # Errors
-/// When the connection fails or the answer is malformed.
+/// The connection fails or the response is malformed.
 pub async fn connect_on(wire: &mut Wire, authority: &str, login: Option<ProxyLogin<'_>>) -> io::Result<Answer> {
     let auth = login.map(|l| format!("Proxy-Authorization: {}\r\n", l.basic())).unwrap_or_default();
     wire.send(format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{auth}\r\n")).await?;
     wire.answer_to("CONNECT").await
 }
 
-/// Opens a tunnel by SOCKS5 (RFC 1928), with user name and password (RFC 1929) when given. `host` may be a name or an address.
+/// Opens a tunnel by SOCKS5 (RFC 1928), with user name and password (RFC 1929) if given. `host` may be a name or an
+/// address.
 ///
 /// # Errors
-/// When the proxy refuses; the message holds the reply code.
+/// The proxy rejects the request; the message contains the reply code.
 pub async fn socks5_tunnel(
     proxy: SocketAddr,
     host: &str,
@@ -146,7 +145,7 @@ impl H2Client {
     /// Exchanges the prefaces.
     ///
     /// # Errors
-    /// When the peer does not speak HTTP/2.
+    /// The peer does not use HTTP/2.
     pub async fn new(wire: Wire) -> io::Result<Self> {
         let (send, connection) = h2::client::Builder::new()
             .initial_window_size(1 << 20)
@@ -160,16 +159,16 @@ impl H2Client {
     /// Sends a request without a body.
     ///
     /// # Errors
-    /// When the stream or the connection fails.
+    /// The stream or the connection fails.
     pub async fn get(&self, url: &str) -> io::Result<Answer> {
         let request = http::Request::get(url).body(()).map_err(|e| bad(e.to_string()))?;
         self.request(request, Bytes::new()).await
     }
 
-    /// Sends a request and reads the whole answer, within 30 s.
+    /// Sends a request and reads the whole response, within 30 s.
     ///
     /// # Errors
-    /// When the stream or the connection fails; a stream reset shows its reason.
+    /// The stream or the connection fails; a stream reset has its reason in the message.
     pub async fn request(&self, request: http::Request<()>, body: Bytes) -> io::Result<Answer> {
         let work = async {
             let (response, informational) = self.begin(request, body).await?;
@@ -180,15 +179,15 @@ impl H2Client {
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Sends a request and returns when the response's head is there; its body can be read as it comes.
+    /// Sends a request and returns once the response's head has arrived; its body can be read incrementally.
     ///
     /// # Errors
-    /// When the stream or the connection fails.
+    /// The stream or the connection fails.
     pub async fn start(&self, request: http::Request<()>, body: Bytes) -> io::Result<http::Response<h2::RecvStream>> {
         self.begin(request, body).await.map(|(response, _)| response)
     }
 
-    /// The same, with the interim responses that came before.
+    /// The same, with the preceding interim responses.
     async fn begin(
         &self,
         request: http::Request<()>,

@@ -1,6 +1,6 @@
 //! Origins, fake providers and clients for tests and benches.
 //!
-//! A test stands up what it needs in one readable line each, on port 0 of the loopback interface:
+//! A test starts what it needs in one readable line each, on port 0 of the loopback interface:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
@@ -38,7 +38,7 @@ pub use client::{H2Client, ProxyLogin};
 pub use message::{Answer, Framing, Request};
 pub use origin::{Origin, OriginBuilder};
 pub use reply::{Ending, Reply};
-/// How a client speaks TLS, for [`Wire::into_tls`].
+/// The client's TLS configuration, for [`Wire::into_tls`].
 pub use rustls::ClientConfig as TlsClientConfig;
 pub use script::Script;
 pub use site::pattern;

@@ -1,4 +1,4 @@
-//! Requests and responses as the testkit saw them, and the strict HTTP/1 head reading behind them.
+//! Received requests and responses, and the strict HTTP/1 head parser.
 
 use std::net::SocketAddr;
 
@@ -16,19 +16,19 @@ pub struct Request {
     pub version: String,
     /// HTTP/2's `:authority`, or the `Host` field.
     pub authority: String,
-    /// Fields in the order and spelling they came in.
+    /// Fields in original order and spelling.
     pub headers: Headers,
     /// The body without its framing.
     pub body: Bytes,
     /// Trailer fields.
     pub trailers: Headers,
-    /// The HTTP/1 head exactly as it came; empty for HTTP/2.
+    /// The raw HTTP/1 head; empty for HTTP/2.
     pub raw_head: Bytes,
-    /// Which connection of this origin it came on, from 0.
+    /// The index of its connection at this origin, from 0.
     pub connection: usize,
     /// The client's address.
     pub peer: SocketAddr,
-    /// The SNI, when it came over TLS.
+    /// The SNI, if received over TLS.
     pub sni: Option<String>,
 }
 
@@ -64,15 +64,15 @@ pub struct Answer {
     pub status: u16,
     /// Reason phrase; empty for HTTP/2.
     pub reason: String,
-    /// Fields in the order and spelling they came in.
+    /// Fields in original order and spelling.
     pub headers: Headers,
     /// The body without its framing.
     pub body: Bytes,
     /// Trailer fields.
     pub trailers: Headers,
-    /// Interim (1xx) responses that came before.
+    /// The preceding interim (1xx) responses.
     pub informational: Vec<(u16, Headers)>,
-    /// The HTTP/1 head exactly as it came; empty for HTTP/2.
+    /// The raw HTTP/1 head; empty for HTTP/2.
     pub raw_head: Bytes,
 }
 
@@ -82,7 +82,7 @@ impl Answer {
         self.headers.get_str(name)
     }
 
-    /// The body as text, wrong bytes replaced.
+    /// The body as text, with invalid bytes replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -90,16 +90,16 @@ impl Answer {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// If it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("not JSON ({e}): {}", self.text()))
     }
 }
 
-/// How a body's end is known (RFC 9112 6.3).
+/// Body framing (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body.
+    /// No body.
     None,
     /// `Content-Length`.
     Length(usize),
@@ -113,7 +113,7 @@ impl Framing {
     /// Framing of a request.
     ///
     /// # Errors
-    /// On both framings at once, several lengths, or a length that is no number.
+    /// Both framings at once, several lengths, or an invalid length.
     pub fn of_request(headers: &Headers) -> Result<Self, String> {
         Ok(Self::declared(headers)?.unwrap_or(Self::None))
     }
@@ -146,11 +146,11 @@ impl Framing {
     }
 }
 
-/// Cuts a head into its first line and its fields. Strict: bare LF, folding, space before the colon are errors, since what a
-/// proxy sends must hold none of them.
+/// Splits a head into its start line and fields. Strict: bare LF, folding, and space before the colon are errors, since
+/// a proxy must not send them.
 ///
 /// # Errors
-/// Names the line that breaks the rule.
+/// The offending line.
 pub fn parse_head(raw: &[u8]) -> Result<(String, Headers), String> {
     let text = raw.strip_suffix(b"\r\n\r\n").ok_or("a head without its empty line")?;
     let mut lines = split_crlf(text);
@@ -171,7 +171,7 @@ pub fn parse_head(raw: &[u8]) -> Result<(String, Headers), String> {
 /// Version, status and reason of a status line.
 ///
 /// # Errors
-/// When it is none.
+/// If it is malformed.
 pub fn parse_status_line(line: &str) -> Result<(String, u16, String), String> {
     let mut parts = line.splitn(3, ' ');
     let version = parts.next().filter(|v| v.starts_with("HTTP/1.")).ok_or_else(|| format!("status line {line:?}"))?;

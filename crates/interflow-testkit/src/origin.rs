@@ -1,4 +1,4 @@
-//! Servers for tests: they accept, hand each connection on, remember what came, and fail the test when something went wrong in them.
+//! Test servers: they accept connections, record what they receive, and fail the test on errors.
 
 use std::future::Future;
 use std::io;
@@ -28,7 +28,7 @@ type Handler = Arc<dyn Fn(Wire, usize) -> Pin<Box<dyn Future<Output = io::Result
 /// A server on a loopback port, stopped when dropped.
 ///
 /// # Panics
-/// Dropping it panics when a request was malformed or a closure or script panicked, so that the test fails.
+/// Dropping it panics if a request was malformed or a closure or script panicked, so that the test fails.
 pub struct Origin {
     addr: SocketAddr,
     ca: Option<Arc<TestCa>>,
@@ -36,7 +36,7 @@ pub struct Origin {
     accepting: JoinHandle<()>,
 }
 
-/// What connections tell their origin.
+/// State shared with the connections.
 #[derive(Default)]
 pub(crate) struct Shared {
     requests: Mutex<Vec<Request>>,
@@ -123,14 +123,14 @@ impl OriginBuilder {
         self
     }
 
-    /// Answers with this closure in place of [`site`].
+    /// Responds with this closure in place of [`site`].
     #[must_use]
     pub fn answering(mut self, respond: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         self.respond = Arc::new(respond);
         self
     }
 
-    /// Binds this address in place of a free loopback port.
+    /// Binds this address instead of a free loopback port.
     #[must_use]
     pub fn bind(mut self, addr: SocketAddr) -> Self {
         self.bind = addr;
@@ -144,10 +144,10 @@ impl OriginBuilder {
         self
     }
 
-    /// Binds and begins to accept.
+    /// Binds and starts accepting.
     ///
     /// # Panics
-    /// When the address is taken.
+    /// If the address is in use.
     pub async fn start(self) -> Origin {
         let shared = Arc::new(Shared { unrecorded: self.unrecorded, ..Shared::default() });
         let ca = self.tls.then(|| self.ca.unwrap_or_else(|| Arc::new(TestCa::new())));
@@ -195,7 +195,8 @@ impl Origin {
         Self::accept(loopback(), None, shared, handler).await
     }
 
-    /// A raw TCP origin whose connections are each handled by a closure, which is told the connection's number (from 0).
+    /// A raw TCP origin whose connections are each handled by a closure, which receives the connection's index (from
+    /// 0).
     pub async fn raw<F, Fut>(handle: F) -> Self
     where
         F: Fn(Wire, usize) -> Fut + Send + Sync + 'static,
@@ -205,7 +206,7 @@ impl Origin {
         Self::accept(loopback(), None, Arc::default(), handler).await
     }
 
-    /// An address at which nobody listens: it was free a moment ago.
+    /// An address without a listener: its port was free a moment ago.
     pub async fn nobody() -> SocketAddr {
         let listener = TcpListener::bind(loopback()).await.expect("a free port");
         listener.local_addr().expect("a bound socket has an address")
@@ -232,12 +233,10 @@ impl Origin {
         Self { addr, ca, shared, accepting }
     }
 
-    /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.addr.port()
     }
@@ -256,12 +255,12 @@ impl Origin {
     /// The CA behind its certificate.
     ///
     /// # Panics
-    /// When it is a plain origin.
+    /// If it is a plain origin.
     pub fn ca(&self) -> &Arc<TestCa> {
         self.ca.as_ref().expect("only a TLS origin has a CA")
     }
 
-    /// The requests received so far, in order of their end.
+    /// The requests received so far, in order of completion.
     pub fn requests(&self) -> Vec<Request> {
         lock(&self.shared.requests).clone()
     }
@@ -269,7 +268,7 @@ impl Origin {
     /// The one request received.
     ///
     /// # Panics
-    /// When it was none or more than one.
+    /// If there was none or more than one.
     pub fn only_request(&self) -> Request {
         let requests = self.requests();
         assert_eq!(requests.len(), 1, "requests received: {requests:#?}");
@@ -291,7 +290,7 @@ impl Origin {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// The raw bytes that each connection of a scripted origin has taken in.
+    /// The raw bytes received by each connection of a scripted origin.
     pub fn received(&self) -> Vec<Vec<u8>> {
         lock(&self.shared.received).clone()
     }

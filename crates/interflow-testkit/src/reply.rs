@@ -1,4 +1,4 @@
-//! What an origin answers: whole or in pieces with gaps, honest or lying about its length, ending well or badly.
+//! Responses of an origin: whole or in chunks with pauses, with correct or wrong length, and with different endings.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt, iter, unfold};
 use interflow_types::Headers;
 
-/// The pieces of a body, each sent and flushed on its own.
+/// The chunks of a body, each sent and flushed separately.
 pub(crate) type Pieces = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
-/// What a WebSocket answers to a message: messages of its own, text for text.
+/// The replies of a WebSocket to a text message.
 pub(crate) type Talker = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
 
 pub(crate) enum Payload {
     Whole(Bytes),
     Pieces(Pieces),
-    /// `None`: every message comes back.
+    /// `None`: every message is echoed.
     WebSocket(Option<Talker>),
 }
 
-/// How the response ends once its payload is out.
+/// How the response ends after its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     /// As the framing says; the connection stays open.
     #[default]
     Complete,
-    /// The connection closes (FIN) where it stands; with chunked framing the last chunk is missing. HTTP/2: the connection ends.
+    /// The connection closes (FIN); with chunked framing the last chunk is missing. HTTP/2: the connection ends.
     Cut,
     /// TCP reset; HTTP/2: `RST_STREAM` with `INTERNAL_ERROR`.
     Reset,
@@ -64,7 +64,7 @@ impl Reply {
         }
     }
 
-    /// No byte of a response, only this ending.
+    /// No response at all, only this ending.
     pub fn nothing(ending: Ending) -> Self {
         Self { headless: true, ending, ..Self::status(200) }
     }
@@ -79,12 +79,12 @@ impl Reply {
         Self::ok(value.to_string()).header("Content-Type", "application/json")
     }
 
-    /// 101 to a WebSocket handshake, then every message comes back (RFC 6455).
+    /// 101 to a WebSocket handshake, then an echo of every message (RFC 6455).
     pub fn websocket_echo() -> Self {
         Self { payload: Payload::WebSocket(None), ..Self::status(101) }
     }
 
-    /// 101 to a WebSocket handshake; `talk` says what is answered to each text.
+    /// 101 to a WebSocket handshake; `talk` returns the replies to each text.
     pub fn websocket(talk: impl Fn(&str) -> Vec<String> + Send + Sync + 'static) -> Self {
         Self { payload: Payload::WebSocket(Some(Arc::new(talk))), ..Self::status(101) }
     }
@@ -103,7 +103,7 @@ impl Reply {
         self
     }
 
-    /// A body without a known length (HTTP/1: chunked), one piece after the other with `gap` between them.
+    /// A body without a known length (HTTP/1: chunked), sent in chunks with `gap` between them.
     #[must_use]
     pub fn pieces(self, pieces: Vec<Bytes>, gap: Duration) -> Self {
         if gap.is_zero() {
@@ -147,14 +147,14 @@ impl Reply {
         self
     }
 
-    /// Claims this `Content-Length`, whatever the body holds.
+    /// Sends this `Content-Length`, whatever the body's length.
     #[must_use]
     pub fn claim_length(mut self, length: u64) -> Self {
         self.claimed_length = Some(length);
         self
     }
 
-    /// How it ends.
+    /// Sets the ending.
     #[must_use]
     pub fn ending(mut self, ending: Ending) -> Self {
         self.ending = ending;

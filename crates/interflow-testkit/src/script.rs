@@ -21,7 +21,7 @@ enum Step {
     Stall,
 }
 
-/// The steps of one connection, in order; behind the last one the connection closes.
+/// The steps of one connection, in order; the connection closes after the last one.
 #[derive(Default)]
 pub struct Script {
     steps: Vec<Step>,
@@ -33,30 +33,30 @@ impl Script {
         Self::default()
     }
 
-    /// Answers one request with these bytes.
+    /// Replies to one request with these bytes.
     pub fn answer(bytes: impl Into<Bytes>) -> Self {
         Self::new().request().send(bytes)
     }
 
-    /// Takes in a head up to its empty line.
+    /// Reads a head up to its empty line.
     #[must_use]
     pub fn head(self) -> Self {
         self.step(Step::Head)
     }
 
-    /// Takes in a head and the body it announces.
+    /// Reads a head and its body.
     #[must_use]
     pub fn request(self) -> Self {
         self.step(Step::Request)
     }
 
-    /// Takes in exactly `n` bytes.
+    /// Reads exactly `n` bytes.
     #[must_use]
     pub fn exactly(self, n: usize) -> Self {
         self.step(Step::Exactly(n))
     }
 
-    /// Takes in everything until the peer ends its direction.
+    /// Reads until the peer closes its direction.
     #[must_use]
     pub fn to_end(self) -> Self {
         self.step(Step::ToEnd)
@@ -74,7 +74,7 @@ impl Script {
         self.step(Step::Pause(pause))
     }
 
-    /// Ends our direction (FIN); reading goes on.
+    /// Closes the sending direction (FIN); reading continues.
     #[must_use]
     pub fn finish(self) -> Self {
         self.step(Step::Finish)

@@ -1,4 +1,4 @@
-//! The HTTP origin's connections: TLS or plain, then HTTP/2 or HTTP/1 as the client chose.
+//! Connections of the HTTP origin: TLS or plain, then HTTP/2 or HTTP/1 as the client chose.
 
 use std::io;
 use std::net::SocketAddr;
@@ -101,7 +101,7 @@ async fn read_request(wire: &mut Wire, raw_head: Bytes, about: &About) -> io::Re
     })
 }
 
-/// Returns whether the connection goes on.
+/// Returns whether the connection stays open.
 async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io::Result<bool> {
     if !reply.delay.is_zero() {
         tokio::time::sleep(reply.delay).await;
@@ -154,7 +154,7 @@ async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io
     end(wire, reply.ending).await
 }
 
-/// Adds the framing fields that the closure did not give itself.
+/// Adds the framing fields that the closure did not set.
 fn frame(reply: &mut Reply, request: &Request) {
     if reply.headers.contains("content-length") || reply.headers.contains("transfer-encoding") {
         return;
@@ -251,7 +251,7 @@ async fn serve_h2(wire: Wire, about: Arc<About>) -> io::Result<()> {
     }
 }
 
-/// Returns whether the connection goes on.
+/// Returns whether the connection stays open.
 async fn stream_h2(
     request: http::Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -365,7 +365,7 @@ async fn reply_h2(request: &Request, mut reply: Reply, respond: &mut SendRespons
     Ok(true)
 }
 
-/// Sends data as the peer's window allows.
+/// Sends data subject to flow control.
 async fn send_h2(send: &mut h2::SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
         send.reserve_capacity(data.len());

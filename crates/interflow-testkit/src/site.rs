@@ -1,4 +1,4 @@
-//! What an origin answers by path when the test gives it no closure.
+//! The default site of an origin, by path.
 //!
 //! | path | answer |
 //! |---|---|
@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 use crate::message::Request;
 use crate::reply::{Ending, Reply};
 
-/// `n` bytes that differ along the way, so that a lost, doubled or swapped piece shows.
+/// `n` bytes that vary, so that a lost, duplicated or swapped piece is detected.
 pub fn pattern(n: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut out = BytesMut::with_capacity(n + 8);
@@ -44,7 +44,7 @@ pub fn pattern(n: usize) -> Bytes {
     out.freeze()
 }
 
-/// The picture holds the page's end of loading up until the script is through.
+/// The image delays the page's load event until the script has finished.
 const PAGE: &str = r#"<!doctype html><title>page</title><img src="/delay/4000"><pre id="said"></pre><script>
 const said = { protocol: null, fetched: 0, events: 0, echoed: null };
 const say = (name, value) => {
@@ -63,7 +63,7 @@ socket.onmessage = (m) => say("echoed", m.data);
 </script>
 "#;
 
-/// One server-sent event as `/sse` makes it.
+/// One server-sent event in the format of `/sse`.
 pub fn event(i: u64) -> Bytes {
     format!("id: {i}\ndata: {{\"n\":{i}}}\n\n").into()
 }

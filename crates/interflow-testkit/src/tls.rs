@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-/// A certificate authority that lives as long as the test.
+/// A certificate authority for one test.
 pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -35,7 +35,7 @@ impl TestCa {
         Self { pem: cert.pem(), der: cert.der().clone(), issuer: Issuer::new(params, key) }
     }
 
-    /// The CA certificate, to be trusted by the proxy under test.
+    /// The CA certificate in PEM, to be trusted by the proxy under test.
     pub fn pem(&self) -> &str {
         &self.pem
     }
@@ -48,7 +48,7 @@ impl TestCa {
     /// A leaf for these names and addresses: certificate chain and key, both PEM.
     ///
     /// # Panics
-    /// When a name cannot stand in a certificate.
+    /// If a name is not valid in a certificate.
     pub fn leaf_pem(&self, names: &[&str]) -> (String, String) {
         let (cert, key) = self.leaf(names);
         (format!("{}{}", cert.pem(), self.pem), key.serialize_pem())
@@ -59,7 +59,7 @@ impl TestCa {
         self.server_with(names, alpn, None)
     }
 
-    /// As [`server`](Self::server), but the client must show a certificate from `clients`.
+    /// As [`server`](Self::server), but requires a client certificate from `clients`.
     pub fn server_with(&self, names: &[&str], alpn: &[&str], clients: Option<&TestCa>) -> Arc<ServerConfig> {
         let (cert, key) = self.leaf(names);
         let builder = ServerConfig::builder_with_provider(provider())
@@ -79,7 +79,7 @@ impl TestCa {
         Arc::new(config)
     }
 
-    /// A client's configuration that trusts this CA alone.
+    /// A client configuration that trusts only this CA.
     pub fn client(&self, alpn: &[&str]) -> Arc<ClientConfig> {
         client_trusting_roots(roots([self.der.clone()]), alpn)
     }
@@ -94,20 +94,20 @@ impl TestCa {
     }
 }
 
-/// A client's configuration that trusts the certificates in a PEM text alone (for instance the proxy's CA).
+/// A client configuration that trusts only the certificates in a PEM text (for instance the proxy's CA).
 ///
 /// # Panics
-/// When the text holds no certificate.
+/// If the text contains no certificate.
 pub fn client_trusting(pem: &str, alpn: &[&str]) -> Arc<ClientConfig> {
     let certs: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|c| c.expect("PEM")).collect();
     assert!(!certs.is_empty(), "no certificate in the PEM text");
     client_trusting_roots(roots(certs), alpn)
 }
 
-/// The same, and the client shows a certificate of its own: its chain and key in PEM.
+/// The same, with a client certificate: its chain and key in PEM.
 ///
 /// # Panics
-/// When a text holds no certificate or no key.
+/// If a text contains no certificate or no key.
 pub fn client_showing(trusted: &str, (chain, key): (&str, &str), alpn: &[&str]) -> Arc<ClientConfig> {
     let certs = |pem: &str| CertificateDer::pem_slice_iter(pem.as_bytes()).map(|c| c.expect("PEM")).collect::<Vec<_>>();
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key in PEM");
@@ -121,7 +121,7 @@ pub fn client_showing(trusted: &str, (chain, key): (&str, &str), alpn: &[&str]) 
     Arc::new(config)
 }
 
-/// A client's configuration that believes every certificate: for benches, where only the proxy's work counts.
+/// A client configuration that accepts any certificate: for benches, where only the proxy's work counts.
 pub fn danger_client(alpn: &[&str]) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

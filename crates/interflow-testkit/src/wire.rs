@@ -1,4 +1,4 @@
-//! One connection as a test speaks it: bytes out, lines, heads, bodies and chunks in, each wait bounded by a patience.
+//! A raw test connection: sends bytes, reads lines, heads, bodies and chunks, each with a timeout.
 
 use std::future::Future;
 use std::io;
@@ -15,22 +15,21 @@ use tokio::net::TcpStream;
 
 use crate::message::{Answer, Framing, parse_head, parse_status_line};
 
-/// A head larger than this is taken for a peer that lost its way.
+/// A larger head is treated as an error.
 const MAX_HEAD: usize = 1 << 20;
 
-/// A byte stream that knows the TCP connection below it, so that a test can reset it.
+/// A byte stream that exposes its TCP connection, so that a test can reset it.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {
-    /// The connection at the bottom.
     fn tcp(&self) -> &TcpStream;
     /// The SNI the client sent, on the server side of TLS.
     fn sni(&self) -> Option<String> {
         None
     }
-    /// The protocol agreed by ALPN.
+    /// The protocol negotiated by ALPN.
     fn alpn(&self) -> Option<Vec<u8>> {
         None
     }
-    /// The certificates the peer showed.
+    /// The certificates that the peer presented.
     fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
         Vec::new()
     }
@@ -69,7 +68,8 @@ impl Io for tokio_rustls::client::TlsStream<Wire> {
     }
 }
 
-/// A connection with a read buffer. Every read fails with [`io::ErrorKind::TimedOut`] after the patience (10 s unless set).
+/// A connection with a read buffer. Every read fails with [`io::ErrorKind::TimedOut`] after the timeout (10 s unless
+/// set).
 pub struct Wire {
     io: Box<dyn Io>,
     read: BytesMut,
@@ -90,7 +90,7 @@ impl Wire {
         Ok(Self::new(tcp))
     }
 
-    /// How long a read may take; `None` is for ever.
+    /// Sets the read timeout; `None` disables it.
     #[must_use]
     pub fn patience(mut self, patience: Option<Duration>) -> Self {
         self.patience = patience;
@@ -102,7 +102,7 @@ impl Wire {
         self.io.tcp()
     }
 
-    /// The TLS facts of the topmost TLS layer, if there is one.
+    /// The properties of the topmost TLS layer, if there is one.
     pub fn tls(&self) -> &dyn Io {
         &*self.io
     }
@@ -113,7 +113,7 @@ impl Wire {
         self.io.flush().await
     }
 
-    /// Ends our direction (FIN, or `close_notify` and FIN); the other stays open.
+    /// Closes the sending direction (FIN, or `close_notify` and FIN); the other stays open.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.io.shutdown().await
     }
@@ -123,7 +123,7 @@ impl Wire {
         let _ = self.io.tcp().set_zero_linger();
     }
 
-    /// The bytes that have come and were not yet taken, waiting for more when there are none. Empty at the end of stream.
+    /// Received bytes that were not read yet, waiting for more if there are none. Empty at the end of stream.
     pub async fn some(&mut self) -> io::Result<Bytes> {
         if self.read.is_empty() {
             self.fill().await?;
@@ -141,7 +141,7 @@ impl Wire {
         Ok(self.read.split_to(n).freeze())
     }
 
-    /// Everything until the peer ends its direction.
+    /// Everything until the peer closes its direction.
     pub async fn to_end(&mut self) -> io::Result<Bytes> {
         while self.fill().await? > 0 {}
         Ok(self.read.split().freeze())
@@ -153,15 +153,15 @@ impl Wire {
         Ok(String::from_utf8_lossy(&line[..line.len() - 2]).into_owned())
     }
 
-    /// A whole head with its empty line, or `None` when the peer ended before its first byte.
+    /// A whole head with its empty line, or `None` if the peer closed before its first byte.
     pub async fn head(&mut self) -> io::Result<Option<Bytes>> {
         self.until(b"\r\n\r\n").await
     }
 
-    /// Asserts that nothing comes for `quiet` and that the connection stays open.
+    /// Asserts that nothing arrives for `quiet` and that the connection stays open.
     ///
     /// # Panics
-    /// When a byte or the end of stream comes.
+    /// If a byte or the end of stream arrives.
     pub async fn assert_silent(&mut self, quiet: Duration) {
         let patience = self.patience.replace(quiet);
         let came = if self.read.is_empty() { self.fill().await } else { Ok(self.read.len()) };
@@ -172,12 +172,12 @@ impl Wire {
         }
     }
 
-    /// One HTTP/1 response with its interim responses, body and trailers, for a request that was no `HEAD`.
+    /// One HTTP/1 response with its interim responses, body and trailers, for a request other than `HEAD`.
     pub async fn answer(&mut self) -> io::Result<Answer> {
         self.answer_to("GET").await
     }
 
-    /// One HTTP/1 response to a request of this method (RFC 9112 6.3: `HEAD` and a granted `CONNECT` have no body).
+    /// One HTTP/1 response to a request of this method (RFC 9112 6.3: `HEAD` and a successful `CONNECT` have no body).
     pub async fn answer_to(&mut self, method: &str) -> io::Result<Answer> {
         let mut answer = self.answer_head().await?;
         let bodiless = method == "HEAD" || (method == "CONNECT" && answer.status / 100 == 2);
@@ -189,7 +189,7 @@ impl Wire {
         Ok(answer)
     }
 
-    /// The final response's head with the interim ones before it; the body stays on the wire.
+    /// The final response's head with the preceding interim ones; the body is not read.
     pub async fn answer_head(&mut self) -> io::Result<Answer> {
         let mut informational = Vec::new();
         loop {
@@ -229,7 +229,7 @@ impl Wire {
         }
     }
 
-    /// The next chunk of a chunked body, or `None` at the last one; then come [`trailers`](Self::trailers).
+    /// The next chunk of a chunked body, or `None` at the last one, which [`trailers`](Self::trailers) follow.
     pub async fn chunk(&mut self) -> io::Result<Option<Bytes>> {
         let line = self.line().await?;
         let digits = line.split(';').next().unwrap_or_default();
@@ -244,7 +244,7 @@ impl Wire {
         }
     }
 
-    /// The trailer section behind the last chunk.
+    /// The trailer section after the last chunk.
     pub async fn trailers(&mut self) -> io::Result<Headers> {
         let mut trailers = Headers::new();
         loop {
@@ -256,7 +256,7 @@ impl Wire {
         }
     }
 
-    /// Speaks TLS over this connection as a client; bytes already read belong to the TLS stream.
+    /// Starts TLS on this connection as a client; bytes already read belong to the TLS stream.
     pub async fn into_tls(self, name: &str, config: Arc<rustls::ClientConfig>) -> io::Result<Self> {
         let patience = self.patience;
         let name = ServerName::try_from(name.to_owned()).map_err(|e| bad(e.to_string()))?;
@@ -265,19 +265,20 @@ impl Wire {
         Ok(Self { resumed, ..Self::new(tls).patience(patience) })
     }
 
-    /// Whether the TLS handshake went on with an earlier session.
+    /// Whether the TLS session was resumed.
     pub fn resumed(&self) -> bool {
         self.resumed
     }
 
-    /// Speaks TLS over this connection as a server.
+    /// Starts TLS on this connection as a server.
     pub async fn accept_tls(self, config: Arc<rustls::ServerConfig>) -> io::Result<Self> {
         let patience = self.patience;
         let tls = bounded(patience, tokio_rustls::TlsAcceptor::from(config).accept(self)).await?;
         Ok(Self::new(tls).patience(patience))
     }
 
-    /// Waits for at least `n` bytes and shows what has come, without taking it. Shorter only at the end of stream.
+    /// Waits for at least `n` bytes and returns the received ones without consuming them. Shorter only at the end of
+    /// stream.
     pub async fn peek(&mut self, n: usize) -> io::Result<&[u8]> {
         while self.read.len() < n && self.fill().await? > 0 {}
         Ok(&self.read)
@@ -321,7 +322,7 @@ impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
-    // An alert stands behind other records, and TLS tries but once to send it.
+    // An alert follows other records, and TLS tries only once to send it.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -340,7 +341,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Where `needle` begins in `hay`.
+/// The position of `needle` in `hay`.
 pub(crate) fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     hay.windows(needle.len()).position(|w| w == needle)
 }

@@ -1,4 +1,4 @@
-//! The fake LLM provider keeps to the providers' wire formats.
+//! The fake LLM provider conforms to the providers' wire formats.
 
 use interflow_testkit::{Answer, Origin, Wire, llm};
 use serde_json::{Value, json};

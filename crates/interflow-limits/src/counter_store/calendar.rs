@@ -1,8 +1,8 @@
-//! Days and months in UTC, as numbers that grow by one.
+//! Days and months in UTC as consecutive numbers.
 
 use serde::{Deserialize, Serialize};
 
-/// The stretch of time that a budget is for.
+/// The period of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetPeriod {
@@ -15,14 +15,14 @@ pub enum BudgetPeriod {
 const DAY_SECONDS: u64 = 86_400;
 
 impl BudgetPeriod {
-    /// The number of the period at this many seconds after 1970, and the second at which the next one begins.
+    /// The number of the period that contains this Unix time, and the Unix time at which the next one begins.
     pub fn period_at(self, seconds: u64) -> (u64, u64) {
         let day = seconds / DAY_SECONDS;
         match self {
             Self::Day => (day, (day + 1) * DAY_SECONDS),
             Self::Month => {
                 let month = month_of(day);
-                // A month has at most 31 days; the next one's first day is not further off.
+                // A month has at most 31 days, so the next one begins within that.
                 let first = (day + 1..=day + 31).find(|d| month_of(*d) != month).unwrap_or(day + 31);
                 (month, first * DAY_SECONDS)
             }
@@ -37,7 +37,7 @@ fn month_of(day: u64) -> u64 {
     let of_era = z % 146_097;
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
-    // Counted from March, so that the day put in every fourth year is the last one.
+    // Months are counted from March, so that the leap day is the last day of the year.
     let from_march = (5 * of_year + 2) / 153;
     (era * 400 + year) * 12 + from_march + 2
 }

@@ -1,4 +1,4 @@
-//! The arithmetic of counters, without a clock of its own: time is handed in, in microseconds.
+//! Counter arithmetic without a clock: the caller passes the time in microseconds.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::{CounterLimit, CounterRejection, CounterRequest};
 
-/// A moment, in microseconds by two clocks.
+/// A point in time by two clocks, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterTime {
-    /// By a clock that never jumps: buckets fill and slots end by it.
+    /// Monotonic clock; used for bucket refill and slot expiry.
     pub steady: u64,
-    /// After 1970, by which days and months begin.
+    /// Unix time; used for day and month boundaries.
     pub wall: u64,
 }
 
@@ -21,41 +21,44 @@ impl From<u64> for CounterTime {
     }
 }
 
-/// What one counter stands at: of a bucket what is missing, of slots those taken, of a budget the sum.
+/// Current value of a counter: tokens missing from a bucket, slots taken, or the sum of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CounterValue(pub f64);
 
-/// What is kept of one counter.
 #[derive(Clone, Debug, PartialEq)]
 enum CounterState {
-    /// What is in the bucket, and when that was so.
-    Bucket { held: f64, at: u64 },
-    /// Who holds a slot, and until when at the most.
+    /// Tokens in the bucket at time `at`.
+    Bucket {
+        held: f64,
+        at: u64,
+    },
+    /// Lease and expiry of each slot.
     Slots(Vec<(String, u64)>),
-    /// The period's number and its sum.
-    Budget { period: u64, sum: u64 },
+    Budget {
+        period: u64,
+        sum: u64,
+    },
 }
 
-/// Counters by name, at most so many.
+/// Counters by name, bounded in number.
 #[derive(Debug)]
 pub struct CounterTable {
     states: HashMap<String, CounterState>,
-    /// Most counters that are kept.
+    /// Maximum number of counters.
     most: usize,
-    /// Microseconds that a slot is held at the most.
+    /// Maximum time a slot is held, in microseconds.
     lease: u64,
 }
 
 impl CounterTable {
-    /// No counters yet.
     pub fn new(most: usize, lease: Duration) -> Self {
         Self { states: HashMap::new(), most: most.max(1), lease: lease.as_micros() as u64 }
     }
 
-    /// Takes from all of them, or from none.
+    /// Takes from all counters, or from none.
     ///
     /// # Errors
-    /// The first counter that says no, and how long it will.
+    /// The first counter that rejects, and how long until it may admit.
     pub fn take(
         &mut self,
         asks: &[CounterRequest],
@@ -81,7 +84,7 @@ impl CounterTable {
         Ok(())
     }
 
-    /// Gives slots back and puts what was used in place of what was taken, `age` ago.
+    /// Frees slots and replaces the amounts taken `age` ago with the amounts used.
     pub fn commit(
         &mut self,
         asks: &[CounterRequest],
@@ -96,7 +99,7 @@ impl CounterTable {
             match self.current_state(ask, now) {
                 CounterState::Bucket { held, .. } => *held += ask.cost as f64 - *used as f64,
                 CounterState::Slots(held) => held.retain(|(who, _)| who != lease),
-                // A sum that began with a new day meanwhile never held what yesterday's was raised by.
+                // A budget whose period began after the request was admitted does not contain its estimate.
                 CounterState::Budget { period, sum } => {
                     if ask.counter.period().is_some_and(|p| p.period_at(taken).0 == *period) {
                         *sum = sum.saturating_add(*used).saturating_sub(ask.cost);
@@ -106,7 +109,7 @@ impl CounterTable {
         }
     }
 
-    /// What they stand at.
+    /// Current values of these counters.
     pub fn read(&mut self, asks: &[CounterRequest], now: impl Into<CounterTime>) -> Vec<CounterValue> {
         let now = now.into();
         asks.iter()
@@ -118,7 +121,7 @@ impl CounterTable {
             .collect()
     }
 
-    /// The counter brought up to this moment.
+    /// The counter's state advanced to `now`.
     fn current_state(&mut self, ask: &CounterRequest, now: CounterTime) -> &mut CounterState {
         let state = self.states.entry(ask.name()).or_insert_with(|| new_state(ask, now));
         match (&mut *state, ask.counter) {
@@ -140,13 +143,13 @@ impl CounterTable {
                     (*period, *sum) = (number, 0);
                 }
             }
-            // The name holds the counter's kind, so another kind cannot stand under it.
+            // The name includes the counter's kind, so this is unreachable unless the name is malformed.
             (other, _) => *other = new_state(ask, now),
         }
         state
     }
 
-    /// Forgets counters that say nothing any more; when that is not enough, buckets, which fill again by themselves.
+    /// Evicts counters that carry no information; if that is not enough, buckets, which refill by themselves.
     fn evict(&mut self, wanted: usize, now: CounterTime) {
         if self.states.len() + wanted <= self.most {
             return;
@@ -162,7 +165,7 @@ impl CounterTable {
         }
     }
 
-    /// Budgets that hold something, for a file that outlives the process.
+    /// Non-zero budgets, for the budget file.
     pub fn budgets(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         self.states.iter().filter_map(|(name, s)| match s {
             CounterState::Budget { period, sum } if *sum > 0 => Some((name.as_str(), *period, *sum)),
@@ -170,7 +173,7 @@ impl CounterTable {
         })
     }
 
-    /// Puts a budget back that an earlier process had counted.
+    /// Restores a budget saved by an earlier process.
     pub fn restore(&mut self, name: String, period: u64, sum: u64) {
         self.states.insert(name, CounterState::Budget { period, sum });
     }
@@ -196,14 +199,14 @@ fn capacity(ask: &CounterRequest) -> f64 {
     }
 }
 
-/// How long the counter says no; nothing when it says yes.
+/// Time until the counter admits the request; `None` if it admits it now.
 fn retry_after(state: &CounterState, ask: &CounterRequest, now: CounterTime) -> Option<Duration> {
     match (state, ask.counter) {
         (
             CounterState::Bucket { held, .. },
             CounterLimit::Requests { per_second, burst } | CounterLimit::Tokens { per_second, burst },
         ) => {
-            // A request larger than the whole bucket passes when the bucket is full, or it never would.
+            // A request larger than the bucket is admitted when the bucket is full; otherwise it never would be.
             let needed = (ask.cost as f64).min(burst);
             (*held + 1e-9 < needed).then(|| Duration::from_secs_f64(((needed - held) / per_second).min(1e9)))
         }

@@ -94,7 +94,7 @@ fn a_budget_begins_anew_with_its_period() {
     assert_eq!(c.take(&money, "", S), Ok(()));
     assert_eq!(c.take(&money, "", 2 * S).unwrap_err().wait, Duration::from_secs(86_398));
     assert_eq!(c.take(&money, "", 86_400 * S), Ok(()));
-    // What yesterday's request did not use is not given to today.
+    // What yesterday's request did not use is not credited to today's budget.
     c.commit(&money, "", &[0], Duration::from_secs(60), 86_430 * S);
     assert_eq!(c.read(&money, 86_430 * S), [CounterValue(10.0)]);
 }
@@ -131,7 +131,7 @@ fn budgets_outlive_a_process() {
 }
 
 proptest! {
-    /// However requests come, no more pass than burst plus what flowed in.
+    /// Whatever the arrival times, no more requests are admitted than burst plus refill.
     #[test]
     fn a_bucket_never_gives_more_than_it_got(gaps in prop::collection::vec(0u64..500_000, 1..200)) {
         let mut c = counters();
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// Taking and settling to what was used leaves exactly what was used.
+    /// Taking an estimate and settling it leaves exactly what was used.
     #[test]
     fn a_budget_adds_up(uses in prop::collection::vec((0u64..1000, 0u64..1000), 0..50)) {
         let mut c = counters();

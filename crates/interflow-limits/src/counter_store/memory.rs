@@ -1,4 +1,4 @@
-//! The ledger of one process.
+//! The in-memory counter store of one process.
 
 use std::time::Duration;
 
@@ -8,20 +8,19 @@ use parking_lot::Mutex;
 use super::counters::CounterTime;
 use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterTable, CounterValue};
 
-/// Most counters that are kept: some 20 MB.
+/// Maximum number of counters: about 20 MB.
 const MAX_COUNTERS: usize = 100_000;
 
-/// Counters in this process's memory.
 #[derive(Debug)]
 pub struct MemoryCounterStore(Mutex<CounterTable>);
 
 impl MemoryCounterStore {
-    /// An empty one; slots are held for `lease` at the most.
+    /// An empty store; slots are held for at most `lease`.
     pub fn new(lease: Duration) -> Self {
         Self(Mutex::new(CounterTable::new(MAX_COUNTERS, lease)))
     }
 
-    /// Runs over the counters themselves.
+    /// Runs `f` on the counters under the lock.
     pub fn with_counters<T>(&self, f: impl FnOnce(&mut CounterTable) -> T) -> T {
         f(&mut self.0.lock())
     }

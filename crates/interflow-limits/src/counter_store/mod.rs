@@ -1,5 +1,5 @@
-//! Ledgers: where counters are kept. One answers for a request's counters all at once, so that a request which one
-//! counter refuses has taken nothing from the others.
+//! The counter store interface. All counters of a request are taken in one atomic step, so a rejected request takes
+//! nothing.
 
 mod calendar;
 mod counters;
@@ -19,46 +19,33 @@ pub use memory::MemoryCounterStore;
 pub use redis::{RedisCounterStore, RedisOptions};
 pub use shared::{SharedCounterStore, SharedStoreStatus};
 
-/// What a counter allows.
+/// The limit a counter enforces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CounterLimit {
-    /// A bucket of requests.
+    /// Token bucket of requests.
     Requests {
-        /// How fast it fills.
+        /// Refill rate.
         per_second: f64,
-        /// How much it holds.
+        /// Capacity.
         burst: f64,
     },
-    /// A bucket of tokens. It may be overdrawn by the difference between estimate and use.
+    /// Token bucket of LLM tokens. It may be overdrawn by the difference between estimate and use.
     Tokens {
-        /// How fast it fills.
+        /// Refill rate.
         per_second: f64,
-        /// How much it holds.
+        /// Capacity.
         burst: f64,
     },
-    /// Requests under way.
-    Slots {
-        /// How many there may be.
-        max: u32,
-    },
-    /// Tokens in a period.
-    TokenBudget {
-        /// How many.
-        max: u64,
-        /// Day or month.
-        period: BudgetPeriod,
-    },
-    /// Millionths of a dollar in a period.
-    MoneyBudget {
-        /// How many.
-        max: u64,
-        /// Day or month.
-        period: BudgetPeriod,
-    },
+    /// Concurrent requests.
+    Slots { max: u32 },
+    /// LLM tokens per period.
+    TokenBudget { max: u64, period: BudgetPeriod },
+    /// Money per period, in millionths of a dollar.
+    MoneyBudget { max: u64, period: BudgetPeriod },
 }
 
 impl CounterLimit {
-    /// The name in answers, metrics and stored keys.
+    /// The name in responses, metrics and stored keys.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Requests { .. } => "requests",
@@ -71,7 +58,7 @@ impl CounterLimit {
         }
     }
 
-    /// The period of a budget; nothing for rates and slots.
+    /// The period of a budget; `None` for rates and slots.
     pub const fn period(&self) -> Option<BudgetPeriod> {
         match self {
             Self::TokenBudget { period, .. } | Self::MoneyBudget { period, .. } => Some(*period),
@@ -80,66 +67,61 @@ impl CounterLimit {
     }
 }
 
-/// One counter that a request must pass, and what it takes from it.
+/// One counter that applies to a request, and the amount to take from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterRequest {
-    /// The rule's name.
     pub rule: Arc<str>,
-    /// Who is counted.
+    /// The party counted.
     pub who: Arc<str>,
-    /// What is allowed.
     pub counter: CounterLimit,
-    /// What is taken.
+    /// The amount to take.
     pub cost: u64,
 }
 
 impl CounterRequest {
-    /// The name under which the counter is kept.
     pub fn name(&self) -> String {
         format!("{}:{}:{}", self.rule, self.counter.as_str(), self.who)
     }
 }
 
-/// A counter said no.
+/// A counter rejected the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterRejection {
-    /// The place of the counter among those asked.
+    /// Index of the counter in the request list.
     pub index: usize,
-    /// How long until it may say yes.
+    /// Time until it may admit the request.
     pub wait: Duration,
 }
 
-/// What is known of a counter.
+/// Current value of a counter, for display.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CounterSnapshot {
-    /// The rule's name.
     pub rule: Arc<str>,
-    /// Who is counted.
+    /// The party counted.
     pub who: Arc<str>,
     /// `requests`, `tokens`, `concurrent`, `tokens_per_day`, …
     pub counter: &'static str,
-    /// What is used: of a bucket what is missing, of slots those taken, of a budget the sum.
+    /// Used amount: tokens missing from a bucket, slots taken, or the sum of a budget.
     pub used: f64,
-    /// What is allowed; dollars for money.
+    /// The limit; in dollars for money.
     pub limit: f64,
 }
 
-/// Why a ledger cannot answer.
+/// Why the store could not be queried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CounterStoreError(pub String);
 
-/// Where counters are kept.
 pub trait CounterStore: Send + Sync {
-    /// Takes from all counters, or from none. `lease` names the slots that are taken.
+    /// Takes from all counters, or from none. `lease` identifies the slots taken.
     fn take<'a>(
         &'a self,
         asks: &'a [CounterRequest],
         lease: &'a str,
     ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>>;
 
-    /// Gives the slots of a lease back and corrects what was taken: `used[i]` in place of `asks[i].cost`. A budget whose
-    /// period ended since it was taken from, `age` ago, is left as it is.
+    /// Frees the slots of a lease and corrects the amounts taken: `used[i]` in place of `asks[i].cost`. A budget whose
+    /// period has ended since, `age` ago, is not changed.
     fn commit<'a>(
         &'a self,
         asks: &'a [CounterRequest],
@@ -148,6 +130,6 @@ pub trait CounterStore: Send + Sync {
         age: Duration,
     ) -> BoxFuture<'a, Result<(), CounterStoreError>>;
 
-    /// What the counters stand at.
+    /// Current values of these counters.
     fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>>;
 }

@@ -1,4 +1,4 @@
-//! The ledger in a Redis server: one script per step, atomic there, by the server's clock.
+//! The counter store in Redis: one Lua script per operation, atomic on the server and timed by its clock.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -15,42 +15,40 @@ use super::{
     BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue,
 };
 
-/// Where the server is and how it is asked.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RedisOptions {
     /// `redis://…` or `rediss://…`.
     pub url: String,
-    /// What the names of all keys begin with.
+    /// Prefix of all key names.
     pub prefix: String,
-    /// How long one answer may take, connecting included.
+    /// Timeout of one command, connecting included.
     pub timeout: Duration,
-    /// How long a slot is held at the most.
+    /// Maximum time a slot is held.
     pub lease: Duration,
-    /// How often this process says that its slots are still held; one that is silent three times loses them.
+    /// How often this process renews its slots; they expire after three missed renewals.
     pub heartbeat: Duration,
-    /// The authority of the server's certificate (PEM), in place of the system's.
+    /// The CA of the server's certificate (PEM), in place of the system's.
     pub ca: Option<Vec<u8>>,
-    /// Certificate and key (PEM) to show the server.
+    /// Client certificate and key (PEM).
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl std::fmt::Debug for RedisOptions {
-    /// Without the URL, which may hold a password.
+    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisOptions").field("prefix", &self.prefix).field("timeout", &self.timeout).finish()
     }
 }
 
-/// How long a server that could not be reached is left alone.
+/// Pause before reconnecting to a server that could not be reached.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Slots renewed by one call.
+/// Slots renewed per command.
 const RENEWAL_BATCH: usize = 500;
 
-/// Counters in a Redis server.
 pub struct RedisCounterStore(Arc<RedisStoreInner>);
 
-/// What the ledger and its heartbeat share.
+/// State shared by the store and its heartbeat task.
 pub struct RedisStoreInner {
     client: Client,
     options: RedisOptions,
@@ -58,17 +56,16 @@ pub struct RedisStoreInner {
     scripts: RedisScripts,
     /// Requests of this process that hold slots, by lease.
     held: Mutex<HashMap<String, HeldSlots>>,
-    /// Whether a task renews them.
+    /// Whether the heartbeat task runs.
     beating: AtomicBool,
 }
 
-/// The slots of one request.
 struct HeldSlots {
     keys: Vec<String>,
     since: Instant,
 }
 
-/// The heartbeat's end, also when its runtime ends first.
+/// Clears `beating` when the heartbeat task ends, also if its runtime shuts down first.
 struct HeartbeatGuard(Weak<RedisStoreInner>);
 
 impl Drop for HeartbeatGuard {
@@ -102,10 +99,10 @@ struct RedisScripts {
 }
 
 impl RedisCounterStore {
-    /// A ledger there. It is not asked yet.
+    /// Creates the store without connecting.
     ///
     /// # Errors
-    /// A URL or certificate that cannot be used.
+    /// An invalid URL or certificate.
     pub fn new(options: RedisOptions) -> Result<Self, CounterStoreError> {
         let wrong = |e: RedisError| CounterStoreError(format!("quota.shared.redis cannot be used: {e}"));
         let tls = options.ca.is_some() || options.identity.is_some();
@@ -133,7 +130,7 @@ impl RedisCounterStore {
         })))
     }
 
-    /// Remembers the slots that a request took, and sees to it that they are renewed.
+    /// Remembers the slots of a request and starts their renewal.
     fn track_slots(&self, asks: &[CounterRequest], lease: &str) {
         let slots = asks.iter().filter(|a| matches!(a.counter, CounterLimit::Slots { .. }));
         let keys: Vec<String> = slots.map(|ask| self.counter_key(ask)).collect();
@@ -157,7 +154,7 @@ async fn run_heartbeat(mut beating: HeartbeatGuard, every: Duration) {
         inner.renew_slots().await;
         let held = inner.held.lock();
         if held.is_empty() {
-            // Under the lock: whoever takes a slot from now on begins a new heartbeat.
+            // Under the lock: a slot taken after this starts a new heartbeat.
             inner.beating.store(false, SeqCst);
             beating.0 = Weak::new();
             return;
@@ -166,17 +163,17 @@ async fn run_heartbeat(mut beating: HeartbeatGuard, every: Duration) {
 }
 
 impl RedisStoreInner {
-    /// How long a slot lasts without a renewal.
+    /// Expiry of a slot that is not renewed.
     fn slot_ttl(&self) -> Duration {
         (self.options.heartbeat * 3).min(self.options.lease)
     }
 
     fn counter_key(&self, ask: &CounterRequest) -> String {
-        // One hash tag for all: on a cluster the counters of a request must lie in one slot.
+        // One hash tag for all: in a Redis cluster, the keys of one script must be in the same hash slot.
         format!("{{{}}}{}", self.options.prefix, ask.name())
     }
 
-    /// Says that the slots of all requests under way are still held.
+    /// Renews the slots of all requests in flight.
     async fn renew_slots(&self) {
         let mut slots = Vec::new();
         self.held.lock().retain(|lease, holding| {
@@ -192,7 +189,7 @@ impl RedisStoreInner {
                 tracing::debug!("limits: slots are not renewed: {e}");
             }
         }
-        // What was given back meanwhile must not be held by this.
+        // Slots released during the renewal must not be kept alive by it.
         let ended: Vec<_> = {
             let held = self.held.lock();
             slots.into_iter().filter(|(_, lease)| !held.contains_key(lease)).collect()
@@ -216,7 +213,7 @@ impl RedisStoreInner {
         self.run_script::<i64>(script, &call).await.map(|_| ())
     }
 
-    /// The connection, and whether it was there already.
+    /// The connection, and whether it already existed.
     async fn connection(&self) -> Result<(MultiplexedConnection, bool), CounterStoreError> {
         match &*self.connection.lock() {
             RedisConnection::Open(connection) => return Ok((connection.clone(), true)),
@@ -228,7 +225,7 @@ impl RedisStoreInner {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.options.timeout))
             .set_response_timeout(Some(self.options.timeout));
-        // The time limit covers the name's resolution too, which the client's own does not.
+        // This timeout also covers name resolution, which the client's own does not.
         let connect = self.client.get_multiplexed_async_connection_with_config(&config);
         let connected = match tokio::time::timeout(self.options.timeout, connect).await {
             Ok(connected) => connected.map_err(|e| e.to_string()),
@@ -255,7 +252,7 @@ impl RedisStoreInner {
     ) -> Result<T, CounterStoreError> {
         let (connection, kept) = self.connection().await?;
         match self.run_script_on(connection, script, call).await {
-            // Servers close connections that rest for long; that they did so shows at the next question only.
+            // Servers close idle connections; the client notices only at the next command.
             Err(RedisFailure { dropped: true, .. }) if kept => {
                 let (connection, _) = self.connection().await?;
                 self.run_script_on(connection, script, call).await.map_err(|e| e.error)
@@ -311,7 +308,7 @@ impl RedisStoreInner {
     }
 }
 
-/// A question without an answer, and whether the connection was gone.
+/// A failed command, and whether the connection was lost.
 struct RedisFailure {
     error: CounterStoreError,
     dropped: bool,
@@ -322,7 +319,7 @@ struct ScriptCall {
     args: Vec<String>,
 }
 
-/// A counter as the scripts know it.
+/// The counter as arguments of the scripts.
 fn script_args(counter: &CounterLimit) -> [String; 3] {
     let of = |kind: &str, a: f64, b: f64| [kind.to_owned(), a.to_string(), b.to_string()];
     match *counter {

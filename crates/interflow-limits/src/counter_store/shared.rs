@@ -1,4 +1,4 @@
-//! The ledger that is shared, and what happens while it cannot be reached.
+//! The shared counter store with a fallback for when it is unreachable.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,12 +11,11 @@ use serde::Serialize;
 use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore};
 use crate::config::SharedFailureMode;
 
-/// A shared ledger with a plan for its failure.
 pub struct SharedCounterStore {
     shared: Box<dyn CounterStore>,
     local: MemoryCounterStore,
     failure: SharedFailureMode,
-    /// Requests under way that the shared ledger knows nothing of.
+    /// Requests in flight that the shared store does not know about.
     elsewhere: Mutex<HashMap<String, FallbackState>>,
     down: AtomicBool,
     errors: AtomicU64,
@@ -29,19 +28,19 @@ enum FallbackState {
     Uncounted,
 }
 
-/// How the shared ledger is doing.
+/// Health of the shared store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SharedStoreStatus {
-    /// Whether the last question was answered.
+    /// Whether the last command succeeded.
     pub reachable: bool,
-    /// Questions without an answer.
+    /// Number of failed commands.
     pub errors: u64,
-    /// Requests that were let pass, or counted in this process, in its place.
+    /// Requests admitted, or counted in this process, in its place.
     pub fallbacks: u64,
 }
 
 impl SharedCounterStore {
-    /// This ledger, with `local` to count in when the plan says so.
+    /// `local` is the store used when the failure mode is `local`.
     pub fn new(shared: Box<dyn CounterStore>, local: MemoryCounterStore, failure: SharedFailureMode) -> Self {
         Self {
             shared,
@@ -54,7 +53,6 @@ impl SharedCounterStore {
         }
     }
 
-    /// How it is doing.
     pub fn status(&self) -> SharedStoreStatus {
         SharedStoreStatus {
             reachable: !self.down.load(Relaxed),
@@ -137,7 +135,7 @@ mod tests {
     use super::*;
     use crate::counter_store::CounterLimit;
 
-    /// A server that is gone.
+    /// A store that is always unreachable.
     struct Gone;
 
     impl CounterStore for Gone {

@@ -1,4 +1,4 @@
-//! The keys file: TOML that people may edit, and that `interflow keys` edits without touching their comments.
+//! The keys file: TOML that people may edit, and that `interflow keys` edits without losing their comments.
 
 use std::collections::HashSet;
 
@@ -11,27 +11,26 @@ use super::slow::{MAX_SLOW_KEYS, SlowHash};
 use super::{KeyScope, PlaintextKey, VirtualKey};
 use crate::rules::Quota;
 
-/// Why a keys file cannot be used, with the line or the key.
+/// Why a keys file is invalid, with the line or the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct KeyFileError(pub(super) String);
 
-/// What a new key is to be.
+/// Parameters of a new key.
 #[derive(Clone, Debug, Default)]
 pub struct NewVirtualKey {
-    /// Its name; made up when empty.
+    /// Its id; generated if empty.
     pub id: String,
-    /// Whom it is for.
+    /// The user or team it is issued to.
     pub owner: Option<String>,
-    /// A word about it.
+    /// Free text.
     pub note: Option<String>,
-    /// When it ends.
+    /// Expiry time.
     pub expires: Option<Timestamp>,
-    /// What it is good for.
     pub scope: KeyScope,
     /// The redaction policy of its requests, by its name in `redact.policies`.
     pub policy: Option<String>,
-    /// Limits of its own.
+    /// Limits of this key alone.
     pub limits: Quota,
 }
 
@@ -62,17 +61,15 @@ struct KeyFileEntry {
     limits: Option<Quota>,
 }
 
-/// A key as its file holds it.
+/// The hash of a key in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KeyHash {
-    /// SHA-256: one look-up.
+    /// SHA-256: one lookup.
     Fast(KeyDigest),
-    /// bcrypt.
     Slow(SlowHash),
 }
 
 impl KeyHash {
-    /// Reads either.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(slow) = SlowHash::parse(text) {
             return slow.map(Self::Slow);
@@ -83,7 +80,7 @@ impl KeyHash {
     }
 }
 
-/// Reads every key of a file.
+/// Parses every key of a file.
 pub(super) fn parse_keys(text: &str) -> Result<Vec<(KeyHash, VirtualKey)>, KeyFileError> {
     let file: KeyFileContents = toml::from_str(text).map_err(|e| KeyFileError(e.to_string()))?;
     let (mut ids, mut hashes) = (HashSet::new(), HashSet::new());
@@ -136,26 +133,26 @@ fn virtual_key(e: KeyFileEntry) -> Result<VirtualKey, (&'static str, String)> {
     })
 }
 
-/// A moment as people write it: RFC 3339, or a date for its first second in UTC.
+/// Parses RFC 3339, or a date, which means its first second in UTC.
 ///
 /// # Errors
-/// What it is not.
+/// A description of the expected format.
 pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
     let whole = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    whole.parse().map_err(|_| format!("`{text}` is no date or time: write 2027-01-31 or 2027-01-31T12:00:00Z"))
+    whole.parse().map_err(|_| format!("`{text}` is not a date or time: write 2027-01-31 or 2027-01-31T12:00:00Z"))
 }
 
-/// Adds a key to the text of a keys file and gives it back in the clear, for the only time.
+/// Appends a new key to the text of a keys file and returns the key in plain text; it cannot be recovered later.
 ///
 /// # Errors
-/// When the file cannot be read as it stands, the id is taken, or the system gives no random numbers.
+/// The file does not parse, the id is taken, or the system has no random numbers.
 pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<PlaintextKey, KeyFileError> {
     let secret =
         PlaintextKey::generate().map_err(|e| KeyFileError(format!("the system gives no random numbers: {e}")))?;
     let digest = KeyDigest::from_key(secret.reveal());
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
     let keys = document.entry("key").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
-    let keys = keys.as_array_of_tables_mut().ok_or_else(|| KeyFileError("`key` is no list of [[key]]".into()))?;
+    let keys = keys.as_array_of_tables_mut().ok_or_else(|| KeyFileError("`key` is not a list of [[key]]".into()))?;
     keys.push(key_table(new, &digest, now));
     let changed = document.to_string();
     parse_keys(&changed)?;
@@ -189,10 +186,10 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
     t
 }
 
-/// Marks a key as revoked. Says whether there is such a key; one that is revoked already stays as it is.
+/// Marks a key as revoked. Returns whether the key exists; the date of a key that is already revoked does not change.
 ///
 /// # Errors
-/// When the file cannot be read as it stands.
+/// The file does not parse.
 pub fn revoke_key(text: &mut String, id: &str, now: Timestamp) -> Result<bool, KeyFileError> {
     parse_keys(text)?;
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;

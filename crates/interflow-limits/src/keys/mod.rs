@@ -1,5 +1,5 @@
-//! Virtual keys: what clients show the gateway in place of a provider's key. Kept as hashes, with an owner, a scope and
-//! an end.
+//! Virtual keys: what clients present to the gateway in place of a provider's key. Stored as hashes, with an owner, a
+//! scope and an expiry.
 
 mod key_file;
 mod scope;
@@ -25,33 +25,30 @@ use key_file::KeyHash;
 use secret::KeyDigest;
 use slow::SlowKeys;
 
-/// One virtual key. The key itself is not in it.
+/// The record of one virtual key; does not contain the key itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VirtualKey {
-    /// Its name in limits, logs and audit lines.
+    /// Its id in limits, logs and audit records.
     pub id: Arc<str>,
-    /// Whom it was given to; counts as the user of its requests.
+    /// Who it was issued to; counts as the user of its requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<Arc<str>>,
-    /// What the owner of the gateway noted about it.
+    /// The operator's note.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// When it was made.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     pub created: Option<Timestamp>,
-    /// When it ends.
+    /// Expiry time.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     pub expires: Option<Timestamp>,
-    /// When it was revoked.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     pub revoked: Option<Timestamp>,
-    /// What it may be used for.
     #[serde(flatten)]
     pub scope: KeyScope,
     /// The redaction policy of its requests, by its name in `redact.policies`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Arc<str>>,
-    /// Limits of its own, besides the rules of the configuration.
+    /// Limits of this key, in addition to the configured rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Quota>,
 }
@@ -63,32 +60,28 @@ fn serialize_timestamp<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Re
     }
 }
 
-/// A key as the keys file holds it: `sha256:` and 64 hex digits.
+/// The hash of a key as stored in the keys file: `sha256:` and 64 hex digits.
 pub fn hash_key(key: &str) -> String {
     KeyDigest::from_key(key).to_string()
 }
 
-/// Whether a text is a hash that a keys file takes: `sha256:…`, `sha256$…`, or bcrypt's, also behind `bcrypt$`. `None` when
-/// it does not claim to be one.
+/// Whether a text is a hash that a keys file accepts: `sha256:…`, `sha256$…`, or bcrypt, also prefixed `bcrypt$`.
+/// `None` if it does not look like a hash.
 pub fn check_hash(text: &str) -> Option<Result<(), String>> {
     let claims = text.starts_with("sha256:") || text.starts_with("sha256$") || slow::SlowHash::parse(text).is_some();
     claims.then(|| KeyHash::parse(text).map(drop))
 }
 
-/// Whether a key may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
-    /// It may.
     Active,
-    /// Its time is over.
     Expired,
-    /// It was taken back.
     Revoked,
 }
 
 impl KeyState {
-    /// As people read it.
+    /// The name for display.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -99,12 +92,10 @@ impl KeyState {
 }
 
 impl VirtualKey {
-    /// Whether it may be used now.
     pub fn state_now(&self) -> KeyState {
         self.state(Timestamp::now())
     }
 
-    /// Whether it may be used at this moment.
     pub fn state(&self, now: Timestamp) -> KeyState {
         if self.revoked.is_some() {
             KeyState::Revoked
@@ -116,25 +107,23 @@ impl VirtualKey {
     }
 }
 
-/// Why what a client showed does not open the gateway.
+/// Why the presented credential was rejected by the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRejection {
-    /// No key was shown, and one is needed.
+    /// No key was presented, and one is required.
     #[error("a key of this gateway is needed, and none was sent")]
     Missing,
-    /// It is none of ours.
+    /// Not a key of this ring.
     #[error("the key is not known to this gateway")]
     Unknown,
-    /// Its time is over.
     #[error("the key {0} has expired")]
     Expired(Arc<str>),
-    /// It was taken back.
     #[error("the key {0} was revoked")]
     Revoked(Arc<str>),
 }
 
 impl KeyRejection {
-    /// The code in answers, audit lines and metrics.
+    /// The code in responses, audit records and metrics.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Missing => "missing_api_key",
@@ -153,10 +142,10 @@ pub struct VirtualKeyRing {
 }
 
 impl VirtualKeyRing {
-    /// Reads a keys file. An empty text is an empty ring.
+    /// Parses a keys file. An empty text is an empty ring.
     ///
     /// # Errors
-    /// The line, or the key, and what is wrong with it.
+    /// The line or the key, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, KeyFileError> {
         let mut ring = Self::default();
         for (hash, key) in key_file::parse_keys(text)? {
@@ -171,15 +160,15 @@ impl VirtualKeyRing {
         Ok(ring)
     }
 
-    /// The key that a client showed, when it may be used now. One hash and one look-up, however many keys there are;
-    /// how long it takes says nothing about the keys, since only hashes are compared. One whose hash is bcrypt's is known
-    /// once it was [checked](Self::check).
+    /// Looks up a presented key that is currently valid. One hash and one lookup, whatever the number of keys; the
+    /// timing reveals nothing about the keys, since only hashes are compared. A key with a bcrypt hash is found only
+    /// after [`check`](Self::check).
     ///
     /// # Errors
-    /// It is unknown, over, or taken back.
-    pub fn find(&self, shown: &str, now: Timestamp) -> Result<Arc<VirtualKey>, KeyRejection> {
-        let fast = self.by_digest.get(&KeyDigest::from_key(shown));
-        let key = fast.or_else(|| self.slow.known(shown)).ok_or(KeyRejection::Unknown)?;
+    /// It is unknown, expired or revoked.
+    pub fn find(&self, presented: &str, now: Timestamp) -> Result<Arc<VirtualKey>, KeyRejection> {
+        let fast = self.by_digest.get(&KeyDigest::from_key(presented));
+        let key = fast.or_else(|| self.slow.known(presented)).ok_or(KeyRejection::Unknown)?;
         match key.state(now) {
             KeyState::Active => Ok(Arc::clone(key)),
             KeyState::Expired => Err(KeyRejection::Expired(Arc::clone(&key.id))),
@@ -187,44 +176,43 @@ impl VirtualKeyRing {
         }
     }
 
-    /// The same at this moment.
+    /// As [`find`](Self::find), at the current time.
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    pub fn find_now(&self, shown: &str) -> Result<Arc<VirtualKey>, KeyRejection> {
-        self.find(shown, Timestamp::now())
+    pub fn find_now(&self, presented: &str) -> Result<Arc<VirtualKey>, KeyRejection> {
+        self.find(presented, Timestamp::now())
     }
 
-    /// Whether [`find`](Self::find) can say nothing of this key before it was held against bcrypt's hashes. Keys that
-    /// Interflow makes never are.
-    pub fn needs_check(&self, shown: &str) -> bool {
-        !shown.starts_with(KEY_PREFIX)
-            && self.slow.needs_check(shown)
-            && !self.by_digest.contains_key(&KeyDigest::from_key(shown))
+    /// Whether [`find`](Self::find) needs a prior [`check`](Self::check) against the bcrypt hashes. Never true for keys
+    /// generated by Interflow.
+    pub fn needs_check(&self, presented: &str) -> bool {
+        !presented.starts_with(KEY_PREFIX)
+            && self.slow.needs_check(presented)
+            && !self.by_digest.contains_key(&KeyDigest::from_key(presented))
     }
 
-    /// Whether any key has a bcrypt hash.
     pub fn has_slow_keys(&self) -> bool {
         !self.slow.is_empty()
     }
 
-    /// Holds a key against bcrypt's hashes and remembers what was found. Each takes some hundredths of a second or more:
-    /// not for a thread that serves others.
-    pub fn check(&self, shown: &str) {
-        self.slow.check(shown);
+    /// Compares a key with the bcrypt hashes and caches the result. Takes tens of milliseconds or more per hash: do not
+    /// call it on a thread that serves connections.
+    pub fn check(&self, presented: &str) {
+        self.slow.check(presented);
     }
 
-    /// A digest of a key that says nothing outside of this ring.
-    pub fn digest(&self, shown: &str) -> [u8; 32] {
-        self.slow.digest(shown)
+    /// A keyed digest of a key, meaningless outside this ring.
+    pub fn digest(&self, presented: &str) -> [u8; 32] {
+        self.slow.digest(presented)
     }
 
-    /// Whether any key is good for some models only.
+    /// Whether any key is restricted to certain models.
     pub const fn restricts_models(&self) -> bool {
         self.lists_models
     }
 
-    /// Every key in the order of the file.
+    /// Every key in file order.
     pub fn keys(&self) -> &[Arc<VirtualKey>] {
         &self.keys
     }

@@ -1,49 +1,46 @@
-//! What a key may be used for: providers, models, paths. The axes are joined by and, the entries of one by or.
+//! Key scopes: providers, models, paths. A request must match every axis; an axis matches if any of its entries does.
 
 use serde::{Deserialize, Serialize};
 
-/// Providers, models and paths that a key is good for; an empty list stands for all.
+/// Providers, models and paths that a key may use; an empty list allows all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeyScope {
-    /// Providers by name; `*` stands for any run of characters.
+    /// Provider names; `*` matches any run of characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
-    /// Models by name; `*` stands for any run of characters.
+    /// Model names; `*` matches any run of characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// Paths; `*` stands for any run of characters.
+    /// Paths; `*` matches any run of characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
 }
 
-/// What a request wants to use.
+/// What a request asks to use.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeRequest<'a> {
-    /// The provider's name.
     pub provider: &'a str,
-    /// The model, when the request names one.
+    /// The model, if the request names one.
     pub model: Option<&'a str>,
     /// The path without its query.
     pub path: &'a str,
 }
 
-/// The axis on which a key does not reach.
+/// The axis that the key does not cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeViolation {
-    /// The provider is not among the key's.
     #[error("the key is not good for this provider")]
     Provider,
-    /// The model is not among the key's, or the request names none.
+    /// The model is not allowed, or the request names none.
     #[error("the key is not good for this model")]
     Model,
-    /// The path is not among the key's.
     #[error("the key is not good for this path")]
     Path,
 }
 
 impl ScopeViolation {
-    /// The code in answers, audit lines and metrics.
+    /// The code in responses, audit records and metrics.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Provider => "scope_denied_provider",
@@ -54,25 +51,24 @@ impl ScopeViolation {
 }
 
 impl KeyScope {
-    /// Whether a request stays within the scope.
+    /// Checks a request against the scope.
     ///
     /// # Errors
-    /// The first axis on which it does not.
+    /// The first axis that it violates.
     pub fn allows(&self, asked: &ScopeRequest<'_>) -> Result<(), ScopeViolation> {
         self.allows_provider_path(asked.provider, asked.path)?;
-        // A request that names no model must not slip past a list of models.
+        // A request without a model must not bypass a model list.
         if !self.models.is_empty() && !asked.model.is_some_and(|m| self.allows_model(m)) {
             return Err(ScopeViolation::Model);
         }
         Ok(())
     }
 
-    /// Whether the model is among the scope's.
     pub fn allows_model(&self, model: &str) -> bool {
         self.models.is_empty() || any_matches(&self.models, model)
     }
 
-    /// The same before the model is known.
+    /// As [`allows`](Self::allows), before the model is known.
     ///
     /// # Errors
     /// As [`allows`](Self::allows).
@@ -87,13 +83,12 @@ impl KeyScope {
     }
 }
 
-/// Whether one of the patterns matches.
 pub(crate) fn any_matches(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|p| matches(p, text))
 }
 
-/// Whether a pattern with `*` for any run of characters matches the whole text. Linear: each part is looked for once,
-/// behind the one before.
+/// Whether a pattern with `*` for any run of characters matches the whole text. Linear: each literal part is searched
+/// for once, after the previous one.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };

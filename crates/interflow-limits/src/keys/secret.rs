@@ -1,39 +1,36 @@
-//! The key itself: made from the system's random numbers, shown once, kept as a hash.
+//! Generation and hashing of virtual keys.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// What every key of ours begins with, so that one is told from a provider's key at a glance.
+/// Prefix of every key, which makes it recognizable beside providers' keys.
 pub const KEY_PREFIX: &str = "ifk_";
 
 const KEY_ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Characters behind the prefix: 43 of 62 letters are 256 bits.
+/// Characters after the prefix: 43 of a 62-letter alphabet are 256 bits.
 const KEY_LENGTH: usize = 43;
 
-/// A key in the clear. It is shown once, when it is made.
+/// A key in plain text, displayed once when it is generated.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PlaintextKey(String);
 
 impl PlaintextKey {
-    /// Makes one.
     ///
-    /// # Errors
-    /// When the system gives no random numbers.
+    /// When the system has no random numbers.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut text = String::from(KEY_PREFIX);
         let mut pool = [0u8; 64];
         while text.len() < KEY_PREFIX.len() + KEY_LENGTH {
             getrandom::fill(&mut pool)?;
-            // 248 is the largest multiple of 62 in a byte: what lies above would favour some letters.
+            // 248 is the largest multiple of 62 in a byte; larger values would bias the distribution.
             let letters = pool.iter().filter(|b| **b < 248).map(|b| char::from(KEY_ALPHABET[usize::from(b % 62)]));
             text.extend(letters.take(KEY_PREFIX.len() + KEY_LENGTH - text.len()));
         }
         Ok(Self(text))
     }
 
-    /// The key in the clear.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -54,7 +51,7 @@ impl KeyDigest {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
-    /// Reads `sha256:HEX`; `sha256$HEX` is what Philter's proxy writes.
+    /// Parses `sha256:HEX`, or `sha256$HEX` as written by Philter's proxy.
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.strip_prefix("sha256:").or_else(|| text.strip_prefix("sha256$"))?.as_bytes();
         let mut out = [0u8; 32];

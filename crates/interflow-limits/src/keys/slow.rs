@@ -1,5 +1,5 @@
-//! Keys that a file holds as bcrypt hashes, as Philter's proxy takes them. Such a hash is slow on purpose and does not say
-//! which key it is of, so that an unknown key costs one hash for each of them: what was found is remembered.
+//! Keys stored as bcrypt hashes, for compatibility with Philter's proxy. bcrypt is slow by design and cannot be looked
+//! up, so an unknown key costs one hash per entry; results are therefore cached.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -10,21 +10,20 @@ use sha2::{Digest as _, Sha256};
 
 use super::VirtualKey;
 
-/// Entries of this kind in one file: an unknown key costs as many hashes.
+/// Maximum number of bcrypt entries in one file: an unknown key costs that many hashes.
 pub(super) const MAX_SLOW_KEYS: usize = 64;
-/// The highest cost: one hash takes more than a second there.
+/// The highest accepted cost; one hash takes more than a second at it.
 const MAX_COST: u32 = 14;
-/// The longest key that bcrypt tells from others.
+/// bcrypt ignores everything after this many bytes.
 const MAX_KEY_BYTES: usize = 72;
-/// Wrong keys remembered; the one least recently shown gives way.
+/// Size of the cache of wrong keys (least recently used is evicted).
 const MAX_WRONG: usize = 8192;
 
-/// A bcrypt hash.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct SlowHash(String);
 
 impl SlowHash {
-    /// Reads `$2b$10$…`, also behind `bcrypt$` as Philter's proxy writes it. `None` when it does not claim to be one.
+    /// Parses `$2b$10$…`, also prefixed `bcrypt$` as written by Philter's proxy. `None` if it is not a bcrypt hash.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let bare = text.strip_prefix("bcrypt$").or_else(|| text.strip_prefix("bcrypt:"));
         let hash = match bare.unwrap_or(text) {
@@ -56,20 +55,20 @@ impl fmt::Debug for SlowHash {
     }
 }
 
-/// The keys of this kind, and what was found of keys that clients showed.
+/// The bcrypt entries, and the cached results of presented keys.
 pub(super) struct SlowKeys {
     entries: Vec<(SlowHash, Arc<VirtualKey>)>,
-    /// Of this process: what is remembered are digests that say nothing without it.
+    /// Per-process key of the digests in the cache.
     secret: [u8; 32],
     checked: Mutex<Checked>,
 }
 
-/// A keyed digest of a key that a client showed.
+/// A keyed digest of a presented key.
 type KeyDigest = [u8; 32];
 
 #[derive(Default)]
 struct Checked {
-    /// For each entry the key that was right: no guesses push it out.
+    /// For each entry the key that matched: wrong guesses cannot evict it.
     right: Vec<Option<KeyDigest>>,
     wrong: RecentlyWrong,
 }
@@ -98,30 +97,30 @@ impl SlowKeys {
         self.entries.is_empty()
     }
 
-    /// The key, when it was found right before.
-    pub fn known(&self, shown: &str) -> Option<&Arc<VirtualKey>> {
+    /// The key record, if this key matched before.
+    pub fn known(&self, presented: &str) -> Option<&Arc<VirtualKey>> {
         if self.entries.is_empty() {
             return None;
         }
-        let digest = self.digest(shown);
+        let digest = self.digest(presented);
         let at = self.checked.lock().right.iter().position(|right| *right == Some(digest))?;
         self.entries.get(at).map(|(_, key)| key)
     }
 
-    /// Whether nothing is known of a key that one of these may be.
-    pub fn needs_check(&self, shown: &str) -> bool {
-        if self.entries.is_empty() || shown.is_empty() || shown.len() > MAX_KEY_BYTES {
+    /// Whether this key has no cached result and may match an entry.
+    pub fn needs_check(&self, presented: &str) -> bool {
+        if self.entries.is_empty() || presented.is_empty() || presented.len() > MAX_KEY_BYTES {
             return false;
         }
-        let digest = self.digest(shown);
+        let digest = self.digest(presented);
         let mut checked = self.checked.lock();
         !checked.right.contains(&Some(digest)) && !checked.wrong.contains(&digest)
     }
 
-    /// Hashes, which takes a tenth of a second for each entry, and remembers what was found.
-    pub fn check(&self, shown: &str) {
-        let at = self.entries.iter().position(|(hash, _)| hash.matches(shown));
-        let digest = self.digest(shown);
+    /// Hashes the key for each entry (a tenth of a second each) and caches the result.
+    pub fn check(&self, presented: &str) {
+        let at = self.entries.iter().position(|(hash, _)| hash.matches(presented));
+        let digest = self.digest(presented);
         let mut checked = self.checked.lock();
         match at.and_then(|at| checked.right.get_mut(at)) {
             Some(right) => *right = Some(digest),
@@ -129,16 +128,16 @@ impl SlowKeys {
         }
     }
 
-    /// What is remembered of a key, in its place.
-    pub fn digest(&self, shown: &str) -> KeyDigest {
+    /// The digest under which the result of a key is cached.
+    pub fn digest(&self, presented: &str) -> KeyDigest {
         let mut hasher = Sha256::new();
         hasher.update(self.secret);
-        hasher.update(shown);
+        hasher.update(presented);
         hasher.finalize().into()
     }
 }
 
-/// The wrong keys that were shown last.
+/// The most recent wrong keys.
 #[derive(Default)]
 struct RecentlyWrong {
     turns: HashMap<KeyDigest, u64>,

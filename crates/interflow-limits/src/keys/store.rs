@@ -1,4 +1,4 @@
-//! The keys file on disk, and the ring that was read from it.
+//! The keys file on disk and the key ring parsed from it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,43 +12,42 @@ use parking_lot::Mutex;
 use super::key_file::{self, KeyFileError, NewVirtualKey};
 use super::{PlaintextKey, VirtualKeyRing};
 
-/// The keys in force and the file they stand in; a reload swaps them.
+/// The active keys and the path of their file; a reload swaps both.
 #[derive(Debug)]
 pub struct KeyStore {
     path: ArcSwap<PathBuf>,
     ring: ArcSwap<VirtualKeyRing>,
-    /// One change at a time within this process.
+    /// Serializes changes within this process.
     writing: Mutex<()>,
 }
 
 impl KeyStore {
-    /// Reads the file; one that is not there holds no keys.
+    /// Reads the file; a missing file contains no keys.
     ///
     /// # Errors
-    /// A file that cannot be read, with the line that is wrong.
+    /// The file is unreadable or invalid; names the line.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
         let path = path.into();
         let ring = ArcSwap::from_pointee(read_ring(&path)?);
         Ok(Self { path: ArcSwap::from_pointee(path), ring, writing: Mutex::new(()) })
     }
 
-    /// Where the file is.
     pub fn path(&self) -> Arc<PathBuf> {
         self.path.load_full()
     }
 
-    /// The ring in force.
+    /// The active ring.
     pub fn ring(&self) -> Arc<VirtualKeyRing> {
         self.ring.load_full()
     }
 
-    /// Puts a ring in force that was read from this file; requests under way are not asked again.
+    /// Activates a ring that was read from this file; requests in flight are not checked again.
     pub fn set(&self, path: PathBuf, ring: VirtualKeyRing) {
         self.path.store(Arc::new(path));
         self.ring.store(Arc::new(ring));
     }
 
-    /// Reads a file without putting it in force.
+    /// Reads a file without activating it.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -56,10 +55,10 @@ impl KeyStore {
         read_ring(path)
     }
 
-    /// Makes a key, writes the file, and gives the key back in the clear, for the only time.
+    /// Generates a key, writes the file, and returns the key in plain text; it cannot be recovered later.
     ///
     /// # Errors
-    /// A file that cannot be read or written, or an id that is taken.
+    /// The file cannot be read or written, or the id is taken.
     pub fn add(&self, new: NewVirtualKey) -> Result<(PlaintextKey, Arc<str>), KeyFileError> {
         self.edit_file(|text| key_file::add_key(text, new, Timestamp::now())).map(|secret| {
             let id = self.ring.load().keys().last().map(|k| Arc::clone(&k.id)).unwrap_or_default();
@@ -67,10 +66,10 @@ impl KeyStore {
         })
     }
 
-    /// Revokes a key from now on. Says whether there is such a key.
+    /// Revokes a key immediately. Returns whether the key exists.
     ///
     /// # Errors
-    /// A file that cannot be read or written.
+    /// The file cannot be read or written.
     pub fn revoke(&self, id: &str) -> Result<bool, KeyFileError> {
         self.edit_file(|text| key_file::revoke_key(text, id, Timestamp::now()))
     }
@@ -107,7 +106,7 @@ fn read_ring(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
     VirtualKeyRing::parse(&read_text(path)?).map_err(|e| with_path(path, &e))
 }
 
-/// Writes the file for its owner alone, whole or not at all.
+/// Writes the file atomically, readable by its owner only (0600).
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension(format!("new.{}", std::process::id()));
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! Rules: what is allowed to whom, and which counters a request must pass.
+//! Quota rules, and the counters that apply to a request.
 
 mod quota;
 mod rate;
@@ -16,7 +16,7 @@ use crate::config::RuleConfig;
 use crate::counter_store::{CounterLimit, CounterRequest};
 use crate::keys::{VirtualKey, any_matches};
 
-/// Who is counted by itself.
+/// What is counted separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CountBy {
@@ -25,7 +25,7 @@ pub enum CountBy {
     Global,
     /// Each virtual key; requests without one are counted by their client's address.
     Key,
-    /// Each user: who logged in, else the key's owner. Requests without one are not counted.
+    /// Each user: the authenticated one, else the key's owner. Requests without one are not counted.
     User,
     /// Each route of the gateway.
     Route,
@@ -37,47 +37,44 @@ pub enum CountBy {
     Client,
 }
 
-/// What a request is, as far as limits care.
+/// The attributes of a request that rules match and count by.
 #[derive(Clone, Debug)]
 pub struct RequestAttributes {
-    /// The virtual key it came with.
     pub key: Option<Arc<VirtualKey>>,
-    /// Who logged in; else the key's owner counts.
+    /// The authenticated user; if none, the key's owner counts.
     pub user: Option<Arc<str>>,
-    /// The gateway's route, when it came by one.
+    /// The gateway's route, if any.
     pub route: Option<Arc<str>>,
-    /// The provider.
     pub provider: Arc<str>,
-    /// The model, when it names one.
+    /// The model, if the request names one.
     pub model: Option<Arc<str>>,
-    /// The client's address.
     pub client: IpAddr,
 }
 
 impl RequestAttributes {
-    /// Who logged in, else the key's owner.
+    /// The authenticated user, else the key's owner.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref().or_else(|| self.key.as_ref()?.owner.as_deref())
     }
 }
 
-/// What a request will use, or has used.
+/// Estimated or actual usage of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageAmount {
-    /// Tokens, in and out.
+    /// Input and output tokens.
     pub tokens: u64,
-    /// Money in millionths of a dollar.
+    /// Millionths of a dollar.
     pub micros: u64,
 }
 
-/// The rules, compiled.
+/// The compiled rules.
 #[derive(Debug, Default)]
 pub struct QuotaRules {
     rules: Vec<RuleConfig>,
 }
 
 impl QuotaRules {
-    /// Checks the rules of a config.
+    /// Compiles the rules of a configuration.
     ///
     /// # Errors
     /// The rule and what is wrong with it.
@@ -102,17 +99,15 @@ impl QuotaRules {
         Ok(Self { rules })
     }
 
-    /// Whether nothing is limited.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// What is configured.
     pub fn configured(&self) -> &[RuleConfig] {
         &self.rules
     }
 
-    /// The counters that a request must pass, those of its key included.
+    /// The counters that apply to a request, including those of its key.
     pub fn counter_requests(&self, subject: &RequestAttributes, estimate: UsageAmount) -> Vec<CounterRequest> {
         let mut asks = Vec::new();
         for rule in self.rules.iter().filter(|r| rule_applies(r, subject)) {
@@ -129,10 +124,10 @@ impl QuotaRules {
     }
 }
 
-/// The name that a key's own limits go under.
+/// The rule name of a key's own limits.
 pub(crate) const KEY_RULE_NAME: &str = "key";
 
-/// What requests to the media endpoints name as their provider.
+/// The provider name of requests to the media endpoints.
 const MEDIA_PROVIDER: &str = "media";
 
 fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
@@ -143,14 +138,14 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
         && one(&rule.users, subject.user())
         && one(&rule.routes, subject.route.as_deref())
         && match &*subject.provider {
-            // Segments of streams come by the hundred: no rule made for models counts them unasked.
+            // Media segments arrive by the hundred: only rules that name `media` count them.
             MEDIA_PROVIDER => rule.providers.iter().any(|p| p == MEDIA_PROVIDER),
             provider => one(&rule.providers, Some(provider)),
         }
         && one(&rule.models, subject.model.as_deref())
 }
 
-/// Longest name that a counter is kept under; what a client can choose must not fill the memory.
+/// Maximum length of the party in a counter's name: client-chosen text must not fill the memory.
 const MAX_PARTY_NAME: usize = 128;
 
 fn counted_party(per: CountBy, s: &RequestAttributes) -> Option<String> {
@@ -170,7 +165,7 @@ fn counted_party(per: CountBy, s: &RequestAttributes) -> Option<String> {
 }
 
 impl Quota {
-    /// Adds the counters of this quota for one counted party.
+    /// Adds the counters of this quota for one party.
     fn push_requests(&self, rule: &str, who: &str, estimate: UsageAmount, asks: &mut Vec<CounterRequest>) {
         let mut add = |counter: CounterLimit, cost: u64| {
             asks.push(CounterRequest { rule: rule.into(), who: who.into(), counter, cost })

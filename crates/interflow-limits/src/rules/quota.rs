@@ -1,4 +1,4 @@
-//! How much is allowed: rates, slots and budgets. What is not given is not limited.
+//! Quotas: rates, concurrency and budgets. Whatever is unset is unlimited.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use super::RateLimit;
 use crate::counter_store::BudgetPeriod;
 
-/// How much is allowed to whom a rule counts.
+/// How much a rule allows each party it counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quota {
-    /// Requests: `60/m`. The bucket is full at first.
+    /// Requests: `60/m`. The bucket starts full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<RateLimit>,
-    /// How many requests may come at once; as many as the rate's number when not given.
+    /// Maximum burst of requests; the rate's number if unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
-    /// Tokens, in and out: `100000/m`. Estimated when a request begins, settled from its usage.
+    /// Input and output tokens: `100000/m`. Estimated when a request starts, settled from its usage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<RateLimit>,
-    /// Requests under way at the same time.
+    /// Concurrent requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
     /// Tokens per day (UTC).
@@ -36,14 +36,14 @@ pub struct Quota {
     pub money_per_month: Option<f64>,
 }
 
-/// More than this nobody means: it keeps sums far from overflow.
+/// A sanity bound that keeps sums far from overflow.
 const MAX_DOLLARS: f64 = 1e9;
 
 impl Quota {
-    /// Whether the numbers make sense.
+    /// Validates the numbers.
     ///
     /// # Errors
-    /// Which one does not.
+    /// The invalid one.
     pub fn check(&self) -> Result<(), String> {
         if self.burst == Some(0) || self.burst.is_some() && self.requests.is_none() {
             return Err("burst: it is at least 1 and belongs to requests".into());
@@ -64,21 +64,21 @@ impl Quota {
         Ok(())
     }
 
-    /// Budgets in tokens.
+    /// Token budgets.
     pub(crate) fn token_budgets(&self) -> impl Iterator<Item = (u64, BudgetPeriod)> {
         [(self.tokens_per_day, BudgetPeriod::Day), (self.tokens_per_month, BudgetPeriod::Month)]
             .into_iter()
             .filter_map(|(max, period)| Some((max?, period)))
     }
 
-    /// Budgets in millionths of a dollar.
+    /// Money budgets in millionths of a dollar.
     pub(crate) fn money_budgets(&self) -> impl Iterator<Item = (u64, BudgetPeriod)> {
         [(self.money_per_day, BudgetPeriod::Day), (self.money_per_month, BudgetPeriod::Month)]
             .into_iter()
             .filter_map(|(max, period)| Some(((max? * 1e6).round() as u64, period)))
     }
 
-    /// As a table of a keys file; nothing when nothing is limited.
+    /// As a table of a keys file; `None` if nothing is limited.
     pub(crate) fn to_table(&self) -> Option<toml_edit::InlineTable> {
         let whole = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).map(toml_edit::Value::from);
         let rate = |r: Option<RateLimit>| r.map(|r| toml_edit::Value::from(r.to_string()));

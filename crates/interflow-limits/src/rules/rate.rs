@@ -1,4 +1,4 @@
-//! Rates as people write them: `60/m`, `10/s`, `1000/h`, `5000/d`.
+//! Rates in text form: `60/m`, `10/s`, `1000/h`, `5000/d`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,24 +7,23 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// So many per second, minute, hour or day.
+/// A number per second, minute, hour or day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// How many.
     pub count: u64,
-    /// In how many seconds.
+    /// The period in seconds.
     pub seconds: u32,
 }
 
-/// A text that is no rate.
+/// An invalid rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no rate: write it as 10/s, 60/m, 1000/h or 5000/d, at least 1")]
+#[error("`{0}` is not a rate: write it as 10/s, 60/m, 1000/h or 5000/d, at least 1")]
 pub struct RateError(String);
 
 const UNITS: [(&str, u32); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
 
 impl RateLimit {
-    /// How fast a bucket of this rate fills.
+    /// Refill rate of a bucket with this rate.
     pub fn per_second(self) -> f64 {
         self.count as f64 / f64::from(self.seconds)
     }
@@ -38,7 +37,7 @@ impl FromStr for RateLimit {
         let (count, unit) = s.split_once('/').ok_or_else(wrong)?;
         let count: u64 = count.trim().replace('_', "").parse().map_err(|_| wrong())?;
         let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(wrong)?;
-        // Above 2^53 the bucket's arithmetic would lose single tokens.
+        // Above 2^53, `f64` arithmetic would lose single tokens.
         if count == 0 || count > 1 << 53 {
             return Err(wrong());
         }

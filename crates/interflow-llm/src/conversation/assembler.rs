@@ -1,4 +1,4 @@
-//! The assembler: sessions in memory, the least recently used forgotten.
+//! Assembles exchanges into conversations, with an LRU cache of sessions in memory.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,12 @@ use super::records::{Conversation, NodeFacts};
 pub use super::session::SessionUpdate;
 use super::session::{AgentSession, MAX_THREADS};
 
-/// Messages of all sessions in memory: some 100 bytes each.
+/// Maximum number of messages of all sessions in memory, about 100 bytes each.
 const MAX_MESSAGES: usize = 1_000_000;
 
-/// A conversation as it was kept, with the places of its messages in the order in which they came.
+/// A stored conversation and its message nodes in insertion order.
 pub type StoredConversation = (Conversation, Vec<(u128, Option<u128>, NodeFacts)>);
 
-/// Puts exchanges together, one after another.
 pub struct ConversationAssembler {
     sessions: HashMap<String, (u64, AgentSession)>,
     clock: u64,
@@ -28,18 +27,18 @@ impl Default for ConversationAssembler {
 }
 
 impl ConversationAssembler {
-    /// Conversations of one session that a restored one needs, the latest.
+    /// Maximum number of conversations to restore per session, the latest first.
     pub const MAX_THREADS: usize = MAX_THREADS;
 
-    /// One that keeps at most so many messages in memory, apart from the session at hand.
+    /// `most` limits the messages in memory, apart from the current session.
     pub fn new(most: usize) -> Self {
         Self { sessions: HashMap::new(), clock: 0, weight: 0, most }
     }
 
-    /// Puts an exchange in its place. `restore` is asked for a session that is not in memory: what was kept of it.
+    /// Adds an exchange. For a session that is not in memory, `restore` is called to load it from the store.
     ///
     /// # Errors
-    /// Those of `restore`; nothing has changed then.
+    /// Errors of `restore`; nothing has changed then.
     pub fn add_call<E>(
         &mut self,
         seen: ParsedCall,
@@ -61,7 +60,7 @@ impl ConversationAssembler {
         Ok(found)
     }
 
-    /// Forgets a session, when what it led to could not be kept.
+    /// Drops a session from memory, if its update could not be stored.
     pub fn drop_session(&mut self, key: &str) {
         if let Some((_, session)) = self.sessions.remove(key) {
             self.weight -= session.message_count();

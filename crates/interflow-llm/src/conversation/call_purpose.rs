@@ -1,34 +1,34 @@
-//! What an exchange is for: a step of the conversation, or one of the calls that agents make beside it.
+//! Classifies the purpose of a call: a step of the conversation, or an auxiliary call of the agent.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{ContentBlock, MessageRole, ModelRequest, joined};
 
-/// What an exchange is for.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallPurpose {
     /// A step of the conversation.
     #[default]
     Step,
-    /// The history is to be made shorter.
+    /// Compaction of the history.
     Compact,
-    /// A title is to be found.
+    /// Generation of a title.
     Title,
-    /// Whether the account may go on.
+    /// A check of quota or connectivity.
     Probe,
-    /// Something small beside the conversation: a command's prefix, the path in an output, a score.
+    /// A small auxiliary task: a command's prefix, a path in an output, a score.
     Utility,
 }
 
 impl CallPurpose {
-    /// Whether it stands beside the conversation rather than in it.
+    /// Whether it is an auxiliary call rather than part of the conversation.
     pub const fn is_side_call(self) -> bool {
         matches!(self, Self::Title | Self::Probe | Self::Utility)
     }
 }
 
-/// Words in the system prompt or the last message of calls for titles.
+/// Phrases in the system prompt or the last message of title calls.
 const TITLE_MARKERS: [&str; 10] = [
     "isNewTopic",
     "new conversation topic",
@@ -42,7 +42,7 @@ const TITLE_MARKERS: [&str; 10] = [
     "sentence-case title",
 ];
 
-/// Words of other small calls.
+/// Phrases of other auxiliary calls.
 const UTILITY_MARKERS: [&str; 8] = [
     "Extract any file paths that this command reads",
     "process Bash commands that an AI coding agent wants to run",
@@ -54,7 +54,7 @@ const UTILITY_MARKERS: [&str; 8] = [
     "suggest what the user might type next",
 ];
 
-/// Words of the prompt that asks for a summary to go on from.
+/// Phrases of prompts for compaction.
 const COMPACTION_MARKERS: [&str; 6] = [
     "Your task is to create a detailed summary of the conversation so far",
     "CONTEXT CHECKPOINT COMPACTION",
@@ -64,7 +64,7 @@ const COMPACTION_MARKERS: [&str; 6] = [
     "*Briefly* summarize this partial conversation",
 ];
 
-/// What a request is for.
+/// Classifies a request.
 pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
     let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
@@ -76,7 +76,7 @@ pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     if request.max_tokens == Some(1) || last.trim() == "quota" && request.messages.len() == 1 {
         return CallPurpose::Probe;
     }
-    // What has tools, or tool calls in its history, works at the task itself.
+    // A request with tools, or with tool calls in its history, belongs to the task itself.
     let works = |b: &ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
     if request.tools.len() > 1 || request.messages.iter().any(|m| m.blocks.iter().any(works)) {
         return CallPurpose::Step;

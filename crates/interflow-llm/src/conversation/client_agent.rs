@@ -1,21 +1,20 @@
-//! Which program talks to the model, and its name for the session: told by header fields, else by what it says.
+//! Identifies the agent (client program) and its session by header fields, else by the content.
 
 use interflow_types::Headers;
 
 use crate::message::ModelRequest;
 
-/// A program, and the session it names in its header fields.
+/// An agent, and the session that its header fields name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientAgent {
-    /// Its name: `claude-code`, `codex`, `python-sdk`; empty when nothing tells.
+    /// Its name: `claude-code`, `codex`, `python-sdk`; empty if unknown.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// Its session, where a header field names it.
+    /// The session id, if a header field contains it.
     pub session: Option<String>,
 }
 
-/// The start of a product in `User-Agent`, in lower case, and who that is.
+/// Prefix of a `User-Agent` product, in lower case, and the agent's name.
 const KNOWN_PRODUCTS: [(&str, &str); 24] = [
     ("claude-cli/", "claude-code"),
     ("claude-code/", "claude-code"),
@@ -43,18 +42,17 @@ const KNOWN_PRODUCTS: [(&str, &str); 24] = [
     ("ollama", "ollama"),
 ];
 
-/// Fields that name a session.
+/// Header fields that contain a session id.
 const SESSION_HEADERS: [&str; 6] =
     ["x-claude-code-session-id", "session_id", "session-id", "x-session-id", "x-session-affinity", "x-conversation-id"];
 
-/// Recognises the program.
 pub fn detect_agent(headers: &Headers, request: &ModelRequest) -> ClientAgent {
     let session =
         SESSION_HEADERS.iter().find_map(|name| headers.get_str(name)).filter(|s| !s.is_empty()).map(str::to_owned);
     let (name, version) = agent_from_headers(headers).unwrap_or_default();
     let name = match name {
         "" => agent_from_content(request).unwrap_or_default(),
-        // Aider and others stand behind a library's own name.
+        // Aider and others send the `User-Agent` of a library.
         library if is_library(library) => agent_from_content(request).unwrap_or(library),
         name => name,
     };
@@ -89,14 +87,14 @@ fn agent_from_headers(headers: &Headers) -> Option<(&'static str, String)> {
     None
 }
 
-/// The version behind a product's name: `claude-cli/2.0.1 (external)` has `2.0.1`.
+/// The version of a product: for `claude-cli/2.0.1 (external)`, `2.0.1`.
 fn product_version(agent: &str, product: &str) -> String {
     let rest = agent.split_once(product.trim_end_matches('/')).map_or("", |(_, rest)| rest);
     let rest = rest.split_once('/').map_or("", |(_, version)| version);
     rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+')).take(40).collect()
 }
 
-/// What agents say of themselves, and the tools that only they have.
+/// Identifies an agent by its system prompt and by tools that only it has.
 fn agent_from_content(request: &ModelRequest) -> Option<&'static str> {
     let system = request.system.first().map_or("", String::as_str);
     let head: String = system.chars().take(400).collect();

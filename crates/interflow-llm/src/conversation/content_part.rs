@@ -1,5 +1,6 @@
-//! Messages cut into atoms: one text, one tool call, one result each. Histories are compared atom by atom, so that it does
-//! not matter how a shape groups them; what may come and go between two requests that mean the same plays no part.
+//! Splits messages into content parts: one text, one tool call, one result each. Histories are compared part by part,
+//! so that the grouping of an API format does not matter; content that varies between otherwise equal requests is
+//! ignored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,75 +8,73 @@ use serde_json::Value;
 use super::injected_context;
 use crate::message::{ChatMessage, ContentBlock, MessageRole, joined};
 
-/// What an atom says, as it is kept.
+/// The content of a part, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartBody {
-    /// Who says it.
     pub role: MessageRole,
-    /// It. None when all it has stands beside it: an answer of nothing but thoughts.
+    /// The block. `None` if the part has only ignored blocks: a reply that is nothing but thinking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<ContentBlock>,
-    /// What stood before it in its message and plays no part in comparing: thoughts, reminders, what is unknown.
+    /// Preceding blocks of the message that are ignored in comparisons: thinking, reminders, unknown blocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<ContentBlock>,
-    /// The same behind it.
+    /// Following blocks that are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<ContentBlock>,
 }
 
-/// A piece of a history.
+/// An element of a history.
 #[derive(Debug)]
 pub struct ContentPart {
-    /// What it is compared by, together with everything before it.
+    /// Hash for comparison, combined with everything before it.
     pub hash: u128,
-    /// It begins a turn, unless the atom before it does already.
+    /// Whether it begins a turn, unless the preceding part already does.
     pub prompt: bool,
-    /// What it says.
     pub body: PartBody,
 }
 
 impl ContentPart {
-    /// The text that was said.
+    /// Its text.
     pub fn text(&self) -> &str {
         self.body.block.as_ref().and_then(ContentBlock::as_text).unwrap_or_default()
     }
 }
 
-/// Cuts a history into atoms.
+/// Splits a history into parts.
 pub fn content_parts(messages: Vec<ChatMessage>) -> Vec<ContentPart> {
-    let mut atoms: Vec<ContentPart> = Vec::with_capacity(messages.len() * 2);
+    let mut parts: Vec<ContentPart> = Vec::with_capacity(messages.len() * 2);
     let mut waiting = Vec::new();
     for message in messages {
-        let first = atoms.len();
+        let first = parts.len();
         for block in message.blocks {
-            add_block(message.role, block, &mut atoms, &mut waiting);
+            add_block(message.role, block, &mut parts, &mut waiting);
         }
-        // What is left over belongs to this message, or to the next one when this one says nothing else.
-        if atoms.len() > first
-            && let Some(last) = atoms.last_mut()
+        // Remaining ignored blocks belong to this message, or to the next one if this one has no parts.
+        if parts.len() > first
+            && let Some(last) = parts.last_mut()
         {
             last.body.after.append(&mut waiting);
         }
     }
-    if let Some(last) = atoms.last_mut() {
+    if let Some(last) = parts.last_mut() {
         last.body.after.append(&mut waiting);
     }
-    atoms
+    parts
 }
 
-/// Cuts an answer into atoms. One without any that compares is one atom by itself, which nothing will be found equal to:
-/// `name` is its alone.
+/// Splits a reply into parts. A reply without a comparable part becomes a single part that is equal to no other: `name`
+/// must be unique.
 pub fn reply_parts(blocks: Vec<ContentBlock>, name: u128) -> Vec<ContentPart> {
-    let mut atoms = content_parts(vec![ChatMessage { role: MessageRole::Assistant, blocks: blocks.clone() }]);
-    if atoms.is_empty() && !blocks.is_empty() {
+    let mut parts = content_parts(vec![ChatMessage { role: MessageRole::Assistant, blocks: blocks.clone() }]);
+    if parts.is_empty() && !blocks.is_empty() {
         let hash = hash(b"alone", &[&name.to_be_bytes()]);
         let body = PartBody { role: MessageRole::Assistant, block: None, before: blocks, after: Vec::new() };
-        atoms.push(ContentPart { hash, prompt: false, body });
+        parts.push(ContentPart { hash, prompt: false, body });
     }
-    atoms
+    parts
 }
 
-fn add_block(role: MessageRole, block: ContentBlock, atoms: &mut Vec<ContentPart>, waiting: &mut Vec<ContentBlock>) {
+fn add_block(role: MessageRole, block: ContentBlock, parts: &mut Vec<ContentPart>, waiting: &mut Vec<ContentBlock>) {
     let block = match block {
         ContentBlock::Text { text } if role == MessageRole::User => match split_context(text, waiting) {
             Some(text) => ContentBlock::Text { text },
@@ -90,10 +89,10 @@ fn add_block(role: MessageRole, block: ContentBlock, atoms: &mut Vec<ContentPart
     let prompt = role == MessageRole::User
         && matches!(block, ContentBlock::Text { .. } | ContentBlock::Image(_) | ContentBlock::Document(_));
     let body = PartBody { role, block: Some(block), before: std::mem::take(waiting), after: Vec::new() };
-    atoms.push(ContentPart { hash, prompt, body });
+    parts.push(ContentPart { hash, prompt, body });
 }
 
-/// What a person said; reminders around it wait for the atom they belong to.
+/// The user's own text; context around it is queued for the part it belongs to.
 fn split_context(text: String, waiting: &mut Vec<ContentBlock>) -> Option<String> {
     let parted = injected_context::split_text(&text);
     if parted.around.is_empty() {
@@ -104,8 +103,8 @@ fn split_context(text: String, waiting: &mut Vec<ContentBlock>) -> Option<String
     Some(parted.said.into_owned()).filter(|s| !s.is_empty())
 }
 
-/// The hash that a block is compared by; `None` for what plays no part. A call and its result are known by the call's
-/// name, since agents shorten old results and providers write arguments in their own way.
+/// The comparison hash of a block; `None` if it is ignored. Tool calls and results are identified by the call's id,
+/// since agents truncate old results and providers format arguments differently.
 fn comparison_hash(role: MessageRole, block: &ContentBlock) -> Option<u128> {
     let who: &[u8] = if role == MessageRole::User { b"user" } else { b"assistant" };
     Some(match block {
@@ -122,7 +121,7 @@ fn comparison_hash(role: MessageRole, block: &ContentBlock) -> Option<u128> {
     })
 }
 
-/// JSON with its keys in order.
+/// JSON with sorted keys.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -136,7 +135,7 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// 128 bits of BLAKE3 over a kind and parts, each told from the next by its length.
+/// 128 bits of BLAKE3 over a kind and length-prefixed parts.
 pub fn hash(kind: &[u8], parts: &[&[u8]]) -> u128 {
     let mut hasher = blake3::Hasher::new();
     for part in std::iter::once(&kind).chain(parts) {
@@ -148,7 +147,7 @@ pub fn hash(kind: &[u8], parts: &[&[u8]]) -> u128 {
     u128::from_be_bytes(out)
 }
 
-/// The name of an atom behind everything that was said before it.
-pub fn chain_hash(before: Option<u128>, atom: u128) -> u128 {
-    hash(b"chain", &[&before.unwrap_or_default().to_be_bytes(), &atom.to_be_bytes()])
+/// The chained hash of a part and everything before it.
+pub fn chain_hash(before: Option<u128>, part: u128) -> u128 {
+    hash(b"chain", &[&before.unwrap_or_default().to_be_bytes(), &part.to_be_bytes()])
 }

@@ -1,4 +1,5 @@
-//! What changed between two adjacent requests of a conversation, and why the provider's cache gave less than it could.
+//! Differences between two adjacent requests of a conversation, and why the prompt cache was less effective than
+//! possible.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,75 +7,68 @@ use serde_json::Value;
 use crate::CallUsage;
 use crate::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 
-/// What changed from one request to the next.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RequestDiff {
-    /// Another model was asked: before, and now.
+    /// The model changed: before and after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<(String, String)>,
-    /// The system prompt.
+    /// Change of the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<TextChange>,
-    /// Tools that came.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_added: Vec<String>,
-    /// Tools that went.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_removed: Vec<String>,
     /// Tools whose definition changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_changed: Vec<String>,
-    /// The same tools stand in another order.
+    /// The same tools in another order.
     pub tools_reordered: bool,
-    /// Messages that are the same at the beginning of both.
+    /// Number of equal messages at the beginning.
     pub same: usize,
-    /// Messages of the first request behind those.
+    /// Messages of the first request after those.
     pub removed: Vec<ChangedMessage>,
-    /// Messages of the second one behind those.
+    /// Messages of the second request after those.
     pub added: Vec<ChangedMessage>,
-    /// Why the cache gave what it gave, in a sentence.
+    /// A sentence that explains the cache hit or miss.
     pub cache: String,
 }
 
-/// Where a text begins to differ.
+/// Where two texts begin to differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TextChange {
-    /// Characters that are the same at the beginning.
+    /// Length of the common prefix in characters.
     pub at: usize,
-    /// What stood there.
+    /// Excerpt of the old text.
     pub before: String,
-    /// What stands there now.
+    /// Excerpt of the new text.
     pub after: String,
 }
 
-/// A message that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChangedMessage {
-    /// Its place in the history, from 0.
+    /// Its index in the history, from 0.
     pub index: usize,
-    /// Who speaks.
     pub role: MessageRole,
-    /// What.
     pub blocks: Vec<ContentBlock>,
 }
 
-/// What is known of the two exchanges beside their requests.
+/// What is known of the two calls besides their requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiffContext {
-    /// Tokens of the first.
+    /// Usage of the first.
     pub before: Option<CallUsage>,
-    /// Tokens of the second.
+    /// Usage of the second.
     pub after: Option<CallUsage>,
-    /// Microseconds from the end of the first to the beginning of the second.
+    /// Microseconds from the end of the first to the start of the second.
     pub pause: u64,
 }
 
-/// How long providers keep a prompt that is not asked for again, in microseconds.
+/// How long providers keep an unused prompt cache entry, in microseconds.
 const CACHE_TTL_MICROS: u64 = 300_000_000;
-/// Characters of a text shown where it begins to differ.
+/// Length of the excerpts.
 const MAX_EXCERPT_CHARS: usize = 160;
 
-/// Compares two requests.
 pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffContext) -> RequestDiff {
     let names = |r: &ModelRequest| r.tools.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
     let (old, new) = (names(before), names(after));
@@ -109,7 +103,7 @@ pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffC
     changes
 }
 
-/// Cache marks come and go without changing what is said: the canonical blocks do not have them.
+/// Cache marks do not count: the canonical blocks do not include them.
 fn is_same_message(a: &ChatMessage, b: &ChatMessage) -> bool {
     a.role == b.role && a.blocks == b.blocks
 }
@@ -132,8 +126,8 @@ fn text_change(before: &str, after: &str) -> Option<TextChange> {
     Some(TextChange { at, before: shown(before), after: shown(after) })
 }
 
-/// Providers cache the beginning of a prompt in the order tools, system prompt, messages: the first of these that changed
-/// is where the cache ends.
+/// Providers cache the prefix of a prompt in the order tools, system prompt, messages: the first of these that changed
+/// ends the cached prefix.
 fn cache_explanation(changes: &RequestDiff, around: &DiffContext) -> String {
     let Some(now) = around.after else { return "the provider did not count tokens".into() };
     let share = |n: u64| n.saturating_mul(100).checked_div(now.input).unwrap_or(0);

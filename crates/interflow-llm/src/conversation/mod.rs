@@ -1,9 +1,9 @@
-//! Exchanges with language models, put together into conversations.
+//! Assembly of LLM calls into conversations.
 //!
-//! An [`ConversationAssembler`] is shown each exchange once, in the order in which they ended. It knows the histories it has seen by
-//! rolling hashes, so an exchange costs what it takes to read it and no more, however long the conversation is. What it
-//! learns comes out as rows to keep, and a session it has forgotten is given back to it as such rows: put together live,
-//! anew, or after a crash, a conversation is the same.
+//! A [`ConversationAssembler`] receives each call once, in the order in which they ended. It identifies known histories
+//! by rolling hashes, so the cost of a call does not grow with the conversation. Results are emitted as rows to store,
+//! and evicted sessions are restored from these rows: a conversation is the same whether assembled live, rebuilt, or
+//! after a crash.
 
 mod assembler;
 mod call_purpose;

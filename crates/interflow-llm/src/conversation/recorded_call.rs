@@ -1,4 +1,4 @@
-//! An exchange as it was recorded, read and ready to be put in its place.
+//! A recorded LLM call, parsed and ready to be assembled.
 
 use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::Value;
@@ -6,38 +6,33 @@ use serde_json::Value;
 use super::client_agent::{ClientAgent, detect_agent};
 use crate::message::{ApiFormat, ContentBlock, ModelReply, ModelRequest, parse};
 
-/// What was recorded of an exchange.
+/// The recorded data of a call.
 #[derive(Clone, Debug)]
 pub struct RawCall<'a> {
-    /// The flow it passed in.
     pub flow: FlowId,
-    /// The number of the message that began it in a WebSocket, else 0.
+    /// For a WebSocket, the number of the message that started the call; else 0.
     pub part: u64,
-    /// When it began.
     pub started: Timestamp,
-    /// Microseconds until the first byte of the answer.
+    /// Microseconds until the first byte of the response.
     pub first_byte: Option<u64>,
     /// Microseconds until its end.
     pub duration: u64,
-    /// The origin's host.
     pub host: &'a str,
-    /// The path, with the query.
+    /// The path, including the query.
     pub path: &'a str,
-    /// Whose API is spoken, where it is known.
+    /// The provider whose API is used, if known.
     pub provider: &'a str,
-    /// The authenticated user.
     pub user: &'a str,
     /// The client's address without the port.
     pub peer: &'a str,
-    /// The request's fields.
     pub headers: &'a Headers,
-    /// The response's status; 0 when there was no response.
+    /// The response's status; 0 if there was no response.
     pub status: u16,
-    /// What went wrong with the flow.
+    /// The flow's error.
     pub fault: Option<&'a str>,
 }
 
-/// An exchange, read.
+/// A parsed call.
 #[derive(Clone, Debug)]
 pub struct ParsedCall {
     pub(super) flow: FlowId,
@@ -54,22 +49,22 @@ pub struct ParsedCall {
     pub(super) key: String,
     pub(super) request: ModelRequest,
     pub(super) reply: ModelReply,
-    /// It only asks how many tokens a question would have.
+    /// It only counts tokens.
     pub(super) counts: bool,
 }
 
-/// Ends of paths, in lower case, that ask how many tokens a question would have.
+/// Path suffixes, in lower case, of token counting endpoints.
 const TOKEN_COUNT_PATHS: [&str; 3] = ["/count_tokens", ":counttokens", "/input_tokens"];
 
 impl ParsedCall {
-    /// Reads an exchange; `None` when the request is no question to a language model. The reply's media type is told
-    /// without parameters, in lower case; the bodies without content coding.
+    /// Parses a call; `None` if the request is not an LLM call. The reply's media type must be lower case without
+    /// parameters; bodies must be decoded.
     pub fn parse(seen: &RawCall<'_>, request: Value, media_type: &str, reply: &[u8]) -> Option<Self> {
         let shape = ApiFormat::detect(seen.path, &request)?;
         Some(Self::parse_as(shape, seen, request, media_type, reply))
     }
 
-    /// As [`read`](Self::read), for a shape that is known.
+    /// As [`parse`](Self::parse), for a known API format.
     pub fn parse_as(shape: ApiFormat, seen: &RawCall<'_>, request: Value, media_type: &str, reply: &[u8]) -> Self {
         let request = parse::request(shape, seen.path, request);
         let reply = match seen.status {
@@ -79,7 +74,7 @@ impl ParsedCall {
         Self::from_parts(seen, request, reply, shape)
     }
 
-    /// An exchange whose two sides have been read already: of a WebSocket's messages.
+    /// A call whose two sides have already been parsed: from messages of a WebSocket.
     pub fn from_parts(seen: &RawCall<'_>, mut request: ModelRequest, mut reply: ModelReply, shape: ApiFormat) -> Self {
         let agent = detect_agent(seen.headers, &request);
         let session = request.session.take().or_else(|| agent.session.clone());
@@ -114,12 +109,12 @@ impl ParsedCall {
         }
     }
 
-    /// What ties it to other exchanges: the client's own session, or where it came from.
+    /// The key that relates it to other calls: the client's session id, or the client's identity.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The name of the model: that which answered, else that which was asked.
+    /// The model that replied, else the requested one.
     pub(super) fn model(&self) -> &str {
         self.reply.model.as_deref().filter(|m| !m.is_empty()).unwrap_or(&self.request.model)
     }

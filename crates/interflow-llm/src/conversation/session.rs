@@ -1,4 +1,4 @@
-//! One session: its conversations, and the place of the next exchange among them.
+//! One session: its conversations, and the insertion of calls into them.
 
 use std::collections::HashMap;
 
@@ -10,72 +10,69 @@ use super::recorded_call::ParsedCall;
 use super::records::*;
 use crate::message::{ContentBlock, MessageRole};
 
-/// Conversations of a session that are remembered.
+/// Maximum number of conversations kept per session.
 pub const MAX_THREADS: usize = 64;
-/// Calls, answers and sockets that a conversation remembers.
+/// Maximum number of tool calls, response ids and WebSockets kept per conversation.
 const MAX_OPEN_CALLS: usize = 64;
-/// Characters of a prompt or an answer that are compared.
+/// Number of characters of a prompt or a reply that are compared.
 const MAX_HEAD_CHARS: usize = 200;
-/// The shortest beginning of an answer that is taken for a sign of it.
+/// Minimum length at which the beginning of a reply identifies it.
 const MIN_PROMPT_MATCH_CHARS: usize = 60;
-/// Characters of a title.
+/// Maximum length of a title in characters.
 const MAX_TITLE_CHARS: usize = 120;
-/// The words by which agents begin a history that was made shorter.
+/// Phrases that begin a compacted history.
 const CONTINUATION_MARKERS: [&str; 3] =
     ["continued from a previous conversation", "<state_snapshot>", "summary of the conversation so far"];
 
-/// The place of a message, as far as the next exchange needs it.
+/// The position of a message, reduced to what insertion needs.
 #[derive(Clone, Copy, Debug)]
 struct MessageLocation {
     turn: u64,
     prompt: bool,
-    /// Something goes on from it.
+    /// It has a continuation.
     parent: bool,
-    /// An answer goes on from it.
+    /// It has a reply.
     answered: bool,
-    /// It came as an answer, or goes on from one.
+    /// It was received in a reply, or continues one.
     observed: bool,
 }
 
-/// A conversation in memory.
 pub struct ThreadState {
     pub row: Conversation,
     places: HashMap<u128, MessageLocation>,
 }
 
-/// A session in memory.
 #[derive(Default)]
 pub struct AgentSession {
     threads: Vec<ThreadState>,
 }
 
-/// Where an exchange belongs.
+/// Where a call is inserted.
 struct InsertionPoint {
     thread: usize,
-    /// How many of its atoms are there already.
+    /// Number of its parts that are already known.
     known: usize,
-    /// The message that the first new one goes on from.
+    /// The message that its first new part continues.
     parent: Option<u128>,
     begins: Option<BranchReason>,
     after: Option<MessageHash>,
 }
 
-/// What an exchange changed.
+/// The changes made by a call.
 #[derive(Debug, Default)]
 pub struct SessionUpdate {
-    /// Conversations that are new or changed.
+    /// New or changed conversations.
     pub conversations: Vec<Conversation>,
-    /// Messages that are new.
+    /// New messages.
     pub nodes: Vec<MessageNode>,
-    /// The exchange.
     pub exchange: Option<CallRecord>,
 }
 
-/// A message as it was kept: its key, its parent's, and what is known of it.
+/// A stored message: its hash, its parent's, and its facts.
 pub type StoredNode = (u128, Option<u128>, NodeFacts);
 
 impl AgentSession {
-    /// A session as it was kept; messages in the order in which they came.
+    /// Restores a stored session; messages in insertion order.
     pub fn from_stored(kept: Vec<(Conversation, Vec<StoredNode>)>) -> Self {
         let threads = kept.into_iter().map(|(row, nodes)| {
             let mut thread = ThreadState { row, places: HashMap::with_capacity(nodes.len()) };
@@ -87,37 +84,37 @@ impl AgentSession {
         Self { threads: threads.collect() }
     }
 
-    /// Messages in memory.
+    /// Number of messages in memory.
     pub fn message_count(&self) -> usize {
         self.threads.iter().map(|t| t.places.len() + 16).sum()
     }
 
-    /// Puts an exchange in its place.
+    /// Inserts a call.
     pub fn add_call(&mut self, mut seen: ParsedCall) -> SessionUpdate {
         let purpose = if seen.counts { CallPurpose::Probe } else { detect_purpose(&seen.request) };
         if purpose.is_side_call() {
             return self.add_side_call(seen, purpose);
         }
-        let mut atoms = content_parts(std::mem::take(&mut seen.request.messages));
-        if let (CallPurpose::Compact, Some(last)) = (purpose, atoms.last_mut()) {
+        let mut parts = content_parts(std::mem::take(&mut seen.request.messages));
+        if let (CallPurpose::Compact, Some(last)) = (purpose, parts.last_mut()) {
             last.prompt = false;
         }
         let base = self.previous_response(&seen);
         let mut before = base.map(|(_, key)| key);
-        let keys: Vec<u128> = atoms
+        let keys: Vec<u128> = parts
             .iter()
-            .map(|atom| {
-                let key = chain_hash(before, atom.hash);
+            .map(|part| {
+                let key = chain_hash(before, part.hash);
                 before = Some(key);
                 key
             })
             .collect();
         let mut changed = Vec::new();
-        let spot = self.insertion_point(&seen, &atoms, &keys, base, &mut changed);
-        self.insert_call(seen, purpose, atoms, &keys, spot, changed)
+        let spot = self.insertion_point(&seen, &parts, &keys, base, &mut changed);
+        self.insert_call(seen, purpose, parts, &keys, spot, changed)
     }
 
-    /// The message that the exchange names as the one it goes on from: the answer before, or the last in its WebSocket.
+    /// The message that the call names as its predecessor: the previous response, or the last message of its WebSocket.
     fn previous_response(&self, seen: &ParsedCall) -> Option<(usize, u128)> {
         let named = seen.request.previous.as_deref();
         let socket = (seen.part > 0).then(|| seen.flow.to_string());
@@ -126,7 +123,7 @@ impl AgentSession {
             let find = |t: &ThreadState| t.row.facts.replies.iter().rev().find(|(r, _)| r == id).map(|(_, k)| k.0);
             return latest_first().find_map(|(i, t)| find(t).map(|k| (i, k)));
         }
-        // Over a WebSocket without a name, only new items are sent: those of an answer are not among them.
+        // Over a WebSocket, a request without an id contains only new items, none of which are a reply's.
         let socket = socket.filter(|_| !seen.request.messages.iter().any(|m| m.role == MessageRole::Assistant))?;
         let find = |t: &ThreadState| t.row.facts.sockets.iter().rev().find(|(f, _)| *f == socket).map(|(_, k)| k.0);
         latest_first().find_map(|(i, t)| find(t).map(|k| (i, k)))
@@ -135,33 +132,33 @@ impl AgentSession {
     fn insertion_point(
         &mut self,
         seen: &ParsedCall,
-        atoms: &[ContentPart],
+        parts: &[ContentPart],
         keys: &[u128],
         base: Option<(usize, u128)>,
         changed: &mut Vec<usize>,
     ) -> InsertionPoint {
-        let fresh = base.is_none() && atoms.iter().all(|a| a.body.role == MessageRole::User);
-        if fresh && let Some((parent, call)) = self.matching_tool_call(atoms) {
+        let fresh = base.is_none() && parts.iter().all(|a| a.body.role == MessageRole::User);
+        if fresh && let Some((parent, call)) = self.matching_tool_call(parts) {
             changed.push(parent);
             return self.start_subagent(seen, parent, call);
         }
         let found = self.longest_known_prefix(keys).or(base.map(|(thread, _)| (thread, 0)));
         let Some((thread, known)) = found.filter(|f| self.continues_history(seen, keys, *f, base.is_some())) else {
-            return self.start_thread(seen, atoms, changed);
+            return self.start_thread(seen, parts, changed);
         };
         let parent = if known > 0 { keys.get(known - 1).copied() } else { base.map(|(_, key)| key) };
         let t = &self.threads[thread];
         let grown = parent.and_then(|p| t.places.get(&p)).is_some_and(|p| p.parent);
-        let restated = atoms.get(known).is_some_and(|a| a.body.role == MessageRole::Assistant);
-        let begins = (grown && known < atoms.len() && !restated).then(|| match is_compaction(t, &atoms[known..]) {
+        let restated = parts.get(known).is_some_and(|a| a.body.role == MessageRole::Assistant);
+        let begins = (grown && known < parts.len() && !restated).then(|| match is_compaction(t, &parts[known..]) {
             true => BranchReason::Compacted,
             false => BranchReason::Edited,
         });
         InsertionPoint { thread, known, parent, begins, after: None }
     }
 
-    /// The longest history that is known already: in which conversation, and how many atoms of it. A conversation whose
-    /// last message the history holds goes on; programs that say the same twice are told apart by that.
+    /// The longest known prefix of the history: the conversation and the number of parts. A conversation whose last
+    /// message is in the history takes precedence, which separates programs that send identical prompts.
     fn longest_known_prefix(&self, keys: &[u128]) -> Option<(usize, usize)> {
         let leaf = |t: &ThreadState, key: u128| t.row.facts.leaf == Some(MessageHash(key));
         let goes_on = keys.iter().enumerate().rev().find_map(|(i, key)| {
@@ -177,8 +174,8 @@ impl AgentSession {
         })
     }
 
-    /// Whether a history that is known in part goes on from there. Clients without a session of their own may begin anew
-    /// with words that were used before: it goes on where an answer was seen, or where one is still missing.
+    /// Whether a partially known history continues there. Clients without a session id may start over with the same
+    /// words: it continues if a reply was seen, or is still missing.
     fn continues_history(
         &self,
         seen: &ParsedCall,
@@ -193,9 +190,9 @@ impl AgentSession {
         place.is_some_and(|p| p.observed || known == keys.len() && !p.answered)
     }
 
-    /// The call whose arguments a fresh history begins with, and the conversation it was made in.
-    fn matching_tool_call(&self, atoms: &[ContentPart]) -> Option<(usize, usize)> {
-        let prompt = opening_text(atoms);
+    /// The tool call whose arguments a new history begins with, and its conversation.
+    fn matching_tool_call(&self, parts: &[ContentPart]) -> Option<(usize, usize)> {
+        let prompt = opening_text(parts);
         if prompt.is_empty() {
             return None;
         }
@@ -220,9 +217,9 @@ impl AgentSession {
         self.push_thread(seen, id, Some(parent), Some(link))
     }
 
-    /// A history of which nothing is known.
-    fn start_thread(&mut self, seen: &ParsedCall, atoms: &[ContentPart], changed: &mut Vec<usize>) -> InsertionPoint {
-        if let Some(thread) = self.compacted_thread(seen, atoms) {
+    /// Inserts a history with no known prefix.
+    fn start_thread(&mut self, seen: &ParsedCall, parts: &[ContentPart], changed: &mut Vec<usize>) -> InsertionPoint {
+        if let Some(thread) = self.compacted_thread(seen, parts) {
             return self.start_branch(thread, BranchReason::Compacted);
         }
         if !seen.named {
@@ -238,14 +235,15 @@ impl AgentSession {
             return InsertionPoint { thread: at, known: 0, parent: None, begins: None, after: None };
         }
         if self.threads[at].row.facts.tools == Some(tools_hash(seen)) {
-            // Who drops a history has heard the last answer to it: what is asked before that is another agent's.
+            // A client that clears its history has received the last reply; an earlier request is another agent's.
             if seen.started >= self.threads[at].row.updated {
                 return self.start_branch(at, BranchReason::Cleared);
             }
             let id = hashed_id(&["meanwhile", &main, &seen.flow.to_string(), &seen.part.to_string()]);
             return self.push_thread(seen, id, None, None);
         }
-        // Another agent in the same session whose prompt nobody is known to have given: of one open call it is that one's.
+        // Another agent in the same session with a prompt of unknown origin: assigned to the open tool call if there is
+        // exactly one.
         let open: Vec<(usize, usize)> = self.open_calls();
         if let [(parent, call)] = open[..] {
             changed.push(parent);
@@ -255,13 +253,13 @@ impl AgentSession {
         self.push_thread(seen, id, Some(main), None)
     }
 
-    /// The conversation whose history was made shorter: the one whose last words it repeats, else the one with the same
-    /// tools, before sub-agents and before what is older.
-    fn compacted_thread(&self, seen: &ParsedCall, atoms: &[ContentPart]) -> Option<usize> {
+    /// The conversation that was compacted: the one whose last words are repeated, else one with the same tools,
+    /// preferring main conversations over sub-agents and newer over older.
+    fn compacted_thread(&self, seen: &ParsedCall, parts: &[ContentPart]) -> Option<usize> {
         let tools = Some(tools_hash(seen));
-        let fits = self.threads.iter().enumerate().filter(|(_, t)| is_compaction(t, atoms));
+        let fits = self.threads.iter().enumerate().filter(|(_, t)| is_compaction(t, parts));
         let rank = |(i, t): &(usize, &ThreadState)| {
-            (repeats_last_words(t, atoms), t.row.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
+            (repeats_last_words(t, parts), t.row.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
         };
         fits.max_by_key(rank).map(|(i, _)| i)
     }
@@ -317,31 +315,31 @@ impl AgentSession {
         InsertionPoint { thread: self.threads.len() - 1, known: 0, parent: None, begins: None, after: None }
     }
 
-    /// Adds what is new and says what has changed.
+    /// Adds the new messages and returns the changes.
     fn insert_call(
         &mut self,
         mut seen: ParsedCall,
         purpose: CallPurpose,
-        atoms: Vec<ContentPart>,
+        parts: Vec<ContentPart>,
         keys: &[u128],
         spot: InsertionPoint,
         changed: Vec<usize>,
     ) -> SessionUpdate {
         let mut facts = call_facts(&seen, purpose);
-        facts.history = atoms.len() as u64;
-        facts.fresh = (atoms.len() - spot.known) as u64;
+        facts.history = parts.len() as u64;
+        facts.fresh = (parts.len() - spot.known) as u64;
         let thread = &mut self.threads[spot.thread];
         let mut nodes = Vec::new();
         let mut parent = spot.parent;
         let (mut begins, mut after) = (spot.begins, spot.after);
-        for (atom, key) in atoms.into_iter().zip(keys).skip(spot.known) {
-            if let Some(ContentBlock::ToolResult { id, .. }) = &atom.body.block {
+        for (part, key) in parts.into_iter().zip(keys).skip(spot.known) {
+            if let Some(ContentBlock::ToolResult { id, .. }) = &part.body.block {
                 thread.row.facts.calls.retain(|c| c.id != *id);
             }
-            if thread.row.title.is_empty() && atom.prompt {
-                thread.row.title = truncate_text(atom.text(), MAX_TITLE_CHARS);
+            if thread.row.title.is_empty() && part.prompt {
+                thread.row.title = truncate_text(part.text(), MAX_TITLE_CHARS);
             }
-            nodes.push(thread.add_message(atom, *key, parent, false, begins.take(), after.take(), seen.started));
+            nodes.push(thread.add_message(part, *key, parent, false, begins.take(), after.take(), seen.started));
             parent = Some(*key);
         }
         facts.asked = parent.map(MessageHash);
@@ -349,12 +347,12 @@ impl AgentSession {
         let again = parent.and_then(|p| thread.places.get(&p)).is_some_and(|p| p.answered);
         let mut begins = again.then_some(BranchReason::Retried);
         let alone = hash(b"reply", &[seen.flow.to_string().as_bytes(), &seen.part.to_be_bytes()]);
-        for atom in reply_parts(std::mem::take(&mut seen.reply.blocks), alone) {
-            let key = chain_hash(parent, atom.hash);
+        for part in reply_parts(std::mem::take(&mut seen.reply.blocks), alone) {
+            let key = chain_hash(parent, part.hash);
             facts.answer = facts.answer.or(Some(MessageHash(key)));
-            thread.track_tool_calls(&atom);
+            thread.track_tool_calls(&part);
             if !thread.places.contains_key(&key) {
-                nodes.push(thread.add_message(atom, key, parent, true, begins.take(), None, ended));
+                nodes.push(thread.add_message(part, key, parent, true, begins.take(), None, ended));
             }
             parent = Some(key);
         }
@@ -366,7 +364,7 @@ impl AgentSession {
         SessionUpdate { conversations, nodes, exchange: Some(exchange) }
     }
 
-    /// A call beside the conversation: it counts, and what it says is in its flow.
+    /// Adds an auxiliary call: it is counted, and its content remains in its flow.
     fn add_side_call(&mut self, mut seen: ParsedCall, purpose: CallPurpose) -> SessionUpdate {
         let main = hashed_id(&["session", &seen.key]);
         let thread = match seen.named {
@@ -410,7 +408,7 @@ impl ThreadState {
     #[allow(clippy::too_many_arguments, reason = "the facts of a message, each once")]
     fn add_message(
         &mut self,
-        atom: ContentPart,
+        part: ContentPart,
         key: u128,
         parent: Option<u128>,
         reply: bool,
@@ -420,18 +418,18 @@ impl ThreadState {
     ) -> MessageNode {
         let before = parent.and_then(|p| self.places.get(&p)).copied();
         let turn = before.map_or(self.row.turns, |p| p.turn);
-        let turn = turn + u64::from(atom.prompt && !before.is_some_and(|p| p.prompt));
-        // An error in place of an answer leaves the question open.
-        let reply = reply && atom.body.block.is_some();
-        let facts = NodeFacts { turn, prompt: atom.prompt, reply, begins, after };
+        let turn = turn + u64::from(part.prompt && !before.is_some_and(|p| p.prompt));
+        // An error in place of a reply leaves the prompt unanswered.
+        let reply = reply && part.body.block.is_some();
+        let facts = NodeFacts { turn, prompt: part.prompt, reply, begins, after };
         self.set_location(key, parent, &facts);
-        MessageNode { conversation: self.row.id.clone(), key, parent, at, facts, body: atom.body }
+        MessageNode { conversation: self.row.id.clone(), key, parent, at, facts, body: part.body }
     }
 
-    /// Remembers what an answer may lead to.
-    fn track_tool_calls(&mut self, atom: &ContentPart) {
+    /// Remembers tool calls that may start a sub-agent.
+    fn track_tool_calls(&mut self, part: &ContentPart) {
         let facts = &mut self.row.facts;
-        match &atom.body.block {
+        match &part.body.block {
             Some(ContentBlock::ToolUse { id, name, input }) => {
                 let prompt = ["prompt", "task", "message", "instructions"].iter().find_map(|k| input[*k].as_str());
                 if let Some(prompt) = prompt.map(str::trim).filter(|p| !p.is_empty() && !id.is_empty()) {
@@ -482,7 +480,7 @@ fn keep_last<T>(list: &mut Vec<T>) {
     }
 }
 
-/// The name of a conversation.
+/// The id of a conversation.
 fn hashed_id(parts: &[&str]) -> String {
     let parts: Vec<&[u8]> = parts.iter().map(|p| p.as_bytes()).collect();
     format!("{:016x}", hash(b"conversation", &parts) >> 64)
@@ -494,29 +492,29 @@ fn tools_hash(seen: &ParsedCall) -> MessageHash {
     MessageHash(hash(b"tools", &names))
 }
 
-/// What the first messages say, up to the first answer.
-fn opening_text(atoms: &[ContentPart]) -> String {
-    let texts = atoms.iter().take_while(|a| a.body.role == MessageRole::User).map(|a| a.text().trim());
+/// The text of the messages up to the first reply.
+fn opening_text(parts: &[ContentPart]) -> String {
+    let texts = parts.iter().take_while(|a| a.body.role == MessageRole::User).map(|a| a.text().trim());
     texts.filter(|t| !t.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a history begins with what a conversation has come to.
-fn is_compaction(thread: &ThreadState, atoms: &[ContentPart]) -> bool {
-    first_user_texts(atoms).any(|t| CONTINUATION_MARKERS.iter().any(|c| t.contains(c)))
-        || repeats_last_words(thread, atoms)
+/// Whether a history begins with the summary of a conversation.
+fn is_compaction(thread: &ThreadState, parts: &[ContentPart]) -> bool {
+    first_user_texts(parts).any(|t| CONTINUATION_MARKERS.iter().any(|c| t.contains(c)))
+        || repeats_last_words(thread, parts)
 }
 
 /// Whether a history begins with the last words of a conversation.
-fn repeats_last_words(thread: &ThreadState, atoms: &[ContentPart]) -> bool {
+fn repeats_last_words(thread: &ThreadState, parts: &[ContentPart]) -> bool {
     let said = &thread.row.facts.said;
-    said.chars().count() >= MIN_PROMPT_MATCH_CHARS && first_user_texts(atoms).any(|t| t.contains(said.as_str()))
+    said.chars().count() >= MIN_PROMPT_MATCH_CHARS && first_user_texts(parts).any(|t| t.contains(said.as_str()))
 }
 
-fn first_user_texts(atoms: &[ContentPart]) -> impl Iterator<Item = &str> {
-    atoms.iter().take(4).filter(|a| a.body.role == MessageRole::User).map(ContentPart::text)
+fn first_user_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
+    parts.iter().take(4).filter(|a| a.body.role == MessageRole::User).map(ContentPart::text)
 }
 
-/// A title as title calls give it: plain, quoted, or in JSON.
+/// A title in the forms that models return: plain, quoted, or in JSON.
 fn title_in(text: &str) -> Option<String> {
     let json = text.find('{').and_then(|at| serde_json::from_str::<serde_json::Value>(text.get(at..)?).ok());
     let found = match json {

@@ -1,4 +1,4 @@
-//! Exchanges of agents, put together.
+//! Assembly of calls of different agents.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::message::ContentBlock;
 
-/// A client with a model behind it: says things, is answered, and shows each exchange to an assembler.
+/// A simulated client and model that feed an assembler.
 struct World {
     assembler: ConversationAssembler,
     kept: Store,
@@ -18,7 +18,7 @@ struct World {
     log: Vec<(RawCall<'static>, Value, Value)>,
 }
 
-/// What was found, as a store keeps it.
+/// The results as a store keeps them.
 #[derive(Default)]
 struct Store {
     conversations: BTreeMap<String, Conversation>,
@@ -54,7 +54,7 @@ impl Store {
         path
     }
 
-    /// The path of a conversation in words: `u:` and `a:` texts, calls and results by name.
+    /// A conversation as text: `u:` and `a:` lines, tool calls and results by id.
     fn words(&self, id: &str) -> Vec<String> {
         let word = |n: &&MessageNode| match &n.body.block {
             Some(ContentBlock::Text { text }) => format!("{}:{text}", if n.facts.prompt { "u" } else { "a" }),
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Asks with a history and is answered.
+    /// Sends a history and records the reply.
     fn ask(&mut self, session: Option<&str>, history: &[Value], answer: Value) -> &CallRecord {
         let body = json!({"model": "claude", "messages": history, "tools": [{"name": "Task"}, {"name": "Bash"}],
             "metadata": {"user_id": session.map(|s| format!("user_1_session_{s}"))}});
@@ -149,7 +149,7 @@ impl World {
         self.kept.conversations.values().find(|c| c.parent.is_none()).unwrap()
     }
 
-    /// The same exchanges, shown to an assembler that forgets everything after each.
+    /// The same calls with an assembler that evicts everything after each.
     fn with_short_memory(&self) -> Store {
         let mut world = Self::new();
         for (seen, body, answer) in &self.log {
@@ -218,7 +218,7 @@ fn parallel_sub_agents_are_linked_by_their_calls_and_prompts() {
             {"type": "tool_use", "id": "tb", "name": "Task", "input": {"prompt": "look at b"}}]});
         let start = vec![user("look at both"), both.clone()];
         w.ask(session, &start[..1], both);
-        // The second one comes first, and their exchanges interleave.
+        // The second one starts first, and their calls interleave.
         w.ask(session, &[user("look at b")], assistant("b begun"));
         w.ask(session, &[user("look at a")], assistant("a begun"));
         w.ask(session, &[user("look at b"), assistant("b begun"), user("go on")], assistant("b is fine"));
@@ -263,7 +263,7 @@ fn two_sub_agents_with_the_same_prompt_are_two() {
 fn agents_that_ask_at_the_same_time_in_one_session_are_kept_apart() {
     let mut w = World::new();
     w.ask(Some("s"), &[user("paint the shed")], assistant("red?"));
-    // The second one asks before the first has its answer: this is no history that was dropped.
+    // The second one asks before the first has its reply: the history was not cleared.
     w.now -= 1_000_050;
     w.ask(Some("s"), &[user("fix the roof")], assistant("tiles?"));
     w.ask(Some("s"), &[user("paint the shed"), assistant("red?"), user("blue")], assistant("done"));
@@ -313,7 +313,7 @@ fn a_history_made_shorter_goes_on_in_its_own_conversation_though_sub_agents_spok
     let short = user("This session is being continued from a previous conversation that ran out of context.");
     assert_eq!(world.ask(Some("s"), std::slice::from_ref(&short), assistant("going on")).conversation, main);
     let leaf = world.kept.path(&main).into_iter().find(|n| n.facts.begins == Some(BranchReason::Compacted));
-    assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it stands behind what was said before");
+    assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it follows what was said before");
     let counted = json!({"model": "claude", "messages": [user("fix it")], "metadata": {"user_id": "user_1_session_s"}});
     let count = world.send_to("/v1/messages/count_tokens?beta=true", counted, json!({"input_tokens": 12}));
     assert_eq!((count.facts.purpose, count.leaf), (CallPurpose::Probe, None), "to count is not to ask");
@@ -357,7 +357,7 @@ fn errors_are_kept_and_a_repeated_request_goes_on() {
     w.ask(None, &[user("go")], assistant("gone"));
     let c = w.only();
     assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone"]);
-    assert_eq!(w.kept.nodes.len(), 3, "the error stands beside the answer");
+    assert_eq!(w.kept.nodes.len(), 3, "the error is beside the answer");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A conversation as people read it: turns with their prompts, thoughts, tool calls and answers, along one way from the
-//! first message to the last.
+//! The presentation of a conversation: turns with their prompts, thinking, tool calls and replies, along one path from
+//! the first message to a leaf.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,112 +11,97 @@ use super::records::{BranchReason, CallFacts, CallRecord, Conversation, MessageH
 use crate::CallUsage;
 use crate::message::{Attachment, ContentBlock, MessageRole};
 
-/// A conversation laid out.
+/// A conversation, laid out.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadView {
-    /// The message that this way leads to.
+    /// The leaf of this path.
     pub leaf: Option<MessageHash>,
     /// The turns in order.
     pub turns: Vec<ThreadTurn>,
-    /// Its exchanges by the time they began; those of other ways too.
+    /// Its calls in order of their start, including those of other branches.
     pub exchanges: Vec<CallView>,
-    /// Other ways that were gone.
+    /// The other branches.
     pub branches: Vec<ThreadBranch>,
 }
 
-/// A prompt and what it led to.
+/// A prompt and its results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ThreadTurn {
-    /// From 1; 0 stands before the first prompt.
+    /// From 1; 0 before the first prompt.
     pub number: u64,
-    /// The turn begins a branch.
+    /// Set if the turn starts a branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begins: Option<BranchReason>,
-    /// What was said and done, in order.
+    /// Its items in order.
     pub items: Vec<ThreadItem>,
-    /// Its exchanges, by their place among all of the conversation.
+    /// Its calls, as indices into all calls of the conversation.
     pub exchanges: Vec<usize>,
 }
 
-/// Something said or done.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadItem {
-    /// The message it belongs to.
+    /// Its message.
     pub key: MessageHash,
     /// When it was first seen, in microseconds since the Unix epoch.
     pub at: u64,
-    /// Who.
     pub role: MessageRole,
-    /// The exchange that it came as the answer of, when it is the first of that answer.
+    /// The call that returned it, if it is the first item of that reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<usize>,
-    /// The item begins a branch.
+    /// Set if the item starts a branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begins: Option<BranchReason>,
-    /// What.
     #[serde(flatten)]
     pub what: ItemKind,
 }
 
-/// What was said or done.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ItemKind {
-    /// A text.
     Text {
-        /// It.
         text: String,
     },
-    /// What the model thought.
+    /// Thinking.
     Thinking {
-        /// Empty when the provider keeps it to itself.
+        /// Empty if the provider does not disclose it.
         text: String,
     },
-    /// What the agent put around a person's words.
+    /// Context injected by the agent.
     Context {
-        /// It.
         text: String,
     },
-    /// A tool call, and what came back.
+    /// A tool call and its result.
     Tool {
-        /// The call's name.
+        /// The call's id.
         id: String,
-        /// The tool.
+        /// The tool's name.
         name: String,
-        /// What it is about, in a line.
+        /// The arguments in one line.
         summary: String,
-        /// Its arguments.
         input: Value,
-        /// What came back; none while it is awaited.
+        /// The result; `None` while pending.
         result: Option<ToolOutcome>,
-        /// The conversation of the sub-agent that it began.
+        /// The conversation of the sub-agent that it started.
         #[serde(skip_serializing_if = "Option::is_none")]
         child: Option<String>,
     },
-    /// An image.
     Image(Attachment),
-    /// A document.
     Document(Attachment),
-    /// An error.
     Error {
-        /// Its name.
         name: String,
-        /// What it said.
         message: String,
     },
-    /// Something else.
+    /// A block without a canonical form.
     Other {
-        /// The shape's name for it.
+        /// The API format's name for it.
         name: String,
-        /// It.
         value: Value,
     },
 }
 
-/// What a tool gave back.
+/// The result of a tool call.
 #[derive(Clone, Debug, Serialize)]
 pub struct ToolOutcome {
-    /// It.
     pub content: Vec<ContentBlock>,
     /// The tool failed.
     pub is_error: bool,
@@ -124,54 +109,50 @@ pub struct ToolOutcome {
     pub at: u64,
 }
 
-/// An exchange as it is shown.
+/// A call, for display.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallView {
-    /// The flow it passed in.
     pub flow: String,
-    /// The number of the message that began it in a WebSocket, else 0.
+    /// For a WebSocket, the number of the message that started the call; else 0.
     pub part: u64,
-    /// When it began, in microseconds since the Unix epoch.
+    /// In microseconds since the Unix epoch.
     pub started: u64,
-    /// The model that answered.
     pub model: String,
-    /// Tokens; `None` when the provider did not say.
+    /// Token usage; `None` if the provider did not report it.
     pub usage: Option<CallUsage>,
-    /// US dollars; `None` when the price is not known.
+    /// US dollars; `None` if the price is unknown.
     pub cost: Option<f64>,
-    /// Tokens of the answer per second, from its first byte to its end.
+    /// Output tokens per second, from the first byte to the end.
     pub speed: Option<f64>,
-    /// The cache gave less than the exchange before had put there or read: something changed, or it was forgotten.
+    /// The cache returned less than the preceding call had written or read: the prefix changed, or the entry expired.
     pub missed: bool,
-    /// Everything else.
     #[serde(flatten)]
     pub facts: CallFacts,
 }
 
-/// Another way that was gone.
+/// Another branch.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadBranch {
-    /// Where it leads.
+    /// Its last message.
     pub leaf: MessageHash,
-    /// Why it is another one.
+    /// Why it branched.
     pub begins: BranchReason,
-    /// The turn in which it parts from the way shown.
+    /// The turn in which it departs from the displayed path.
     pub turn: u64,
-    /// When it was last spoken in.
+    /// When it was last continued.
     pub at: u64,
-    /// The beginning of what was said there first.
+    /// The beginning of its first text.
     pub text: String,
 }
 
-/// A sub-agent's conversation, as its parent's tool calls refer to it.
+/// A sub-agent's conversation, as referenced by its parent's tool calls.
 pub struct ChildThread<'a> {
-    /// Its name.
     pub id: &'a str,
-    /// The call that began it.
+    /// The tool call that started it.
     pub link: Option<&'a SubagentLink>,
 }
 
-/// Lays a conversation out along the way to `leaf`, the current one when none is given.
+/// Lays a conversation out along the path to `leaf`, or to the current leaf if `None`.
 pub fn build_thread(
     conversation: &Conversation,
     nodes: Vec<MessageNode>,
@@ -199,7 +180,7 @@ pub fn build_thread(
     ThreadView { leaf, turns, exchanges: call_views(exchanges), branches }
 }
 
-/// The messages on the way, the first one first.
+/// The messages on the path, in order.
 fn path(nodes: &[MessageNode], index: &HashMap<u128, usize>, leaf: Option<MessageHash>) -> Vec<usize> {
     let mut path = Vec::new();
     let mut seen = HashSet::new();
@@ -215,11 +196,12 @@ fn path(nodes: &[MessageNode], index: &HashMap<u128, usize>, leaf: Option<Messag
     path
 }
 
-/// Leaves that are not on the way, with the reason for which they part from it.
+/// Leaves that are not on the path, with the reason of the branch.
 fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize]) -> Vec<ThreadBranch> {
     let on_path: HashSet<usize> = path.iter().copied().collect();
     let parents: HashSet<u128> = nodes.iter().filter_map(|n| n.parent.or(n.facts.after.map(|k| k.0))).collect();
-    // The child on the way of each message on it: when that one began a branch, what stood there before is one.
+    // For each message on the path, its child on the path: if that one started a branch, its older siblings are
+    // branches.
     let begun: HashMap<Option<u128>, BranchReason> =
         path.iter().filter_map(|i| Some((nodes[*i].parent, nodes[*i].facts.begins?))).collect();
     let mut found = Vec::new();
@@ -250,14 +232,14 @@ fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize])
     found
 }
 
-/// Turns in the making.
+/// Builds turns.
 struct TurnBuilder<'a> {
     turns: Vec<ThreadTurn>,
     answers: HashMap<MessageHash, usize>,
     children: HashMap<&'a str, &'a str>,
-    /// Where calls stand that have no result yet: turn and item.
+    /// Tool calls without a result: turn and item.
     open: HashMap<String, (usize, usize)>,
-    /// Those without a name, in order.
+    /// Those without an id, in order.
     unnamed: Vec<(usize, usize)>,
 }
 
@@ -293,7 +275,7 @@ impl<'a> TurnBuilder<'a> {
         }
     }
 
-    /// What a block is shown as; a result goes to its call.
+    /// The item for a block; a result is attached to its call.
     fn item_kind(&mut self, block: ContentBlock, at: Timestamp) -> Option<ItemKind> {
         Some(match block {
             ContentBlock::Text { text } => ItemKind::Text { text },
@@ -315,7 +297,7 @@ impl<'a> TurnBuilder<'a> {
                         *result = outcome;
                         return None;
                     }
-                    // The call is not known: it was made before the recording began.
+                    // The call is unknown: it was made before the recording began.
                     _ => ItemKind::Tool {
                         id,
                         name,
@@ -337,7 +319,7 @@ impl<'a> TurnBuilder<'a> {
     }
 }
 
-/// The tokens of a prompt below which providers cache nothing.
+/// Prompts shorter than this many tokens are not cached by providers.
 const MIN_CACHED_TOKENS: u64 = 1024;
 
 fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
@@ -346,7 +328,7 @@ fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     for e in exchanges {
         let usage = e.usage.filter(|_| !e.facts.purpose.is_side_call());
         let missed = match (warm, usage) {
-            // Providers cache whole blocks: a little less than before is no miss.
+            // Providers cache whole blocks: slightly less than before is not a miss.
             (Some(warm), Some(u)) => warm >= MIN_CACHED_TOKENS && u.cache_read + warm / 8 < warm,
             _ => false,
         };
@@ -370,7 +352,7 @@ fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     views
 }
 
-/// What a tool call is about, in a line: the argument that says most.
+/// A tool call in one line: its most informative argument.
 pub fn input_summary(input: &Value) -> String {
     const SUMMARY_KEYS: [&str; 12] = [
         "description",

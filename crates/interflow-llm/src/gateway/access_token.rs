@@ -1,5 +1,5 @@
-//! Short-lived credentials of clouds, fetched with the gateway's own long-lived ones: Google's service accounts, Entra's client
-//! credentials, roles of AWS, and whatever the machine itself is given. Each is kept until shortly before it runs out, and fetched once however many wait for it.
+//! Short-lived cloud credentials: Google service accounts, Entra client credentials, AWS roles, and ambient
+//! credentials. Each is cached until shortly before it expires, and concurrent requests share one fetch.
 
 use std::time::{Duration, Instant};
 
@@ -19,37 +19,35 @@ use super::upstream::{SecretReader, parse_target};
 use crate::Provider;
 use crate::config::LlmUpstreamConfig;
 
-/// How long before its end a token is no longer used.
+/// A token is not used in this period before its expiry.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
-/// How long a fetch may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long those who come behind a failure are told the same.
+/// How long a failure is returned to further requests without a new attempt.
 const FAILURE_TTL: Duration = Duration::from_secs(1);
 
-/// The largest answer of a token endpoint that is read.
+/// Maximum size of a token endpoint's response.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;
 
-/// What a fetch brings.
 #[derive(Clone, Debug)]
 pub(super) enum AccessToken {
     /// For `Authorization: Bearer`.
     Bearer(String),
-    /// For signatures.
+    /// For signing requests.
     Aws(AwsCredentials),
 }
 
-/// Where tokens come from.
+/// The source of tokens, with a cache.
 pub(super) struct AccessTokenSource {
     fetcher: Fetcher,
     kept: Mutex<CachedToken>,
 }
 
 enum Fetcher {
-    /// One endpoint, asked with what the configuration has.
+    /// A token endpoint, with credentials from the configuration.
     Endpoint { kind: AccessTokenKind, url: Url },
-    /// Whatever the machine has.
+    /// Ambient credentials.
     Ambient(Ambient),
 }
 
@@ -65,7 +63,7 @@ struct CachedToken {
     failed: Option<(String, Instant)>,
 }
 
-/// A Google service account, as its key file has it.
+/// A Google service account key file.
 #[derive(Deserialize)]
 struct ServiceAccount {
     client_email: String,
@@ -81,7 +79,7 @@ fn default_token_uri() -> String {
 }
 
 impl AccessTokenSource {
-    /// The source that a config names, if it names one; `own` are AWS keys of the config.
+    /// The source named by a configuration, if any; `own` are AWS keys of the configuration.
     pub fn from_config(
         config: &LlmUpstreamConfig,
         provider: Provider,
@@ -95,7 +93,7 @@ impl AccessTokenSource {
             value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
         };
         if let Some(text) = read("service_account", &config.service_account)? {
-            // A config that is checked only leaves what stands elsewhere there.
+            // When a configuration is only checked, references are not resolved.
             if text.starts_with("env:") || text.starts_with("file:") {
                 return Ok(None);
             }
@@ -124,7 +122,7 @@ impl AccessTokenSource {
         Ok(Self { fetcher: Fetcher::Endpoint { kind, url }, kept: Mutex::default() })
     }
 
-    /// Whether it brings keys that requests are signed with.
+    /// Whether it provides keys for signing requests.
     pub fn signs(&self) -> bool {
         match &self.fetcher {
             Fetcher::Endpoint { kind, .. } => matches!(kind, AccessTokenKind::Role { .. }),
@@ -163,12 +161,12 @@ impl AccessTokenSource {
         Self::new(AccessTokenKind::Role { own: own.clone(), region, form }, &url, "token_url")
     }
 
-    /// A token that is good for a while yet.
+    /// A token that remains valid for a while.
     ///
     /// # Errors
-    /// Why there is none, without any secret.
+    /// Why there is none; never contains a secret.
     pub async fn get(&self, egress: TokenEgress<'_>) -> Result<AccessToken, String> {
-        // Whoever comes while it is fetched waits here, and then finds it.
+        // Concurrent callers wait here and then find the fetched token.
         let mut kept = self.kept.lock().await;
         if let Some((token, until)) = &kept.token
             && *until > Instant::now()
@@ -195,7 +193,7 @@ impl AccessTokenSource {
         }
     }
 
-    /// Who is asked, for people.
+    /// The endpoint, for messages.
     fn place(&self) -> String {
         match &self.fetcher {
             Fetcher::Endpoint { url, .. } => url.authority.to_string(),
@@ -261,17 +259,17 @@ fn form_head(url: Url) -> RequestHead {
     RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None }
 }
 
-/// What is said of an answer that looks well and holds no token.
+/// The message for a successful response without a token.
 pub(super) fn without_token(at: impl std::fmt::Display, status: StatusCode) -> String {
     format!("{at} answered {status} without a token")
 }
 
-/// A service account's key file, read.
+/// Parses a service account's key file.
 fn account(text: &str) -> Result<(ServiceAccount, KeyPair), String> {
     let account: ServiceAccount =
-        serde_json::from_str(text).map_err(|e| format!("this is no key file of a service account: {e}"))?;
-    let key = pkcs8(&account.private_key).ok_or("private_key is no PEM")?;
-    let key = KeyPair::from_pkcs8(&key).map_err(|e| format!("private_key is no RSA key: {e}"))?;
+        serde_json::from_str(text).map_err(|e| format!("this is not a service account key file: {e}"))?;
+    let key = pkcs8(&account.private_key).ok_or("private_key is not PEM")?;
+    let key = KeyPair::from_pkcs8(&key).map_err(|e| format!("private_key is not an RSA key: {e}"))?;
     Ok((account, key))
 }
 
@@ -282,7 +280,7 @@ fn account_form(account: &ServiceAccount, key: &KeyPair, now: jiff::Timestamp) -
     ]))
 }
 
-/// The request for a token with this key file: its head and its form.
+/// The token request for this key file: its head and its form.
 pub(super) fn account_request(text: &str) -> Result<(RequestHead, String), String> {
     let (account, key) = account(text)?;
     let (scheme, authority, path) = parse_target(&account.token_uri).map_err(|e| format!("token_uri: {e}"))?;
@@ -291,7 +289,7 @@ pub(super) fn account_request(text: &str) -> Result<(RequestHead, String), Strin
     Ok((form_head(Url { scheme, authority, path: path.into() }), form))
 }
 
-/// The claim that a service account signs (RFC 7523 2.1).
+/// The assertion that a service account signs (RFC 7523 2.1).
 fn assertion(account: &ServiceAccount, key: &KeyPair, now: i64) -> Result<String, String> {
     let header = json!({ "alg": "RS256", "typ": "JWT", "kid": account.private_key_id });
     let claims = json!({
@@ -309,28 +307,28 @@ fn assertion(account: &ServiceAccount, key: &KeyPair, now: i64) -> Result<String
     Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// An answer of OAuth 2 (RFC 6749 5.1).
+/// An OAuth 2 response (RFC 6749 5.1).
 pub(super) fn parse_bearer(said: &Value) -> Option<(AccessToken, Duration)> {
     let token = said["access_token"].as_str().filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()))?;
-    // Some write the number as a text.
+    // Some servers write the number as a string.
     let life = &said["expires_in"];
     let life = life.as_u64().or_else(|| life.as_str()?.parse().ok()).unwrap_or(300);
     Some((AccessToken::Bearer(token.to_owned()), Duration::from_secs(life.min(86_400))))
 }
 
-/// The credentials in an answer of AWS's token service.
+/// The credentials in a response of AWS STS.
 pub(super) fn parse_assumed_role(c: &Value) -> Option<(AccessToken, Duration)> {
     let text = |name: &str| c[name].as_str().map(str::to_owned);
     let credentials =
         AwsCredentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
-    // Seconds since 1970, or a date.
+    // Unix time, or a date.
     let until = c["Expiration"].as_f64().map(|s| s as i64);
     let until = until.or_else(|| Some(c["Expiration"].as_str()?.parse::<jiff::Timestamp>().ok()?.as_second()))?;
     let life = until.saturating_sub(jiff::Timestamp::now().as_second()).clamp(1, 43_200);
     Some((AccessToken::Aws(credentials), Duration::from_secs(life.unsigned_abs())))
 }
 
-/// The inside of a PEM block.
+/// The DER content of a PEM block.
 fn pkcs8(pem: &str) -> Option<Vec<u8>> {
     let (_, rest) = pem.split_once("-----BEGIN PRIVATE KEY-----")?;
     let (inside, _) = rest.split_once("-----END PRIVATE KEY-----")?;
@@ -347,7 +345,7 @@ pub(super) fn percent_encode(text: &str) -> String {
     out
 }
 
-/// Keys of a profile in a file of AWS's command line.
+/// The keys of a profile in an AWS credentials file.
 ///
 /// # Errors
 /// No such profile, or one without keys.
@@ -374,7 +372,7 @@ pub(super) fn parse_profile(text: &str, name: &str) -> Result<AwsCredentials, St
     }
 }
 
-/// Where AWS's command line keeps its keys.
+/// The path of the AWS credentials file.
 pub(super) fn profile_file() -> Result<String, String> {
     if let Ok(path) = std::env::var("AWS_SHARED_CREDENTIALS_FILE") {
         return Ok(path);

@@ -1,40 +1,36 @@
-//! Signatures for Bedrock: AWS Signature Version 4, over the body as it goes out.
+//! AWS Signature Version 4 for Bedrock, over the final body.
 
 use hmac::{Hmac, Mac};
 use interflow_types::RequestHead;
 use sha2::{Digest, Sha256};
 
-/// The signing name of Bedrock's runtime.
+/// Bedrock's signing name.
 pub const BEDROCK: &str = "bedrock";
 
-/// What a signature is good for.
+/// The scope of a signature.
 #[derive(Clone, Copy, Debug)]
 pub struct SigningScope<'a> {
-    /// The service's signing name.
     pub service: &'a str,
-    /// The region.
     pub region: &'a str,
 }
 
-/// The keys that requests are signed with.
+/// The keys for signing.
 #[derive(Clone)]
 pub struct AwsCredentials {
-    /// The access key.
     pub id: String,
-    /// The secret key.
     pub key: String,
-    /// The token of temporary credentials.
+    /// The session token of temporary credentials.
     pub token: Option<String>,
 }
 
 impl std::fmt::Debug for AwsCredentials {
-    /// Without the secret parts.
+    /// Omits the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// Signs a request. `time` is written `20250131T235959Z`. What an earlier signature left is taken out.
+/// Signs a request. `time` has the format `20250131T235959Z`. Fields of an earlier signature are removed.
 pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, scope: &SigningScope<'_>, time: &str) {
     let SigningScope { service, region } = *scope;
     let host = head.url.authority.to_host_header(head.url.scheme);
@@ -86,7 +82,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Every segment encoded once more, as all services but S3 have it.
+/// Every segment is encoded once more, as required by all services but S3.
 fn canonical_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len() + 8);
     for byte in path.bytes() {
@@ -95,7 +91,7 @@ fn canonical_path(path: &str) -> String {
     out
 }
 
-/// Percent-encoding of all but unreserved bytes (RFC 3986 2.3).
+/// Percent-encodes all but unreserved bytes (RFC 3986 2.3).
 pub(super) fn encode(byte: u8, out: &mut String) {
     if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
         out.push(char::from(byte));
@@ -139,7 +135,7 @@ mod tests {
         }
     }
 
-    /// The signature was computed by botocore 1.44 for the same request.
+    /// The expected signature was computed by botocore 1.44 for the same request.
     #[test]
     fn a_percent_encoded_model_is_signed_as_awss_own_library_signs_it() {
         let mut head = head("/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A123456789012%3Ainference-profile%2Fx/converse");

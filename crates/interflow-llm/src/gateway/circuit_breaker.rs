@@ -1,9 +1,8 @@
-//! A circuit breaker: an upstream that failed several times in a row is left alone for a while, then tried once.
+//! A circuit breaker: after consecutive failures an upstream is not used for a while, then probed once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The breaker of one upstream.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     most: u32,
@@ -15,7 +14,7 @@ pub struct CircuitBreaker {
 struct BreakerState {
     failures: u32,
     open_until: Option<Instant>,
-    /// One request is finding out whether the upstream is back.
+    /// When the current probe started.
     probing: Option<Instant>,
 }
 
@@ -24,13 +23,13 @@ impl CircuitBreaker {
         Self { most, pause, state: Mutex::default() }
     }
 
-    /// Whether a request may be sent now. After the pause one may, and its end decides.
+    /// Whether a request may be sent now. After the pause one probe is allowed, and its result decides.
     pub fn allows(&self, now: Instant) -> bool {
         let mut state = self.lock();
         match state.open_until {
             None => true,
             Some(until) if now < until => false,
-            // A probe that never ended must not shut the upstream out for good.
+            // A probe that never ended must not keep the breaker open forever.
             Some(_) if state.probing.is_some_and(|since| now < since + self.pause.max(Duration::from_secs(1))) => false,
             Some(_) => {
                 state.probing = Some(now);
@@ -39,12 +38,12 @@ impl CircuitBreaker {
         }
     }
 
-    /// How long until a request may be tried, in whole seconds, at least one.
+    /// Seconds until a request may be tried, at least one.
     pub fn retry_after(&self, now: Instant) -> u64 {
         self.lock().open_until.map_or(1, |until| until.saturating_duration_since(now).as_secs().max(1))
     }
 
-    /// Notes how a request ended.
+    /// Records the result of a request.
     pub fn record_result(&self, good: bool, now: Instant) {
         if self.most == 0 {
             return;

@@ -1,5 +1,5 @@
-//! The last LLM stage, and the handler for upstreams with more than one try: keys put in, models renamed, requests signed,
-//! breakers asked.
+//! Sends requests to LLM upstreams: injects keys, maps model names, signs, retries and falls back subject to circuit
+//! breakers.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,13 +20,13 @@ use crate::spans::MarkError;
 use crate::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
 use interflow_codec::content_coding as coding;
 
-/// The pause before the second attempt at one upstream; it doubles with every further one.
+/// Pause before the second attempt at one upstream; doubles with each further one.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Makes a request ready for its upstream; stands behind all other stages.
+/// Prepares a request for its upstream; the last stage.
 pub struct Dispatcher(pub Arc<LlmGateway>);
 
-/// What the sender remembers of a flow.
+/// Per-flow state of the dispatcher.
 #[derive(Default)]
 struct DispatchState {
     upstream: Option<Arc<LlmUpstream>>,
@@ -35,17 +35,17 @@ struct DispatchState {
 }
 
 impl Dispatcher {
-    /// The upstream of a flow that goes there straight.
+    /// The upstream of a flow that is sent directly.
     fn upstream(&self, flow: &Flow) -> Option<Arc<LlmUpstream>> {
         let name = flow.extension::<LlmCall>()?.upstream.clone()?;
         let table = self.0.table();
-        // Upstreams that may be tried again are asked by the handler, whose authority is our own.
+        // Upstreams with retries are handled by the fallback handler, whose authority is local.
         let straight = flow.authority != Authority::from(flow.client.local);
         table.get(&name).filter(|u| straight || !u.may_retry()).cloned()
     }
 
-    /// Why a request in the shape of a cloud that nobody configured goes nowhere: without credentials, the gateway's or the
-    /// client's, the cloud could only refuse it in words that lead astray.
+    /// Why a request to an unconfigured cloud upstream is rejected: without credentials of the gateway or the client,
+    /// the cloud would return a misleading error.
     fn disabled(&self, flow: &Flow, head: &RequestHead) -> Option<LlmRefusal> {
         let name = flow.extension::<LlmCall>().filter(|_| flow.transport == EntryKind::Gateway)?.upstream.clone()?;
         let table = self.0.table();
@@ -53,14 +53,14 @@ impl Dispatcher {
         (upstream.is_unconfigured() && !upstream::has_credentials(head)).then(|| upstream.disabled())
     }
 
-    /// Whether a proxied request to Bedrock is signed with credentials that are fetched.
+    /// Whether a proxied request to Bedrock is signed with fetched credentials.
     fn signs_for_proxied(&self, flow: &Flow) -> bool {
         flow.transport != EntryKind::Gateway
             && flow.extension::<LlmCall>().is_some_and(|e| e.provider == Provider::Bedrock)
             && self.0.table().get("bedrock").is_some_and(|u| u.source.as_ref().is_some_and(AccessTokenSource::signs))
     }
 
-    /// Signs a request that goes to Bedrock, once nothing of it changes any more.
+    /// Signs a request to Bedrock once it is final.
     fn sign_request(
         &self,
         flow: &Flow,
@@ -100,7 +100,7 @@ impl Stage for Dispatcher {
                 let whole = PhaseSet::from_phase(Phase::RequestHead).with(Phase::RequestBody).with(Phase::ResponseHead);
                 whole.with(Phase::Message).with(Phase::Done)
             }
-            // A client's own signature does not hold for a body that was redacted.
+            // A client's own signature is invalid for a redacted body.
             _ if is_bedrock(scope) => PhaseSet::from_phase(Phase::RequestBody),
             _ => PhaseSet::NONE,
         }
@@ -156,7 +156,7 @@ impl Stage for Dispatcher {
                 let body = rewrite_model(&table, head, raw, &name).await.map_err(StageVerdict::Deny)?;
                 self.sign_request(flow, head, upstream, Body::from(body))
             }),
-            // A client of the proxy port, for whose request no token was asked for yet.
+            // A client of the proxy port, for which no token was fetched yet.
             (_, body) if upstream.is_none() && self.signs_for_proxied(flow) => MaybeFuture::pending(async move {
                 let signer = self.0.table().get("bedrock").cloned();
                 if let Some(signer) = &signer {
@@ -205,7 +205,7 @@ impl Stage for Dispatcher {
 
     fn done(&self, flow: &Flow) {
         let Some(sent) = flow.extension::<DispatchState>().filter(|s| !s.answered) else { return };
-        // A client that went away says nothing of the upstream, but its probe is over.
+        // A client abort says nothing about the upstream, but ends its probe.
         if let Some(upstream) = &sent.upstream {
             upstream.breaker.record_result(flow.upstream.is_some(), Instant::now());
         }
@@ -266,7 +266,7 @@ fn sign(
     Ok(())
 }
 
-/// The model's other name, when it has one and stands in the body.
+/// The mapped model name, if there is one and the body contains the model.
 fn model_in_body<'t>(
     table: &'t UpstreamTable,
     upstream: &'t LlmUpstream,
@@ -277,7 +277,7 @@ fn model_in_body<'t>(
     model_in_path(exchange.provider, &head.url.path).is_none().then_some(name)
 }
 
-/// The body with the model's other name. One that cannot be read goes on as it came.
+/// The body with the mapped model name. A body that cannot be parsed is forwarded unchanged.
 async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes, name: &str) -> Result<Bytes> {
     let plain = match coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await {
         Ok(plain) => plain,
@@ -294,7 +294,7 @@ async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes
     Ok(held.attach_to(replace_model(body, range, name)))
 }
 
-/// The path with the model's other name, where paths name it and it has one.
+/// The path with the mapped model name, if the path contains the model.
 fn rename_model_in_path(
     table: &UpstreamTable,
     upstream: &LlmUpstream,
@@ -311,7 +311,7 @@ fn rename_model_in_path(
     Some(out)
 }
 
-/// An event with the model's other name; `None` when it names none that has one.
+/// An event with the mapped model name; `None` if it needs no change.
 fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstream, event: &[u8]) -> Option<Vec<u8>> {
     if table.aliases.is_empty() && upstream.models.is_empty() {
         return None;
@@ -327,7 +327,7 @@ fn replace_model(body: &[u8], at: Range<usize>, name: &str) -> Vec<u8> {
     [body.get(..at.start).unwrap_or_default(), inside, body.get(at.end..).unwrap_or_default()].concat()
 }
 
-/// Answers every request with the same refusal.
+/// Answers every request with the same error.
 pub(super) struct RejectHandler {
     provider: Provider,
     refusal: LlmRefusal,
@@ -346,7 +346,7 @@ impl LocalHandler for RejectHandler {
     }
 }
 
-/// Sends a request to an upstream, and to those behind it, until one answers.
+/// Sends a request to an upstream, and to its fallbacks, until one responds.
 pub(super) struct FallbackHandler {
     pub gateway: Arc<LlmGateway>,
     pub upstream: Arc<LlmUpstream>,
@@ -358,23 +358,23 @@ impl LocalHandler for FallbackHandler {
     }
 }
 
-/// What came of the attempts until now.
+/// The result of the attempts so far.
 enum LastFailure {
     None,
-    /// The breaker of this upstream is open, for so many seconds.
+    /// The breaker of this upstream is open, for this many seconds.
     Open(String, u64),
     Failed(Error),
     Refused(LlmRefusal),
     Answered(Response),
 }
 
-/// A request as it came.
+/// The request as received.
 struct OriginalRequest<'a> {
     exchange: &'a LlmCall,
     head: &'a RequestHead,
     raw: &'a Bytes,
     token: Option<&'a AccessToken>,
-    /// Whether its credentials are meant for another host than the one that it goes to.
+    /// Whether its credentials are meant for a host other than its target.
     foreign: bool,
 }
 
@@ -393,7 +393,7 @@ impl FallbackHandler {
         let exchange = flow.extension::<LlmCall>().cloned().unwrap_or_default();
         let deadline = Instant::now() + self.upstream.budget;
         let mut last = LastFailure::None;
-        // Rooms before us may have struck some off, for which what goes out is not fit.
+        // Earlier stages may have removed some upstreams, for which the request is not suitable.
         let others = exchange.others.iter().filter_map(|name| table.get(name).cloned());
         let first = exchange.model.as_deref().and_then(|m| resolve_alias(&table, &self.upstream, m));
         for upstream in std::iter::once(Arc::clone(&self.upstream)).chain(others) {
@@ -463,7 +463,7 @@ impl FallbackHandler {
         Ok(refusal.to_response(self.upstream.provider, flow))
     }
 
-    /// The request as this upstream gets it; `None` when it has no place.
+    /// The request for this upstream; `None` if it has no URL for it.
     async fn request(
         table: &UpstreamTable,
         upstream: &LlmUpstream,
@@ -472,7 +472,7 @@ impl FallbackHandler {
         let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
         let url = table
             .find_route(&head.url.path, head.headers.contains("anthropic-version"))
-            .and_then(|door| upstream.url(door.rest, &head.headers));
+            .and_then(|route| upstream.url(route.rest, &head.headers));
         let Some(url) = url else { return Ok(None) };
         let mut head = head.clone();
         head.url = url;
@@ -515,8 +515,8 @@ impl FallbackHandler {
     }
 }
 
-/// The exchange as an upstream sees it: one that has no name for the client's model is asked for the one that the first
-/// upstream gives it.
+/// The call as presented to an upstream: an upstream without a name for the client's model is sent the one of the first
+/// upstream.
 fn requested_model<'e>(
     table: &UpstreamTable,
     upstream: &LlmUpstream,
@@ -532,12 +532,12 @@ fn requested_model<'e>(
     }
 }
 
-/// The name that a model has at an upstream, where it is not the client's.
+/// The model's name at an upstream, if it differs from the client's.
 fn upstream_model<'t>(table: &'t UpstreamTable, upstream: &'t LlmUpstream, exchange: &'t LlmCall) -> Option<&'t str> {
     exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
 }
 
-/// Of two outcomes the later one, unless it tells less.
+/// The later of two failures, unless it is less informative.
 fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailure {
     match (before, now) {
         (LastFailure::Answered(response), LastFailure::Open(..) | LastFailure::Failed(_) | LastFailure::Refused(_)) => {

@@ -1,4 +1,4 @@
-//! The table of upstreams, and which of them a path leads to.
+//! The table of upstreams and the routing of paths to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::Provider;
 use crate::config::{LlmConfig, LlmUpstreamConfig, TelemetryRule};
 use crate::provider::is_bedrock;
 
-/// Upstreams that are there without a config: name, API, target.
+/// Predefined upstreams: name, API, target.
 const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
     ("openai", Provider::OpenAi, Some("https://api.openai.com")),
     ("anthropic", Provider::Anthropic, Some("https://api.anthropic.com")),
@@ -32,13 +32,13 @@ const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
     ("moonshot", Provider::OpenAi, Some("https://api.moonshot.ai")),
 ];
 
-/// Names that no upstream may have: they begin the providers' own paths.
+/// Reserved names: they begin the providers' own paths.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
 
-/// The most steps from a client's name for a model to the provider's.
+/// Maximum length of an alias chain.
 const MAX_ALIAS_STEPS: usize = 8;
 
-/// The upstreams of a config.
+/// The upstreams of a configuration.
 pub struct UpstreamTable {
     upstreams: BTreeMap<String, Arc<LlmUpstream>>,
     open: bool,
@@ -48,10 +48,10 @@ pub struct UpstreamTable {
     pub(super) telemetry: TelemetryRule,
 }
 
-/// Where a path leads.
+/// The result of routing a path.
 pub(super) struct ResolvedRoute<'p> {
     pub upstream: Arc<LlmUpstream>,
-    /// The path at the upstream, with its query.
+    /// The path at the upstream, including the query.
     pub rest: &'p str,
 }
 
@@ -104,7 +104,7 @@ impl UpstreamTable {
         Ok(())
     }
 
-    /// No alias leads back to itself, nor over more steps than anybody can follow.
+    /// Rejects alias cycles and chains that are too long.
     fn check_names(&self) -> Result<(), String> {
         for upstream in self.upstreams.values() {
             for start in upstream.models.keys().chain(self.aliases.keys()) {
@@ -128,13 +128,13 @@ impl UpstreamTable {
         Ok(())
     }
 
-    /// What a model's name stands for at an upstream; a name that stands for itself ends the way.
+    /// The next name of a model at an upstream; `None` ends the chain.
     fn alias_target<'t>(&'t self, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
         let next = upstream.models.get(model).or_else(|| self.aliases.get(model))?;
         (next != model).then_some(next)
     }
 
-    /// The last name that an upstream's names and the aliases lead to; `None` when the model keeps its own.
+    /// The final name of a model at an upstream; `None` if it does not change.
     pub(super) fn resolve_model<'t>(&'t self, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
         let mut name = self.alias_target(upstream, model)?;
         for _ in 1..MAX_ALIAS_STEPS {
@@ -146,8 +146,7 @@ impl UpstreamTable {
         Some(name)
     }
 
-    /// The upstreams behind one, in the order in which they are tried: each is followed by its own fallbacks, and none
-    /// comes twice.
+    /// The fallbacks of an upstream in order: each is followed by its own fallbacks, without repetition.
     pub(crate) fn fallback_order(&self, upstream: &LlmUpstream) -> Vec<ByteStr> {
         let mut found: Vec<ByteStr> = Vec::new();
         let mut left: Vec<&str> = upstream.fallback.iter().rev().map(String::as_str).collect();
@@ -170,8 +169,8 @@ impl UpstreamTable {
         self.upstreams.get(name)
     }
 
-    /// The door of a path (and query). `anthropic` says that the client speaks Anthropic's API, which shares some paths
-    /// with OpenAI's.
+    /// Routes a path (and query). `anthropic` means that the client uses Anthropic's API, which shares some paths with
+    /// OpenAI's.
     pub(super) fn find_route<'p>(&self, path: &'p str, anthropic: bool) -> Option<ResolvedRoute<'p>> {
         if !self.open {
             return None;
@@ -187,7 +186,7 @@ impl UpstreamTable {
         Some(ResolvedRoute { upstream, rest: path })
     }
 
-    /// The upstream that a URL is at; of several with one target, the one whose API the path speaks.
+    /// The upstream of a URL; among several with one target, the one whose API has this path.
     pub(super) fn by_target(&self, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let at = |u: &Arc<LlmUpstream>| u.path_within(url).map(|rest| (Arc::clone(u), rest));
         let mut found: Vec<_> = self.upstreams.values().filter_map(at).collect();
@@ -209,14 +208,14 @@ fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>>
     Some(known.ok_or_else(|| format!("kind: `{name}` is no API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
 }
 
-/// `/name` and what follows.
+/// Splits `/name` and the rest.
 fn first_segment(path: &str) -> Option<(&str, &str)> {
     let inner = path.strip_prefix('/')?;
     let end = inner.find(['/', '?']).unwrap_or(inner.len());
     Some((inner.get(..end)?, inner.get(end..)?))
 }
 
-/// The upstream whose provider has this path by nature.
+/// The upstream for a provider's own path.
 fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
     let lower = path.to_ascii_lowercase();
     let claude_code = path.starts_with("/api/event_logging/") || path.starts_with("/api/claude_c");

@@ -1,4 +1,4 @@
-//! Tokens against endpoints of the test's own.
+//! Token fetching against fake endpoints.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use interflow_types::{Response, ResponseFuture, StatusCode};
 
 use super::*;
 
-/// A token endpoint that says the same to everybody, and keeps what it was told.
+/// A token endpoint with a fixed reply that records its requests.
 struct Endpoint {
     status: u16,
     says: Value,
@@ -32,7 +32,7 @@ impl HttpClient for Endpoint {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
             self.asked.fetch_add(1, SeqCst);
-            // Others come while it takes its time.
+            // Others arrive while it is busy.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let (body, _) = request.body.collect(1 << 20).await.unwrap();
             *self.last.lock().unwrap() = Some((request.head, String::from_utf8(body.to_vec()).unwrap()));
@@ -42,7 +42,7 @@ impl HttpClient for Endpoint {
     }
 }
 
-/// The one endpoint, whoever is asked.
+/// The same endpoint for both clients.
 fn only(endpoint: &Arc<Endpoint>) -> TokenEgress<'_> {
     TokenEgress { web: &**endpoint, metadata: &**endpoint }
 }

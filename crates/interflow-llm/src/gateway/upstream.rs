@@ -1,4 +1,4 @@
-//! One upstream: where it is, how it is asked, and with whose key.
+//! One upstream: URL, API and credentials.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::circuit_breaker::CircuitBreaker;
 use crate::config::LlmUpstreamConfig;
 use crate::{LlmRefusal, Provider};
 
-/// Reads a value that may stand elsewhere: `env:NAME`, `file:PATH`.
+/// Resolves a value that may be a reference: `env:NAME`, `file:PATH`.
 pub type SecretReader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
-/// An upstream, compiled.
+/// A compiled upstream.
 pub struct LlmUpstream {
-    /// Its name: the first part of its paths.
+    /// Its name: the first segment of its paths.
     pub name: String,
-    /// Whose API it speaks.
+    /// The provider whose API it has.
     pub provider: Provider,
     target: Option<(Scheme, Authority, String)>,
     /// Whether the target is the provider's default, whose host may depend on the request.
@@ -83,19 +83,19 @@ impl LlmUpstream {
         self.attempts > 1 || !self.fallback.is_empty()
     }
 
-    /// Whether the gateway's own credentials go with requests.
+    /// Whether requests carry the gateway's own credentials.
     pub fn has_key(&self) -> bool {
         self.key.is_some() || self.aws.is_some() || self.source.is_some()
     }
 
-    /// Whether it is a cloud's built-in upstream of which the configuration says nothing.
+    /// Whether it is a cloud's predefined upstream without configuration.
     pub(super) fn is_unconfigured(&self) -> bool {
         matches!(self.provider, Provider::Azure | Provider::Bedrock | Provider::Vertex)
             && self.by_default
             && !self.has_key()
     }
 
-    /// What a request to it is answered that could not succeed.
+    /// The error for a request that could not succeed.
     pub(super) fn disabled(&self) -> LlmRefusal {
         let name = &self.name;
         let (code, what, keys) = match self.provider {
@@ -118,7 +118,7 @@ impl LlmUpstream {
         self.aws.is_some() || self.source.as_ref().is_some_and(AccessTokenSource::signs)
     }
 
-    /// The short-lived token that goes with requests, where the upstream takes one.
+    /// The short-lived token for requests, if the upstream uses one.
     pub(super) async fn token(&self, egress: TokenEgress<'_>) -> Result<Option<AccessToken>, LlmRefusal> {
         let Some(source) = &self.source else { return Ok(None) };
         source.get(egress).await.map(Some).map_err(|why| {
@@ -137,7 +137,7 @@ impl LlmUpstream {
         })
     }
 
-    /// Whether it is where the other one is, so that credentials for the one are no secret to the other.
+    /// Whether both are at the same host, so that credentials for one may be sent to the other.
     pub(super) fn is_same_host(&self, other: &Self) -> bool {
         match (&self.target, &other.target) {
             (Some((scheme, host, _)), Some((other_scheme, other_host, _))) => {
@@ -147,7 +147,7 @@ impl LlmUpstream {
         }
     }
 
-    /// Its place, for people.
+    /// Its target for messages.
     pub(super) fn target(&self) -> String {
         match &self.target {
             Some((scheme, authority, base)) => format!("{scheme}://{}{base}", authority.to_host_header(*scheme)),
@@ -155,7 +155,7 @@ impl LlmUpstream {
         }
     }
 
-    /// The URL of a path at this upstream; `None` when it is not known where that is.
+    /// The URL of a path at this upstream; `None` if its host is not known.
     pub(super) fn url(&self, rest: &str, headers: &Headers) -> Option<Url> {
         let (scheme, mut authority, base) = self.target.clone()?;
         if self.by_default {
@@ -189,7 +189,7 @@ impl LlmUpstream {
         Authority::parse(&host, Some(443)).ok()
     }
 
-    /// The region that requests are signed for: the config's, or the one that the client signed for.
+    /// The signing region: the configured one, or the one the client signed for.
     pub(super) fn region_for(&self, headers: &Headers) -> Option<String> {
         let of_client = || {
             let signed = headers.get_str("authorization")?.split("Credential=").nth(1)?;
@@ -198,7 +198,7 @@ impl LlmUpstream {
         self.region.clone().or_else(of_client)
     }
 
-    /// Whether this URL is at this upstream, and its path there.
+    /// The path at this upstream, if the URL is below its target.
     pub(super) fn path_within(&self, url: &Url) -> Option<String> {
         let (scheme, authority, base) = self.target.as_ref()?;
         let dynamic = self.by_default
@@ -213,7 +213,7 @@ impl LlmUpstream {
         url.path.strip_prefix(base.as_str()).filter(|r| r.starts_with('/')).map(str::to_owned)
     }
 
-    /// Puts the gateway's own key in place of the client's, and takes out what is for proxies only.
+    /// Replaces the client's key with the gateway's own, and removes proxy fields.
     pub(super) fn authorize(&self, head: &mut RequestHead, token: Option<&AccessToken>) {
         head.headers.retain(|name, _| !name.get(..10).is_some_and(|n| n.eq_ignore_ascii_case(b"x-philter-")));
         let bearer = match token {
@@ -233,7 +233,7 @@ impl LlmUpstream {
     }
 }
 
-/// Whether the client brought credentials of its own, or was given the operator's in their place.
+/// Whether the request carries credentials, the client's or the operator's.
 pub(super) fn has_credentials(head: &RequestHead) -> bool {
     let fields = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
     let signed = |pair: &str| pair.starts_with("key=") || pair.starts_with("X-Amz-Signature=");
@@ -241,7 +241,7 @@ pub(super) fn has_credentials(head: &RequestHead) -> bool {
         || head.url.query().is_some_and(|query| query.split('&').any(signed))
 }
 
-/// Takes out what clients of any provider show as their key.
+/// Removes the credentials of all providers' clients.
 pub(super) fn remove_credentials(head: &mut RequestHead) {
     for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
         head.headers.remove(name);
@@ -258,7 +258,7 @@ fn without_key(path: &str) -> String {
     if rest.is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) }
 }
 
-/// The keys of a profile of AWS's command line.
+/// The keys of an AWS profile.
 fn profile_credentials(
     config: &LlmUpstreamConfig,
     secret: &SecretReader<'_>,

@@ -1,4 +1,4 @@
-//! Anthropic's Messages API, JSON and stream; Bedrock's InvokeModel and Vertex's rawPredict carry the same bodies.
+//! Anthropic's Messages API, JSON and stream; also the bodies of Bedrock's InvokeModel and Vertex's rawPredict.
 
 use serde_json::Value;
 
@@ -90,7 +90,7 @@ fn source(b: &mut Value) -> Attachment {
     }
 }
 
-/// `metadata.user_id` is a string with `session_<uuid>` in it, or an object (perhaps in JSON within the string).
+/// `metadata.user_id` is a string that contains `session_<uuid>`, or an object (possibly as JSON within the string).
 fn session(metadata: &Value) -> Option<String> {
     let id = &metadata["user_id"];
     let named = |v: &Value| v["session_id"].as_str().filter(|s| !s.is_empty()).map(str::to_owned);
@@ -125,11 +125,11 @@ pub fn reply(mut body: Value) -> ModelReply {
     }
 }
 
-/// Puts an answer together from its events.
+/// Assembles a reply from its events.
 #[derive(Default)]
 pub struct AnthropicAccumulator {
     reply: ModelReply,
-    /// Blocks under way, by their index on the wire, with the text that is still coming.
+    /// Open blocks, by their index on the wire, with the text received so far.
     open: Vec<(u64, ContentBlock, String)>,
 }
 
@@ -173,7 +173,7 @@ impl AnthropicAccumulator {
     }
 
     pub fn end(mut self) -> ModelReply {
-        // What a cut stream left open is kept as far as it came; errors stand behind it.
+        // Blocks left open by a truncated stream are kept as received; errors follow them.
         let open = std::mem::take(&mut self.open).into_iter().map(|(_, block, text)| complete_block(block, text));
         let at = self.reply.blocks.iter().position(|b| matches!(b, ContentBlock::Error { .. }));
         let at = at.unwrap_or(self.reply.blocks.len());
@@ -182,7 +182,7 @@ impl AnthropicAccumulator {
     }
 }
 
-/// A block with what its deltas brought.
+/// A block with the content of its deltas.
 fn complete_block(block: ContentBlock, more: String) -> ContentBlock {
     match block {
         ContentBlock::Text { text } => ContentBlock::Text { text: text + &more },

@@ -1,29 +1,29 @@
-//! Telling which wire shape a request has: by its path where that is known, else by what its body holds.
+//! Detection of a request's API format: by its path if known, else by its body.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::outline::{Outline, sign};
 
-/// A wire shape: who made it up, not who speaks it.
+/// An API format, named after its creator; other providers may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiFormat {
-    /// Anthropic's Messages.
+    /// Anthropic Messages.
     Anthropic,
-    /// OpenAI's Chat Completions.
+    /// OpenAI Chat Completions.
     Chat,
-    /// OpenAI's Responses.
+    /// OpenAI Responses.
     Responses,
-    /// Google's Gemini.
+    /// Google Gemini.
     Gemini,
-    /// Amazon Bedrock's Converse.
+    /// Amazon Bedrock Converse.
     Converse,
-    /// Ollama's own.
+    /// Ollama's native API.
     Ollama,
 }
 
-/// Ends of paths that say enough, without the query.
+/// Path suffixes, without the query, that identify a format.
 const PATH_SUFFIXES: [(&str, ApiFormat); 18] = [
     ("/v1/messages", ApiFormat::Anthropic),
     ("/v1/messages/count_tokens", ApiFormat::Anthropic),
@@ -46,25 +46,25 @@ const PATH_SUFFIXES: [(&str, ApiFormat); 18] = [
 ];
 
 impl ApiFormat {
-    /// What a path promises. It is only a promise: [`of`](Self::of) looks at the body too.
+    /// The format that a path suggests. [`detect`](Self::detect) also checks the body.
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or_default().trim_end_matches('/').to_ascii_lowercase();
         PATH_SUFFIXES.iter().find(|(end, _)| path.ends_with(end)).map(|(_, shape)| *shape)
     }
 
-    /// The shape of a request's body that came on this path; `None` when it is no question to a language model.
+    /// The format of a request body on this path; `None` if it is not an LLM call.
     pub fn detect(path: &str, body: &Value) -> Option<Self> {
         Self::detect_with_override(None, path, &Outline::of(body))
     }
 
-    /// As [`of`](Self::of), when the owner says what is spoken there: the owner's word goes before the path's promise, as
-    /// long as the body can be of that shape.
+    /// As [`detect`](Self::detect), with the operator's override, which takes precedence over the path if the body is
+    /// compatible with it.
     pub fn detect_with_override(told: Option<Self>, path: &str, body: &Outline) -> Option<Self> {
         let mut known = [told, Self::from_path(path)].into_iter().flatten();
         known.find(|shape| shape.fits(body)).or_else(|| Self::from_body(body))
     }
 
-    /// Whether a body can have this shape.
+    /// Whether a body can have this format.
     fn fits(self, body: &Outline) -> bool {
         match self {
             Self::Anthropic | Self::Converse => body.messages.is_list(),
@@ -74,7 +74,7 @@ impl ApiFormat {
         }
     }
 
-    /// The shape of a body on a path that says nothing: gateways and resellers serve the known shapes at paths of their own.
+    /// The format of a body on an unknown path: gateways and resellers serve the known formats at paths of their own.
     fn from_body(body: &Outline) -> Option<Self> {
         let model = body.model.is_text();
         if body.contents.any(sign::PARTS) {
@@ -95,7 +95,7 @@ impl ApiFormat {
     }
 }
 
-/// Signs that only Anthropic's shape bears.
+/// Features that only Anthropic's format has.
 fn is_anthropic(body: &Outline) -> bool {
     body.system.is_text()
         || body.system.any(sign::TYPE_TEXT)

@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions, JSON and stream, as spoken by OpenAI, Azure, OpenRouter, Copilot and many others; and the
+//! OpenAI's Chat Completions, JSON and stream, as used by OpenAI, Azure, OpenRouter, Copilot and many others; and the
 //! older text completions.
 
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ fn add(request: &mut ModelRequest, mut message: Value) {
     }
 }
 
-/// What the model said: of a history or of an answer.
+/// The assistant's message, in a history or a reply.
 fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
     let thought =
@@ -150,7 +150,7 @@ pub fn reply(mut body: Value) -> ModelReply {
     reply
 }
 
-/// What stands beside the choices.
+/// The fields beside the choices.
 fn head(body: &mut Value) -> ModelReply {
     let usage = take_value(body, "usage");
     ModelReply {
@@ -161,13 +161,13 @@ fn head(body: &mut Value) -> ModelReply {
     }
 }
 
-/// Puts an answer together from its chunks.
+/// Assembles a reply from its chunks.
 #[derive(Default)]
 pub struct ChatAccumulator {
     reply: ModelReply,
     thinking: String,
     text: String,
-    /// Calls under way by index: id, name, arguments.
+    /// Open tool calls by index: id, name, arguments.
     calls: Vec<(u64, [String; 3])>,
     errors: Vec<ContentBlock>,
 }
@@ -182,7 +182,7 @@ impl ChatAccumulator {
         reply.id = reply.id.take().or(news.id);
         reply.model = reply.model.take().or(news.model);
         reply.cost = news.cost.or(reply.cost);
-        // Of several answers to one request the first is the one that clients go on with.
+        // Of several choices, clients continue with the first.
         for mut choice in take_list(&mut chunk, "choices") {
             if number(&choice, &["index"]) == 0 {
                 self.reply.stop = take_non_empty(&mut choice, "finish_reason").or(self.reply.stop.take());
@@ -229,7 +229,7 @@ impl ChatAccumulator {
     }
 
     pub fn end(mut self) -> ModelReply {
-        // A reason to stop is an end too: not everybody sends `[DONE]`.
+        // A finish reason also ends the reply: not every server sends `[DONE]`.
         self.reply.complete |= self.reply.stop.is_some();
         let blocks = &mut self.reply.blocks;
         blocks.extend((!self.thinking.is_empty()).then_some(ContentBlock::Thinking { text: self.thinking }));

@@ -85,11 +85,11 @@ pub fn reply(mut body: Value) -> ModelReply {
     }
 }
 
-/// Puts an answer together from its events.
+/// Assembles a reply from its events.
 #[derive(Default)]
 pub struct ConverseAccumulator {
     reply: ModelReply,
-    /// The block under way: what it is, and its text so far.
+    /// The open block and its text so far.
     open: Option<(ContentBlock, String)>,
 }
 

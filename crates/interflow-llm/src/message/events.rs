@@ -1,4 +1,4 @@
-//! The events of a streamed body: server-sent events, lines of JSON, AWS event streams.
+//! Events of a streamed body: server-sent events, JSON lines, AWS event streams.
 
 use base64::Engine;
 use bytes::BytesMut;
@@ -6,24 +6,23 @@ use interflow_codec::aws_event_stream;
 use interflow_codec::sse::SseParser;
 use serde_json::Value;
 
-/// One event of a streamed answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplyEvent {
-    /// Its name, when the stream gives it one.
+    /// Its name; empty if the stream has none.
     pub name: String,
-    /// Its data; [`Value::Null`] when it is no JSON.
+    /// Its data; [`Value::Null`] if it is not JSON.
     pub data: Value,
     /// `data: [DONE]`.
     pub done: bool,
 }
 
-/// Shows each event of a body that was streamed, as far as it came; false when the body is no stream.
+/// Calls `each` with the events of a streamed body, as far as received; returns false if the body is not a stream.
 pub fn events(media_type: &str, body: &[u8], each: &mut dyn FnMut(ReplyEvent)) -> bool {
     match media_type {
         "text/event-stream" => sse_events(body, each),
         "application/vnd.amazon.eventstream" => aws(body, each),
         "application/x-ndjson" | "application/jsonl" | "application/json-seq" => lines(body, each),
-        // Some backends leave the type out or lie: the first bytes tell.
+        // Some servers send no media type or a wrong one: check the first bytes.
         _ if body.starts_with(b"data:") || body.starts_with(b"event:") => sse_events(body, each),
         _ => return false,
     }
@@ -33,7 +32,7 @@ pub fn events(media_type: &str, body: &[u8], each: &mut dyn FnMut(ReplyEvent)) -
 fn sse_events(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
     let mut parser = SseParser::new(body.len() + 4);
     parser.push(body);
-    // A stream that was cut within its last event still has that event's line, if it is whole.
+    // Completes the last event of a truncated stream if its line is complete.
     parser.push(b"\n\n");
     while let Ok(Some(event)) = parser.next_event() {
         if let Some(data) = event.data {
@@ -42,7 +41,6 @@ fn sse_events(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
     }
 }
 
-/// An event of its name and its data's text.
 pub fn from_text(name: String, data: &str) -> ReplyEvent {
     let done = data.trim() == "[DONE]";
     ReplyEvent { name, data: serde_json::from_str(data).unwrap_or(Value::Null), done }

@@ -1,4 +1,4 @@
-//! Google's Gemini API and Vertex AI, and the Code Assist endpoint that wraps the same bodies.
+//! Google's Gemini API and Vertex AI, and the Code Assist endpoint, which wraps the same bodies.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn message(mut content: Value) -> ChatMessage {
     ChatMessage { role, blocks }
 }
 
-/// Clients repeat the pieces of a streamed answer as they came: as parts of one message, or as messages in a row.
+/// Clients repeat the chunks of a streamed reply: as parts of one message, or as consecutive messages.
 fn joined(mut all: Vec<ChatMessage>, message: ChatMessage) -> Vec<ChatMessage> {
     match all.last_mut() {
         Some(last) if last.role == MessageRole::Assistant && message.role == MessageRole::Assistant => {
@@ -97,7 +97,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
             let url = take_non_empty(&mut file, "fileUri").unwrap_or_else(|| take_string(&mut file, "file_uri"));
             attachment_block(Attachment { media_type, url, ..Attachment::default() })
         }
-        // A part may hold nothing but a signature of its thoughts.
+        // A part may contain only a thought signature.
         None if p.get("thoughtSignature").is_some() => return None,
         None => {
             let kind = p.as_object().and_then(|o| o.keys().next().cloned()).unwrap_or_default();
@@ -126,7 +126,7 @@ fn result(mut r: Value) -> ContentBlock {
 pub fn reply(body: Value) -> ModelReply {
     let mut stream = GeminiAccumulator::default();
     match body {
-        // A stream that was not asked for as events comes as one list.
+        // Without `alt=sse` a stream is one list.
         Value::Array(chunks) => chunks.into_iter().for_each(|c| stream.event(c)),
         one => stream.event(one),
     }
@@ -134,7 +134,7 @@ pub fn reply(body: Value) -> ModelReply {
     stream.end()
 }
 
-/// Puts an answer together from its chunks.
+/// Assembles a reply from its chunks.
 #[derive(Default)]
 pub struct GeminiAccumulator {
     reply: ModelReply,
@@ -171,7 +171,7 @@ impl GeminiAccumulator {
     }
 }
 
-/// Pieces of one text come as texts of their own.
+/// Chunks of one text arrive as separate text parts.
 fn add(blocks: &mut Vec<ContentBlock>, block: ContentBlock) {
     match (blocks.last_mut(), block) {
         (Some(ContentBlock::Text { text }), ContentBlock::Text { text: more })

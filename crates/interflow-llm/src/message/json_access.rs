@@ -1,10 +1,10 @@
-//! Taking values out of JSON whose form a peer chose: whatever is missing or of another type reads as empty.
+//! Lenient access to untrusted JSON: missing values and values of another type read as empty.
 
 use serde_json::Value;
 
 use super::{Attachment, ContentBlock};
 
-/// Takes a string; empty when it is none.
+/// Takes a string; empty if it is not one.
 pub fn take_string(value: &mut Value, key: &str) -> String {
     match value.get_mut(key).map(Value::take) {
         Some(Value::String(s)) => s,
@@ -12,12 +12,12 @@ pub fn take_string(value: &mut Value, key: &str) -> String {
     }
 }
 
-/// Takes a string that is not empty.
+/// Takes a non-empty string.
 pub fn take_non_empty(value: &mut Value, key: &str) -> Option<String> {
     Some(take_string(value, key)).filter(|s| !s.is_empty())
 }
 
-/// Takes a list; a lone object counts as a list of one.
+/// Takes a list; a single object counts as a list of one.
 pub fn take_list(value: &mut Value, key: &str) -> Vec<Value> {
     match value.get_mut(key).map(Value::take) {
         Some(Value::Array(list)) => list,
@@ -26,23 +26,23 @@ pub fn take_list(value: &mut Value, key: &str) -> Vec<Value> {
     }
 }
 
-/// Takes a value; null when there is none.
+/// Takes a value; null if absent.
 pub fn take_value(value: &mut Value, key: &str) -> Value {
     value.get_mut(key).map_or(Value::Null, Value::take)
 }
 
-/// A number below some keys, 0 when there is none.
+/// A nested number; 0 if absent.
 pub fn number(value: &Value, path: &[&str]) -> u64 {
     optional_number(value, path).unwrap_or_default()
 }
 
-/// A number below some keys. Some gateways write whole numbers as `12.0`.
+/// A nested number. Some gateways write integers as `12.0`.
 pub fn optional_number(value: &Value, path: &[&str]) -> Option<u64> {
     let found = path.iter().try_fold(value, |v, key| v.get(key))?;
     found.as_u64().or_else(|| found.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64))
 }
 
-/// Arguments that came as JSON within a string; the string itself when they are no JSON (a stream that was cut).
+/// Arguments given as JSON in a string; the string itself if it is not JSON (a truncated stream).
 pub fn arguments(value: Value) -> Value {
     match value {
         Value::String(s) if s.trim().is_empty() => Value::Object(serde_json::Map::new()),
@@ -52,13 +52,13 @@ pub fn arguments(value: Value) -> Value {
     }
 }
 
-/// A reference to bytes that were sent in base64.
+/// A reference to base64 data.
 pub fn base64_attachment(media_type: String, data: &str) -> Attachment {
     let hash = blake3::hash(data.as_bytes()).to_hex();
     Attachment { media_type, size: data.len() as u64, hash: hash[..16].to_owned(), ..Attachment::default() }
 }
 
-/// A reference to a URL, which may hold the bytes itself (`data:image/png;base64,…`).
+/// A reference to a URL, which may contain the data itself (`data:image/png;base64,…`).
 pub fn url_attachment(url: String) -> Attachment {
     let Some((head, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) else {
         return Attachment { url, ..Attachment::default() };
@@ -66,7 +66,7 @@ pub fn url_attachment(url: String) -> Attachment {
     base64_attachment(head.split(';').next().unwrap_or_default().to_owned(), data)
 }
 
-/// An attached file: an image where its media type says so, a document otherwise.
+/// An attached file: an image by its media type, a document otherwise.
 pub fn attachment_block(reference: Attachment) -> ContentBlock {
     if reference.media_type.starts_with("image/") {
         ContentBlock::Image(reference)
@@ -75,12 +75,12 @@ pub fn attachment_block(reference: Attachment) -> ContentBlock {
     }
 }
 
-/// Something the model has no word for.
+/// A block without a canonical form.
 pub fn other_block(kind: &str, value: Value) -> ContentBlock {
     ContentBlock::Other { kind: kind.to_owned(), value }
 }
 
-/// The error that a body speaks of, in the forms that providers use: `{"error": {"type", "message"}}`, `{"error": "…"}`,
+/// The error in a body, in the formats that providers use: `{"error": {"type", "message"}}`, `{"error": "…"}`,
 /// `{"message": "…"}`, `{"detail": "…"}`.
 pub fn error_block(value: &Value) -> Option<ContentBlock> {
     let (inner, plain) = match value.get("error") {

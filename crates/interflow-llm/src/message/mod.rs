@@ -1,7 +1,7 @@
-//! One model of what is said to and by language models, whatever wire shape it came in.
+//! The canonical message model, into which all API formats are parsed.
 //!
-//! [`ApiFormat::of`] tells which shape a request has, [`parse::request`] and [`parse::reply`] read it. What a shape says
-//! that the model has no word for is kept as [`ContentBlock::Other`], so nothing a person may look for is lost.
+//! [`ApiFormat::detect`] determines the format of a request, [`parse::request`] and [`parse::reply`] parse it. Content
+//! without a canonical form is kept as [`ContentBlock::Other`], so nothing is lost to search.
 
 mod anthropic;
 mod api_format;
@@ -27,164 +27,147 @@ pub use outline::Outline;
 
 use crate::CallUsage;
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageRole {
-    /// The person, or the program that asks.
+    /// The person, or the requesting program.
     User,
     /// The model.
     Assistant,
 }
 
-/// A piece of a message.
+/// A part of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentBlock {
-    /// Plain text.
     Text {
-        /// The text.
         text: String,
     },
-    /// What the model thought before it answered; empty when the provider keeps it to itself.
+    /// Thinking before the answer; empty if the provider does not disclose it.
     Thinking {
-        /// The text.
         text: String,
     },
-    /// The model wants a tool called.
+    /// A tool call.
     ToolUse {
-        /// The call's name; empty where the shape has none.
+        /// The call's id; empty if the format has none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         id: String,
-        /// The tool's name.
         name: String,
-        /// Its arguments; a string when they are no JSON.
+        /// Its arguments; a string if they are not JSON.
         input: Value,
     },
-    /// What a tool gave back.
+    /// The result of a tool call.
     ToolResult {
-        /// The call it answers; empty where the shape has none.
+        /// The call's id; empty if the format has none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         id: String,
-        /// The tool's name, where the shape says it.
+        /// The tool's name, if the format includes it.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         name: String,
-        /// What came back.
         content: Vec<ContentBlock>,
         /// The tool failed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
-    /// An image, by reference: its bytes stay in the flow.
+    /// An image, by reference: its bytes remain in the flow.
     Image(Attachment),
-    /// A document, a recording or another file, by reference.
+    /// A document, audio or another file, by reference.
     Document(Attachment),
-    /// An error that stood in place of an answer, or ended it.
+    /// An error in place of a reply, or at its end.
     Error {
-        /// The provider's name for it, or the HTTP status.
+        /// The provider's error type, or the HTTP status.
         kind: String,
-        /// What it said.
         message: String,
     },
-    /// Something this model has no word for.
+    /// Content without a canonical form.
     Other {
-        /// The shape's name for it.
+        /// The API format's name for it.
         kind: String,
-        /// It, as it was.
+        /// The original value.
         value: Value,
     },
 }
 
-/// Something that was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// Its media type; empty when it is not said.
+    /// Empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
-    /// Where it lies, when it was named rather than sent: a URL or a file's id.
+    /// A URL or a file's id, if it was referenced rather than sent.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Its title or file name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// Characters of base64 (or text) that were sent.
+    /// Length of the base64 (or text) that was sent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub size: u64,
-    /// BLAKE3 of what was sent, the first 16 hexadecimal digits: the same image has the same one.
+    /// BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
 }
 
-/// A message of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatMessage {
-    /// Who speaks.
     pub role: MessageRole,
-    /// What is said, in order.
     pub blocks: Vec<ContentBlock>,
 }
 
-/// A tool that the model may call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
-    /// Its name.
     pub name: String,
-    /// What it is for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Its definition as it was sent.
+    /// Its definition as sent.
     pub definition: Value,
 }
 
-/// What is asked of a model.
+/// A request to a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelRequest {
-    /// The model's name; the path may hold it instead of the body.
+    /// The model's name, from the body or the path.
     pub model: String,
-    /// The system prompt's parts.
+    /// The parts of the system prompt.
     pub system: Vec<String>,
-    /// The tools.
     pub tools: Vec<ToolDefinition>,
     /// The history, the latest last.
     pub messages: Vec<ChatMessage>,
-    /// The client's own name for the session, where the body says it.
+    /// The client's session id, if the body contains one.
     pub session: Option<String>,
-    /// The answer whose history this request goes on from (`previous_response_id`).
+    /// The response that this request continues (`previous_response_id`).
     pub previous: Option<String>,
-    /// The most tokens that may come back.
+    /// Limit on output tokens.
     pub max_tokens: Option<u64>,
-    /// The answer was to be streamed.
+    /// Streaming was requested.
     pub stream: bool,
 }
 
-/// What came back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelReply {
-    /// The provider's name for this answer.
+    /// The provider's response id.
     pub id: Option<String>,
-    /// The model that answered.
+    /// The model that replied.
     pub model: Option<String>,
-    /// The answer.
     pub blocks: Vec<ContentBlock>,
-    /// Why it ended, in the provider's word: `end_turn`, `tool_calls`, `length`.
+    /// The provider's stop reason: `end_turn`, `tool_calls`, `length`.
     pub stop: Option<String>,
-    /// Tokens used up; `None` when the provider did not say.
+    /// Token usage; `None` if the provider did not report it.
     pub usage: Option<CallUsage>,
-    /// What it cost in US dollars, when the provider says so itself.
+    /// Cost in US dollars, if the provider reports it.
     pub cost: Option<f64>,
-    /// It came to its end. A stream that was cut has what came until then.
+    /// False for a truncated stream.
     pub complete: bool,
 }
 
 impl ChatMessage {
-    /// A message of one text.
+    /// A message with one text.
     pub fn text(role: MessageRole, text: impl Into<String>) -> Self {
         Self { role, blocks: vec![ContentBlock::Text { text: text.into() }] }
     }
 }
 
 impl ContentBlock {
-    /// A text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }
@@ -198,7 +181,7 @@ impl ContentBlock {
     }
 }
 
-/// Joins the texts of some blocks by line breaks; what is no text is left out.
+/// Joins the texts of the blocks by line breaks; other blocks are omitted.
 pub fn joined(blocks: &[ContentBlock]) -> String {
     let mut out = String::new();
     for text in blocks.iter().filter_map(ContentBlock::as_text) {

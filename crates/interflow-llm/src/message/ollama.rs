@@ -1,4 +1,4 @@
-//! Ollama's own `/api/chat` and `/api/generate`, whole and as lines of JSON.
+//! Ollama's native `/api/chat` and `/api/generate`, whole and as JSON lines.
 
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     blocks
 }
 
-/// Puts an answer together from its lines; a whole answer is one line.
+/// Assembles a reply from its lines; a complete reply is one line.
 #[derive(Default)]
 pub struct OllamaAccumulator {
     reply: ModelReply,

@@ -1,12 +1,11 @@
-//! What of a request's body tells its shape, read without keeping the body: a tree of values takes many times the bytes
-//! that it was read from.
+//! The features of a request body that identify its API format, parsed without building a value tree, which would take
+//! many times the memory of the body.
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// What kind of value stands in a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     #[default]
@@ -18,15 +17,15 @@ pub(super) enum Kind {
     Object,
 }
 
-/// The signs that elements of a list bear, a bit each.
+/// Features of list elements, as a bit set.
 pub(super) mod sign {
-    /// `role` is a text.
+    /// `role` is a string.
     pub const ROLE: u16 = 1;
-    /// `type` is a text.
+    /// `type` is a string.
     pub const TYPE: u16 = 1 << 1;
     /// `type` is `text`.
     pub const TYPE_TEXT: u16 = 1 << 2;
-    /// A block that only Anthropic's shape has.
+    /// A block type that only Anthropic's format has.
     pub const ANTHROPIC: u16 = 1 << 3;
     /// `text` without a `type`, as in Converse.
     pub const UNTYPED_TEXT: u16 = 1 << 4;
@@ -34,12 +33,12 @@ pub(super) mod sign {
     pub const SCHEMA: u16 = 1 << 5;
     /// `parts` is a list.
     pub const PARTS: u16 = 1 << 6;
-    /// The same of the blocks in `content`.
+    /// The same for the blocks in `content`.
     pub const HOLDS_ANTHROPIC: u16 = 1 << 7;
     pub const HOLDS_UNTYPED_TEXT: u16 = 1 << 8;
 }
 
-/// A member's value: its kind, and what any of its elements shows when it is a list.
+/// A member's value: its kind, and the union of its elements' features if it is a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub kind: Kind,
@@ -60,13 +59,13 @@ impl Seen {
         !matches!(self.kind, Kind::Absent | Kind::Null)
     }
 
-    /// Whether an element of the list bears the sign.
+    /// Whether an element of the list has the feature.
     pub fn any(self, sign: u16) -> bool {
         self.signs & sign != 0
     }
 }
 
-/// The outline of a request's body. Of a member that stands there twice the last one counts, as in a [`Value`].
+/// The outline of a request body. Of duplicate members the last one counts, as in a [`Value`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outline {
     pub(super) model: Seen,
@@ -84,23 +83,23 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The outline of a body; `None` for what is no JSON.
+    /// The outline of a body; `None` if it is not JSON.
     pub fn read(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }
 
-    /// The outline of a body that was read.
+    /// The outline of a parsed body.
     pub fn of(body: &Value) -> Self {
-        // A value that is there can be walked; only one that is nested beyond all measure is not.
+        // A parsed value can be walked unless it is nested too deeply.
         Self::deserialize(body).unwrap_or_default()
     }
 
-    /// Whether it asks for words that go on from a text: a `prompt` and no messages.
+    /// Whether it is a text completion: a `prompt` and no messages.
     pub(crate) fn completes(&self) -> bool {
         !self.messages.is_given() && self.prompt.is_given()
     }
 
-    /// Whether it holds texts to make vectors of, and a model's name.
+    /// Whether it is an embedding request: input texts and a model.
     pub(crate) fn embeds(&self) -> bool {
         [self.input, self.prompt].iter().any(|s| s.is_text() || s.is_list()) && self.model.is_text()
     }
@@ -137,7 +136,7 @@ impl Outline {
     }
 }
 
-/// The members that are looked at anywhere.
+/// The members that are examined at any level.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Name {
@@ -163,11 +162,10 @@ enum Name {
     Other,
 }
 
-/// What was found of a value.
 #[derive(Clone, Copy, Default)]
 struct Found {
     seen: Seen,
-    /// What a text says, of those that tell something.
+    /// Its value, if it is one of the relevant strings.
     word: Option<Word>,
     /// The kind of an object's member `contents`.
     contents: Kind,
@@ -179,10 +177,10 @@ enum Word {
     Anthropic,
 }
 
-/// Levels of nesting that are looked at: the body, its lists, their elements, the lists in these, and their blocks.
+/// Nesting levels examined: the body, its lists, their elements, the lists in these, and their blocks.
 const TOP: u8 = 5;
 
-/// Looks at a value, and names its members to `members` when it is an object.
+/// Examines a value, and passes an object's members to `members`.
 struct Look<'f> {
     members: &'f mut dyn FnMut(Name, Found),
     depth: u8,
@@ -269,7 +267,7 @@ impl<'de> Visitor<'de> for Look<'_> {
     }
 }
 
-/// What is seen of one element of a list: a message, a block, a tool.
+/// The features of one list element: a message, a block, a tool.
 #[derive(Default)]
 struct Element {
     role: Seen,

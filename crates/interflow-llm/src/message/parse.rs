@@ -1,4 +1,4 @@
-//! Reading requests and answers of every shape.
+//! Parses requests and replies of every API format.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::{ResponseSummary, usage};
 
 use super::{ApiFormat, ContentBlock, ModelReply, ModelRequest, anthropic, chat, converse, gemini, ollama, responses};
 
-/// Reads a request. `path` is asked for the model where the shape names it there.
+/// Parses a request. `path` provides the model where the format has it there.
 pub fn request(shape: ApiFormat, path: &str, body: Value) -> ModelRequest {
     let mut request = match shape {
         ApiFormat::Anthropic => anthropic::request(body),
@@ -30,7 +30,7 @@ fn model_in_path(path: &str) -> Option<String> {
     let path = path.split('?').next()?;
     let rest = ["/model/", "/models/", "/deployments/"].iter().find_map(|mark| path.split_once(mark))?.1;
     let name = rest.split('/').next()?;
-    // An id of Bedrock may hold colons itself, written plainly or as %3A; a method follows the last one.
+    // A Bedrock id may contain colons, literal or as %3A; a method follows the last one.
     let name = match name.rsplit_once(':') {
         Some((name, method)) if method.to_ascii_lowercase().contains("generate") || method.ends_with("redict") => name,
         _ => name,
@@ -39,7 +39,7 @@ fn model_in_path(path: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Reads an answer: JSON, or a stream as far as it came. What is neither is an error's text when the status says so.
+/// Parses a reply: JSON, or a stream as far as received. Anything else is the text of an error if the status is one.
 pub fn reply(shape: ApiFormat, media_type: &str, status: u16, body: &[u8]) -> ModelReply {
     let mut assembly = ReplyAssembly::new(shape);
     if events(media_type, body, &mut |event| {
@@ -89,7 +89,7 @@ fn parse_whole(shape: ApiFormat, body: Value) -> ModelReply {
     }
 }
 
-/// A body that is no JSON: lines of JSON without their type, or half a body.
+/// A body that is not JSON: JSON lines without their media type, or a truncated body.
 fn unreadable(shape: ApiFormat, body: &[u8]) -> ModelReply {
     let mut assembly = ReplyAssembly::new(shape);
     if matches!(shape, ApiFormat::Ollama) {
@@ -100,7 +100,7 @@ fn unreadable(shape: ApiFormat, body: &[u8]) -> ModelReply {
     assembly.end()
 }
 
-/// Puts an answer together from events, whatever its shape.
+/// Assembles a reply from events of any API format.
 pub struct ReplyAssembly {
     stream: ReplyAccumulator,
     settled: ResponseSummary,
@@ -116,7 +116,6 @@ enum ReplyAccumulator {
 }
 
 impl ReplyAssembly {
-    /// One that has seen nothing yet.
     pub fn new(shape: ApiFormat) -> Self {
         let stream = match shape {
             ApiFormat::Anthropic => ReplyAccumulator::Anthropic(anthropic::AnthropicAccumulator::default()),
@@ -129,7 +128,7 @@ impl ReplyAssembly {
         Self { stream, settled: ResponseSummary::default() }
     }
 
-    /// Takes the next event; true when it says that the answer is over.
+    /// Processes the next event; true if it ends the reply.
     pub fn event(&mut self, event: ReplyEvent) -> bool {
         if event.done
             && let ReplyAccumulator::Chat(s) = &mut self.stream
@@ -152,7 +151,7 @@ impl ReplyAssembly {
         false
     }
 
-    /// The answer as far as it came.
+    /// The reply as far as received.
     pub fn end(self) -> ModelReply {
         let reply = match self.stream {
             ReplyAccumulator::Anthropic(s) => s.end(),

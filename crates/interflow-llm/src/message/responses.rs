@@ -1,4 +1,4 @@
-//! OpenAI's Responses API: JSON, stream, and the messages of its WebSocket; Azure, Copilot and the Codex backend speak it too.
+//! OpenAI's Responses API: JSON, stream, and WebSocket messages; also used by Azure, Copilot and the Codex backend.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn add(request: &mut ModelRequest, mut item: Value) {
     }
 }
 
-/// An item of input or output: who says it, and what.
+/// An item of input or output: its role and blocks.
 fn entry(mut item: Value) -> (MessageRole, Vec<ContentBlock>) {
     let kind = take_string(&mut item, "type");
     match kind.as_str() {
@@ -112,19 +112,19 @@ pub fn reply(mut body: Value) -> ModelReply {
     }
 }
 
-/// Puts an answer together from its events.
+/// Assembles a reply from its events.
 #[derive(Default)]
 pub struct ResponsesAccumulator {
     reply: ModelReply,
-    /// Items that are done, by their place in the output.
+    /// Completed items, by their output index.
     done: Vec<(u64, Vec<ContentBlock>)>,
-    /// Items under way: place, what began it, its text so far.
+    /// Open items: output index, initial value, text so far.
     open: Vec<(u64, Value, String)>,
     errors: Vec<ContentBlock>,
 }
 
 impl ResponsesAccumulator {
-    /// True when the answer has come to its end.
+    /// True if it ends the reply.
     pub fn event(&mut self, mut event: Value) -> bool {
         let at = number(&event, &["output_index"]);
         let kind = take_string(&mut event, "type");
@@ -157,7 +157,7 @@ impl ResponsesAccumulator {
         false
     }
 
-    /// The whole answer as its last event has it; some backends leave the output out there.
+    /// The complete response of the last event; some backends omit its output.
     fn finish_with(&mut self, whole: ModelReply) {
         let answered = whole.blocks.iter().any(|b| !matches!(b, ContentBlock::Error { .. }));
         if answered {
@@ -181,7 +181,7 @@ impl ResponsesAccumulator {
     }
 }
 
-/// An item that a cut stream left open.
+/// An item left open by a truncated stream.
 fn partial_blocks(mut item: Value, text: String) -> Vec<ContentBlock> {
     match item["type"].as_str() {
         Some("function_call") => {

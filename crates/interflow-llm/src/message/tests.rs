@@ -1,4 +1,4 @@
-//! Requests and answers of every shape, as the providers document them.
+//! Requests and replies of every API format, as documented by the providers.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Which provider and operation a request is for, by host, path and headers.
+//! Detects the provider and operation of a request by host, path and headers.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use interflow_types::{Headers, Host, Method, percent};
 use super::{DetectedCall, Operation, Provider};
 use crate::message::{ApiFormat, Outline};
 
-/// Hosts of providers; a leading dot stands for any name below.
+/// Hosts of providers; a leading dot matches any subdomain.
 const PROVIDER_HOSTS: [(&str, Provider); 27] = [
     ("api.openai.com", Provider::OpenAi),
     (".api.openai.com", Provider::OpenAi),
@@ -38,11 +38,11 @@ const PROVIDER_HOSTS: [(&str, Provider); 27] = [
     (".githubcopilot.com", Provider::OpenAi),
 ];
 
-/// Hosts of providers that serve much else besides: only a path that is known makes a call of a request to them.
+/// Hosts of providers with other services: only a known path is an LLM call.
 const SHARED_HOSTS: [&str; 3] = ["chatgpt.com", "router.huggingface.co", ".githubcopilot.com"];
 
-/// Recognises a request to a provider: by its host, or, for a host that is not known, by a path that no other API has.
-/// `path` may hold a query. `None` when it is none that is known.
+/// Detects a call by its host or, for an unknown host, by a path that no other API has. `path` may include a query.
+/// `None` if it is not a known call.
 pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers: &Headers) -> Option<DetectedCall> {
     let (only_path, query) = path.split_once('?').unwrap_or((path, ""));
     let known = host.name().and_then(provider_of_host);
@@ -61,8 +61,8 @@ pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers:
     (spoken || known.is_some() && !mixed).then_some(call)
 }
 
-/// Whether what is asked for at a path can only be told by the body: where local models and resellers serve the known
-/// shapes, other programs may serve something else.
+/// Whether only the body can tell if a request at this path is a call: local models and resellers use paths that other
+/// programs may use too.
 pub(crate) fn may_be_call(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     ApiFormat::from_path(path).is_some() || OLLAMA.iter().any(|(end, _)| path.ends_with(end))
@@ -79,7 +79,7 @@ const fn of_shape(shape: ApiFormat) -> (Provider, Operation) {
     }
 }
 
-/// The call of a request whose shape the operator named.
+/// The call for an API format named by the operator.
 pub(crate) fn by_shape(shape: ApiFormat, path: &str, websocket: bool) -> DetectedCall {
     let (provider, operation) = of_shape(shape);
     let model = model_in_path(provider, path).and_then(|at| path.get(at)).map(|m| percent::decoded(m).as_ref().into());
@@ -88,8 +88,8 @@ pub(crate) fn by_shape(shape: ApiFormat, path: &str, websocket: bool) -> Detecte
     DetectedCall { provider, operation, model, stream: None, grows }
 }
 
-/// Recognises a request by its body, on whatever host and path: as what is recorded of it is told to be a conversation, so
-/// that nothing is shown as one that was not seen here first.
+/// Detects a call by its body, on any host and path, with the same test as conversation assembly, so that nothing is
+/// displayed as a conversation that was not detected here first.
 pub(crate) fn detect_by_body(path: &str, body: &Outline) -> Option<DetectedCall> {
     let only_path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     let of = |provider, operation| {
@@ -105,7 +105,7 @@ pub(crate) fn detect_by_body(path: &str, body: &Outline) -> Option<DetectedCall>
     (embeds && body.embeds()).then(|| of(Provider::Ollama, Operation::Embeddings))
 }
 
-/// The call of a request whose provider is known, as the gateway knows it from its route.
+/// The call of a request to a known provider, such as one routed by the gateway.
 pub(crate) fn call_for_path(provider: Provider, method: &Method, path: &str, query: &str) -> DetectedCall {
     let mut call = DetectedCall { provider, operation: Operation::Other, model: None, stream: None, grows: false };
     if matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
@@ -123,8 +123,8 @@ pub(crate) fn call_for_path(provider: Provider, method: &Method, path: &str, que
     call
 }
 
-/// Where the path (and query) of a request names its model, for providers whose paths do. What the body says beside it
-/// decides nothing there.
+/// The range of the model's name in the path (and query), for providers that put it there. The body's `model` is
+/// ignored for these.
 pub fn model_in_path(provider: Provider, path: &str) -> Option<Range<usize>> {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     let model = match provider {
@@ -144,7 +144,7 @@ fn is_host(host: &str, pattern: &str) -> bool {
     if pattern.starts_with('.') { host.ends_with(pattern) } else { host == pattern }
 }
 
-/// The lengths of the hosts' names, a bit each, and of those that end in a pattern: most hosts are let go by theirs.
+/// Bit set of the lengths of the host names and patterns, as a fast filter.
 const HOST_LENGTHS: u64 = {
     let (mut bits, mut i) = (0, 0);
     while i < PROVIDER_HOSTS.len() {
@@ -154,7 +154,7 @@ const HOST_LENGTHS: u64 = {
     }
     bits
 };
-/// The last letters of the hosts' names, a bit each.
+/// Bit set of the last letters of the host names.
 const HOST_LAST_BYTES: u32 = {
     let (mut bits, mut i) = (0, 0);
     while i < PROVIDER_HOSTS.len() {
@@ -180,7 +180,7 @@ fn provider_of_host(host: &str) -> Option<Provider> {
     (bedrock && host.contains(".amazonaws.com")).then_some(Provider::Bedrock)
 }
 
-/// For hosts that are not known: local models, resellers, test servers.
+/// For unknown hosts: local models, resellers, test servers.
 fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider> {
     if !path.as_bytes().split(|&b| b == b'/').any(is_api_segment) {
         return None;
@@ -218,7 +218,7 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
     openai.then_some(Provider::OpenAi)
 }
 
-/// Whether a path with this segment is worth a closer look; most traffic is for no provider, and pays for no more.
+/// Fast filter: whether a path with this segment needs a closer look.
 fn is_api_segment(segment: &[u8]) -> bool {
     match segment {
         b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"realtime"
@@ -256,7 +256,7 @@ const PATH_SUFFIXES: [(&str, Operation); 25] = [
     ("/openai/batches", Operation::Batches),
 ];
 
-/// What agents and SDKs report to their makers, by parts of the path: Claude Code, Codex, OpenAI's Agents SDK.
+/// Telemetry endpoints of agents and SDKs, by path: Claude Code, Codex, OpenAI's Agents SDK.
 const TELEMETRY: [(Provider, &str); 6] = [
     (Provider::Anthropic, "/api/event_logging/"),
     (Provider::Anthropic, "/api/claude_code/metrics"),
@@ -266,7 +266,7 @@ const TELEMETRY: [(Provider, &str); 6] = [
     (Provider::OpenAi, "/v1/traces/ingest"),
 ];
 
-/// Whether a path is one at which agents report to this provider.
+/// Whether a path is a telemetry endpoint of this provider.
 pub(crate) fn is_telemetry(provider: Provider, path: &str) -> bool {
     let statsig = path.ends_with("/v1/rgstr") || path.ends_with("/v1/log_event");
     let otlp = ["/v1/traces", "/v1/metrics", "/v1/logs"].iter().any(|end| path.ends_with(end));
@@ -351,7 +351,7 @@ fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
     (known && !model.is_empty()).then_some((model, verb))
 }
 
-/// Whether a path is one of Bedrock's runtime.
+/// Whether a path belongs to Bedrock's runtime.
 pub(crate) fn is_bedrock(path: &str) -> bool {
     bedrock_verb(path).is_some()
 }
@@ -366,7 +366,7 @@ fn after_first<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     path.split_once(mark).map(|(_, rest)| rest)
 }
 
-/// The path segment behind a mark.
+/// The path segment after a marker.
 fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     after_first(path, mark)?.split('/').next().filter(|s| !s.is_empty())
 }

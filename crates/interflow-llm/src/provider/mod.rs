@@ -1,4 +1,4 @@
-//! Providers and operations, and how a request tells which ones it is for.
+//! Providers and operations, and their detection.
 
 mod detection;
 
@@ -15,12 +15,11 @@ macro_rules! names {
         pub enum $name { $($(#[$doc])* $variant,)* }
 
         impl $name {
-            /// The name in config, queries, metrics and audit.
+            /// The name in configuration, queries, metrics and audit records.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// The one of this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $($text => Some(Self::$variant),)* _ => None }
             }
@@ -29,11 +28,11 @@ macro_rules! names {
 }
 
 names! {
-    /// Whose API is spoken.
+    /// The provider whose API is used.
     Provider {
-        /// OpenAI, or a server that speaks its API.
+        /// OpenAI, or a server with its API.
         OpenAi = "openai",
-        /// OpenAI's models at Azure.
+        /// OpenAI's models on Azure.
         Azure = "azure",
         /// Anthropic.
         Anthropic = "anthropic",
@@ -49,44 +48,44 @@ names! {
         Cohere = "cohere",
         /// Mistral.
         Mistral = "mistral",
-        /// None that is known.
+        /// Unknown.
         #[default]
         Unknown = "unknown",
     }
 }
 
 names! {
-    /// What a request asks a provider for.
+    /// The operation of a request.
     Operation {
-        /// A turn of a conversation: Chat Completions, Messages, generateContent, Converse and their like.
+        /// A conversation turn: Chat Completions, Messages, generateContent, Converse and similar.
         Chat = "chat",
-        /// OpenAI's Responses.
+        /// OpenAI Responses.
         Responses = "responses",
-        /// The continuation of a text: legacy completions, fill-in-the-middle, Ollama's generate.
+        /// Text completion: legacy completions, fill-in-the-middle, Ollama's generate.
         Completions = "completions",
-        /// Vectors for texts.
+        /// Embeddings of texts.
         Embeddings = "embeddings",
-        /// The classification of texts.
+        /// Classification of texts.
         Moderations = "moderations",
-        /// Images from texts.
+        /// Image generation.
         Images = "images",
-        /// Speech from a text.
+        /// Text to speech.
         Speech = "speech",
-        /// A text from speech.
+        /// Speech to text.
         Transcriptions = "transcriptions",
-        /// An upload.
+        /// A file upload.
         Files = "files",
-        /// Many requests at once.
+        /// A batch of requests.
         Batches = "batches",
-        /// How many tokens a request has.
+        /// Token counting.
         CountTokens = "count_tokens",
-        /// The order of texts by their relevance.
+        /// Reranking of documents.
         Rerank = "rerank",
-        /// Events over a WebSocket, both ways.
+        /// Bidirectional events over a WebSocket.
         Realtime = "realtime",
-        /// A look at what is there, without a body: models, the state of a batch.
+        /// A query without a body: models, the state of a batch.
         Lookup = "lookup",
-        /// What an agent reports of itself to its maker: events, metrics, traces.
+        /// Telemetry of an agent to its vendor: events, metrics, traces.
         Telemetry = "telemetry",
         /// Anything else.
         #[default]
@@ -95,23 +94,21 @@ names! {
 }
 
 impl Operation {
-    /// Whether the places of text in its body are known.
+    /// Whether the location of text in its body is known.
     pub const fn is_known(self) -> bool {
         !matches!(self, Self::Other)
     }
 }
 
-/// A request, recognised by its target and head.
+/// A call detected by its target and head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectedCall {
-    /// Whose API it speaks.
     pub provider: Provider,
-    /// What it asks for.
     pub operation: Operation,
-    /// The model, when the path names it, percent-encoding undone.
+    /// The model, if the path contains it, percent-decoded.
     pub model: Option<ByteStr>,
-    /// Whether the path asks for a stream; `None` when the body tells.
+    /// Whether the path requests a stream; `None` if the body determines it.
     pub stream: Option<bool>,
-    /// Whether a stream comes as a growing JSON array (Gemini without `alt=sse`).
+    /// Whether a stream has the form of a growing JSON array (Gemini without `alt=sse`).
     pub grows: bool,
 }

@@ -1,51 +1,51 @@
-//! Which members of the providers' bodies are structure, and how what is inside of a member is to be read.
+//! Classifies the members of request and response bodies as structure or text, and how containers are traversed.
 
 use super::fields::{self, FieldClass};
 
-/// How the inside of a container is read.
+/// How the content of a container is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerRule {
     /// By the members' names.
     Known,
-    /// A container that no API is known to have: everything in it is text but what a provider signed or encrypted.
+    /// A container unknown to any API: everything in it is text, except what a provider signed or encrypted.
     Unknown,
-    /// All strings are text: what tools were told and what they gave, whatever its members are called.
+    /// All strings are text: tool arguments and results, whatever the members' names.
     Free,
-    /// A JSON Schema: its words are structure, its descriptions and examples are text.
+    /// A JSON Schema: keywords are structure, descriptions and examples are text.
     Schema,
-    /// Metadata: text, if the owner wants it looked at.
+    /// Metadata: text, if the operator configured it so.
     Metadata,
     /// Nothing in it is text.
     Skip,
 }
 
-/// What a string is.
+/// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StringRole {
     Text,
-    /// JSON written as text.
+    /// JSON encoded as a string.
     Json,
-    /// Text of the metadata.
+    /// Text in metadata.
     Metadata,
-    /// An identifier of the client's, when it looks like one.
+    /// A client-generated identifier, if it looks like one.
     Identifier,
-    /// May be a medium in base64, or a URL that holds one.
+    /// May be base64 media, or a URL that contains it.
     Blob,
     Structure,
 }
 
-/// Where a container stands.
+/// The position of a container.
 pub(super) struct ContainerPosition<'a> {
-    /// The zone around it.
+    /// The rule of the enclosing container.
     pub zone: ContainerRule,
-    /// The member's name, or that of the array around it.
+    /// The member's name, or that of the enclosing array.
     pub key: &'a [u8],
-    /// The name of the object around it.
+    /// The name of the enclosing object.
     pub parent: &'a [u8],
     pub object: bool,
 }
 
-/// The zone of a container.
+/// The rule for a container.
 pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
     match (place.zone, place.key) {
         (ContainerRule::Schema, b"required") if !place.object => ContainerRule::Skip,
@@ -84,8 +84,8 @@ pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
     }
 }
 
-/// What a string in this zone and under this name is; `named` says that the name in its object is somebody's, or a file's,
-/// rather than a tool's.
+/// The role of a string under this name; `named` means that `name` in its object is a person's or a file's, rather than
+/// a tool's.
 pub(super) fn string_role(zone: ContainerRule, key: &[u8], named: bool) -> StringRole {
     match zone {
         ContainerRule::Free => StringRole::Text,
@@ -122,7 +122,7 @@ fn known_string_role(key: &[u8], named: bool) -> StringRole {
     }
 }
 
-/// Whether a member may hold a medium.
+/// Whether a member may contain media.
 fn is_blob(key: &[u8]) -> bool {
     matches!(
         key,
@@ -146,17 +146,17 @@ fn is_id(key: &[u8]) -> bool {
     key == b"id" || key.ends_with(b"_id") || key.ends_with(b"Id") || key.ends_with(b"_ids") || key == b"ids"
 }
 
-/// Members that say which of several texts an event continues.
+/// Members that determine which of several texts an event continues.
 pub(super) fn is_index(key: &[u8]) -> bool {
     matches!(key, b"index" | b"output_index" | b"content_index" | b"summary_index" | b"contentBlockIndex" | b"thought")
 }
 
-/// The kinds of events whose texts are all pieces, whatever their members are called.
+/// Event types whose texts are all fragments, whatever the members' names.
 pub(super) fn is_piece(kind: &[u8]) -> bool {
     matches!(kind, b"text-generation" | b"tool-calls-chunk" | b"message.output.delta" | b"function.call.delta")
 }
 
-/// The kinds of events that end the texts of all, or of their own block.
+/// Event types that end all texts, or those of their own block.
 pub(super) fn ends(kind: &[u8]) -> Option<bool> {
     match kind {
         b"content_block_stop" | b"contentBlockStop" | b"content-end" | b"tool-call-end" | b"tool-plan-end" => {

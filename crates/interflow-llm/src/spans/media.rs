@@ -1,22 +1,20 @@
-//! Media among the text: images, sounds and documents in base64, and what stands in for one that is not let through.
+//! Media in bodies: base64 images, audio and documents, and placeholders for media that is removed.
 
 use std::ops::Range;
 
 use super::SpanKind;
 
-/// What a medium is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaKind {
-    /// A picture or a film.
+    /// An image or a video.
     Image,
-    /// Sound.
     Audio,
     /// A document, or anything else.
     Document,
 }
 
 impl MediaKind {
-    /// The word in stand-ins, tags and errors.
+    /// The name in placeholders, tags and errors.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Image => "image",
@@ -26,28 +24,27 @@ impl MediaKind {
     }
 }
 
-/// A medium in a body.
+/// Media in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaSpan {
-    /// What it is.
     pub kind: MediaKind,
-    /// The bytes to be replaced to take it out: its whole content part.
+    /// The byte range to replace in order to remove it: its whole content part.
     pub whole: Range<usize>,
-    /// What is put there.
+    /// The replacement.
     pub stand_in: String,
 }
 
-/// What a string that may hold a medium holds, as far as the string itself tells.
+/// What a string that may contain media contains, as far as the string itself tells.
 pub(super) enum BlobContent {
-    /// An address: structure.
+    /// A URL: structure.
     Address,
-    /// Words.
+    /// Text.
     Text,
-    /// Base64 from this offset on, of the type that its data URL names.
+    /// Base64 from this offset, with the media type of its data URL.
     Base64(usize, Option<Range<usize>>),
 }
 
-/// The longest text that is taken for an address or a word even though base64 may look like it.
+/// Maximum length of a text that is taken for an address or a word although it is valid base64.
 const MIN_BASE64_LEN: usize = 24;
 
 pub(super) fn classify_blob(raw: &[u8]) -> BlobContent {
@@ -75,7 +72,7 @@ pub(super) fn classify_blob(raw: &[u8]) -> BlobContent {
     }
 }
 
-/// What is in base64 by its media type or, for Bedrock, the ending of its name; `key` is the nearest telling name.
+/// The kind of base64 data by its media type or, for Bedrock, its format; `key` is the nearest meaningful name.
 pub(super) fn media_span_kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind, MediaKind> {
     let t = media_type.to_ascii_lowercase();
     let starts = |prefix: &[u8]| t.starts_with(prefix);
@@ -114,7 +111,7 @@ pub(super) fn media_span_kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind,
     )
 }
 
-/// A content part of text in the place of another; `kind` is the part's `type`, if it has one.
+/// A text part in place of another part; `kind` is the part's `type`, if it has one.
 pub(super) fn placeholder_part(kind: Option<&[u8]>, media: MediaKind) -> String {
     let word = media.as_str();
     match kind {

@@ -1,7 +1,7 @@
-//! Where the text stands in a body: the insides of strings that people, models and tools wrote, and the media beside them.
+//! Locates text in bodies: strings written by people, models and tools, and media.
 //!
-//! Every string counts as text unless its place says that it is structure (a type, a role, an id, a tool's name), so that
-//! a member that is new to us is looked at rather than let through.
+//! Every string counts as text unless its position identifies it as structure (a type, a role, an id, a tool's name),
+//! so that unknown members are inspected rather than passed through.
 
 mod container_rules;
 mod fields;
@@ -15,46 +15,42 @@ pub use fields::{FIELDS, FieldClass, FieldEntry};
 pub use media::{MediaKind, MediaSpan};
 pub use span_walker::{EndedChannels, MarkError, MarkedText, beside, facts, facts_held, mark_body, mark_event};
 
-/// The inside of a string.
+/// The content of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextSpan {
     /// The bytes between the quotes.
     pub range: Range<usize>,
-    /// The name of the member it belongs to, or of the array it stands in.
+    /// The name of its member, or of the enclosing array.
     pub name: Option<Range<usize>>,
-    /// What it holds.
     pub kind: SpanKind,
-    /// In an event of a stream: which text it continues.
+    /// In a stream event: the text that it continues.
     pub channel: Option<TextChannel>,
-    /// Whether it is part of a client's fixed prompts: its system prompt, its definitions of tools.
+    /// Whether it belongs to a client's fixed prompts: its system prompt or tool definitions.
     pub fixed: bool,
 }
 
-/// What a string holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Text.
     Text,
-    /// JSON, as text: a tool call's arguments.
+    /// JSON encoded as a string: a tool call's arguments.
     Json,
-    /// Text that the provider signed, such as what a model thought: it goes back byte for byte.
+    /// Text signed by the provider, such as thinking: it must be returned byte for byte.
     Signed,
-    /// A member's name, where members are named by people or tools.
+    /// A member's name, where people or tools choose the names.
     Name,
-    /// A number in such a place; its range has no quotes.
+    /// A number in such a position; its range has no quotes.
     Number,
     /// A text file in base64.
     Base64Text,
-    /// An image, sound or document.
     Media(MediaSpan),
 }
 
-/// A text that comes in pieces: one choice's answer, one tool call's arguments.
+/// A text streamed in fragments: one choice's reply, one tool call's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextChannel {
     /// Its identity within the stream.
     pub id: u64,
-    /// The choice or block that it belongs to, which ends it.
+    /// The choice or block whose end also ends it.
     pub group: u64,
 }
 

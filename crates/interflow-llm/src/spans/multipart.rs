@@ -1,34 +1,30 @@
-//! `multipart/form-data` (RFC 7578): where its fields and files stand.
+//! Parts of `multipart/form-data` (RFC 7578).
 
 use std::ops::Range;
 
-/// The most parts that are read.
+/// Maximum number of parts.
 const MAX_PARTS: usize = 1000;
 
-/// One part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormPart {
-    /// The field's name.
     pub name: String,
-    /// The file's name, when the part is a file.
+    /// The file's name, if the part is a file.
     pub file: Option<String>,
     /// The media type, lower case, without parameters.
     pub media_type: Option<String>,
-    /// Where its content stands.
+    /// The range of its content.
     pub range: Range<usize>,
 }
 
-/// A body that is no such form.
+/// A malformed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no multipart/form-data at byte {at}: {reason}")]
 pub struct MultipartError {
-    /// Byte offset.
     pub at: usize,
-    /// What is wrong there.
     pub reason: &'static str,
 }
 
-/// The boundary that a `Content-Type` of `multipart/form-data` names.
+/// The boundary in a `Content-Type` of `multipart/form-data`.
 pub fn boundary(content_type: &str) -> Option<String> {
     let mut params = content_type.split(';');
     if !params.next()?.trim().eq_ignore_ascii_case("multipart/form-data") {
@@ -44,7 +40,7 @@ pub fn boundary(content_type: &str) -> Option<String> {
 /// The parts of a form, in order.
 ///
 /// # Errors
-/// A boundary or head that is missing, more than a thousand parts.
+/// A missing boundary or header, or more than a thousand parts.
 pub fn parts(body: &[u8], boundary: &str) -> Result<Vec<FormPart>, MultipartError> {
     let delimiter = format!("--{boundary}");
     let fail = |at, reason| Err(MultipartError { at, reason });

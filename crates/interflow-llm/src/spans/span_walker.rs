@@ -1,4 +1,4 @@
-//! Walks a body and marks its texts, by the rules of `rules`.
+//! Traverses a body and marks its text, according to `container_rules`.
 
 use std::ops::Range;
 
@@ -12,27 +12,26 @@ use super::fields;
 use super::media::{self, BlobContent};
 use super::{MediaKind, MediaSpan, SpanKind, TextChannel, TextSpan};
 
-/// The most texts of one body. Each costs a hundred bytes or so while it is worked on, whatever its length.
+/// Maximum number of texts in one body. Each takes about a hundred bytes during processing, whatever its length.
 const MAX_TEXTS: usize = 1 << 20;
 
-/// What was found in a body.
+/// The result of marking a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkedText {
     /// The strings, in order.
     pub spans: Vec<TextSpan>,
-    /// The inside of the member `model`.
+    /// The content of the member `model`.
     pub model: Option<Range<usize>>,
     /// The member `stream`.
     pub stream: Option<bool>,
-    /// The most tokens that the answer may have.
+    /// Limit on output tokens.
     pub max_output: Option<u64>,
-    /// The first message of the conversation: what tells it from others.
+    /// The first message of the conversation, which identifies it.
     pub first_message: Option<Range<usize>>,
-    /// The answer or conversation that this request continues at the provider.
+    /// The response or conversation that this request continues at the provider.
     pub continues: Option<Range<usize>>,
-    /// The id of an answer.
+    /// The response id.
     pub id: Option<Range<usize>>,
-    /// Bytes of text.
     pub text_bytes: usize,
     /// In an event: the texts that end with it.
     pub ended: Vec<EndedChannels>,
@@ -43,64 +42,63 @@ pub struct MarkedText {
 pub enum EndedChannels {
     /// Those of this choice or block.
     Group(u64),
-    /// All.
     All,
 }
 
-/// Why the texts of a body cannot be marked.
+/// Why the text of a body cannot be marked.
 #[derive(Debug, thiserror::Error)]
 pub enum MarkError {
-    /// What is no JSON, is nested too deeply, or has too many texts.
+    /// It is not JSON, is nested too deeply, or has too many texts.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// The process's [budget](interflow_types::budget) of held bytes has no room for the marks.
+    /// The [budget](interflow_types::budget) of held bytes is exhausted.
     #[error("{}", .0.message())]
     Overloaded(interflow_types::Error),
 }
 
-/// Marks the texts of a request's or of a whole answer's body. While this works, the marks count towards the process's
-/// budget of held bytes.
+/// Marks the text of a request's or a complete response's body. Meanwhile the marks count towards the process's budget
+/// of held bytes.
 ///
 /// # Errors
-/// What is no JSON, is nested too deeply, or has too many texts; a budget that is spent.
+/// The body is not JSON, is nested too deeply, or has too many texts; or the budget is exhausted.
 pub fn mark_body(json: &[u8], metadata: bool) -> Result<MarkedText, MarkError> {
     SpanWalker::new(json, metadata, false).run(b"")
 }
 
-/// A held body up to this size is read on the thread that asks.
+/// Buffered bodies up to this size are parsed on the calling thread.
 const MAX_INLINE_BYTES: usize = 128 << 10;
 
-/// How many large bodies are read at once; others wait.
+/// Concurrency limit for large bodies.
 static MARK_PERMITS: Semaphore = Semaphore::const_new(2);
 
-/// What a body tells beside its texts, whose places are not kept: its model, how much text there is.
+/// Reads the facts of a body without the positions of its text: model, text length.
 ///
 /// # Errors
-/// As [`mark`].
+/// As [`mark_body`].
 pub fn facts(json: &[u8]) -> Result<MarkedText, MarkError> {
     let walk = SpanWalker { facts_only: true, ..SpanWalker::new(json, false, false) };
     walk.run(b"").map(|marked| MarkedText { spans: Vec::new(), ..marked })
 }
 
-/// As [`facts`], off the worker when the body is a large one.
+/// As [`facts`], on a blocking thread if the body is large.
 ///
 /// # Errors
-/// As [`mark`].
+/// As [`mark_body`].
 pub async fn facts_held(json: &Bytes) -> Result<MarkedText, MarkError> {
     let broken = JsonError { at: 0, reason: "the work on the body was cut short" };
     let held = json.clone();
     beside(json.len(), move || facts(&held)).await.ok_or(broken)?
 }
 
-/// Does work on a body of this length: here, or for a large one off the worker, of which few are worked on at once. `None`
-/// when the work panicked. Who leaves while waiting for a place leaves no work behind.
+/// Runs work on a body of this length: inline, or on a blocking thread for large ones, with bounded concurrency. `None`
+/// if the work panicked. If dropped while waiting for a permit, the work never starts.
 pub async fn beside<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if length <= MAX_INLINE_BYTES {
         return Some(work());
     }
     let place = MARK_PERMITS.acquire().await.ok();
     tokio::task::spawn_blocking(move || {
-        // The place is taken for as long as the work takes, also when nobody waits for it any more.
+        // The permit is held until the work ends, even if nobody waits for it any more.
         let _place = place;
         work()
     })
@@ -108,45 +106,45 @@ pub async fn beside<T: Send + 'static>(length: usize, work: impl FnOnce() -> T +
     .ok()
 }
 
-/// Marks the texts of one event of a stream; `name` is the event's own name, where the payload does not hold it.
+/// Marks the text of one stream event; `name` is the event's name if the payload does not contain it.
 ///
 /// # Errors
-/// As [`mark`].
+/// As [`mark_body`].
 pub fn mark_event(json: &[u8], name: Option<&str>) -> Result<MarkedText, MarkError> {
     SpanWalker::new(json, false, true).run(name.unwrap_or_default().as_bytes())
 }
 
-/// A container that is open.
+/// An open container.
 struct ContainerFrame {
     zone: ContainerRule,
     object: bool,
     start: usize,
-    /// The member's name, or that of the array it stands in.
+    /// The member's name, or that of the enclosing array.
     key: Range<usize>,
-    /// The name of the member at hand.
+    /// The name of the current member.
     name: Range<usize>,
     /// The first span inside.
     first: usize,
-    /// How many values an array has had.
+    /// Number of values so far, for an array.
     count: u64,
     kind: Option<Range<usize>>,
     media_type: Option<Range<usize>>,
     index: u64,
     in_delta: bool,
     finished: bool,
-    /// Spans inside that hold a medium whose kind is open.
+    /// Media spans inside whose kind is not known yet.
     media: Vec<usize>,
     role: Option<Range<usize>>,
     /// Whether it has a signature.
     signed: bool,
-    /// Whether it is part of a client's fixed prompts.
+    /// Whether it belongs to a client's fixed prompts.
     fixed: bool,
 }
 
-/// A list of spans shorter than this grows as it likes.
+/// Span lists shorter than this are not accounted for.
 const FEW: usize = 32;
 
-/// Shorter than any signature that a provider makes.
+/// Shorter than any provider's signature.
 const MIN_SIGNATURE_LEN: usize = 8;
 
 struct SpanWalker<'j> {
@@ -155,10 +153,10 @@ struct SpanWalker<'j> {
     frames: Vec<ContainerFrame>,
     metadata: bool,
     events: bool,
-    /// Whether the places of texts are not wanted, only what else is told.
+    /// Whether only facts are wanted, not the positions of text.
     facts_only: bool,
     out: MarkedText,
-    /// Counts the spans.
+    /// Accounts for the spans.
     held: MemoryReservation,
 }
 
@@ -206,7 +204,7 @@ impl<'j> SpanWalker<'j> {
         Ok(self.out)
     }
 
-    /// Grows the list of spans, for which the budget must have bytes first: while it moves, it is there twice.
+    /// Grows the list of spans after reserving memory: while it is moved, it exists twice.
     fn make_room(&mut self) -> Result<(), MarkError> {
         let spans = &mut self.out.spans;
         let capacity = spans.capacity();
@@ -223,7 +221,7 @@ impl<'j> SpanWalker<'j> {
         self.json.get(range.clone()).unwrap_or_default()
     }
 
-    /// The name of the value at hand: the member's, or the array's.
+    /// The name of the current value: the member's, or the array's.
     fn key(&self) -> Range<usize> {
         match self.frames.last() {
             Some(f) if f.object => f.name.clone(),
@@ -240,7 +238,7 @@ impl<'j> SpanWalker<'j> {
         let place =
             ContainerPosition { zone: around.map_or(ContainerRule::Known, |f| f.zone), key: name, parent, object };
         let zone = match around {
-            // What holds for a list holds for what stands in it.
+            // The rule of a list applies to its elements.
             Some(f) if !f.object => f.zone,
             _ => container_rules::container_rule(&place),
         };
@@ -282,7 +280,7 @@ impl<'j> SpanWalker<'j> {
     }
 
     fn push(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind, channel: Option<TextChannel>) {
-        // What a medium turns out to be decides whether it counts as text.
+        // Whether media counts as text is decided by its kind.
         if self.facts_only && !matches!(kind, SpanKind::Media(_)) {
             return;
         }
@@ -314,7 +312,7 @@ impl<'j> SpanWalker<'j> {
                 b"finish_reason" | b"finishReason" if !range.is_empty() => frame.finished = true,
                 b"model" if depth == 1 => self.out.model = Some(range.clone()),
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
-                // Several answers may be under way on one connection.
+                // Several responses may be in flight on one connection.
                 b"response_id" if depth == 1 && self.events => {
                     frame.index = fnv1a(frame.index, self.json.get(range.clone()).unwrap_or_default());
                 }
@@ -334,7 +332,7 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// Whether the object at hand is a message, whose name is its author's, or a document.
+    /// Whether the current object is a message, whose name is its author's, or a document.
     fn is_named(&self) -> bool {
         let [.., list, object] = self.frames.as_slice() else { return false };
         let message = !list.object && self.bytes(&list.key) == b"messages";
@@ -350,14 +348,14 @@ impl<'j> SpanWalker<'j> {
         }
         let channel = if self.events { self.channel(name.as_ref()) } else { None };
         let kind = match (kind, channel) {
-            // Bedrock sends a tool call's arguments under a name that elsewhere holds text.
+            // Bedrock sends tool call arguments under a name that is text elsewhere.
             (SpanKind::Text, Some(_)) if name.as_ref().is_some_and(|n| self.bytes(n) == b"input") => SpanKind::Json,
             (kind, _) => kind,
         };
         self.push(range, name, kind, channel);
     }
 
-    /// Whether a string of an event continues a text, and which one, as far as its name tells.
+    /// The text that a string of an event continues, as far as its name tells.
     fn channel(&self, name: Option<&Range<usize>>) -> Option<TextChannel> {
         let key = name.map_or(&b""[..], |n| self.bytes(n));
         let frame = self.frames.last()?;
@@ -399,7 +397,7 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// Says what a medium is.
+    /// Sets the kind of media.
     fn classify_media(&mut self, at: usize, media_type: &Range<usize>, key: &Range<usize>) {
         let known = media::media_span_kind(self.bytes(media_type), self.bytes(key));
         if let Some(span) = self.out.spans.get_mut(at) {
@@ -447,7 +445,7 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// A value has ended: in an array, the next one is another.
+    /// A value has ended: in an array, the next one is a different text.
     fn end_value(&mut self, range: Range<usize>) {
         let depth = self.frames.len();
         let Some(frame) = self.frames.last_mut() else { return };
@@ -476,8 +474,8 @@ impl<'j> SpanWalker<'j> {
         self.end_value(range);
     }
 
-    /// What the provider signed goes back as it came, and what it encrypted is no text; what a system or developer
-    /// message says is part of the fixed prompts.
+    /// Signed content is returned unchanged, and encrypted content is not text; the content of a system or developer
+    /// message belongs to the fixed prompts.
     fn close_signed(&mut self, frame: &ContainerFrame, element: bool) {
         if frame.zone != ContainerRule::Known || !frame.object {
             return;
@@ -487,7 +485,7 @@ impl<'j> SpanWalker<'j> {
             self.out.spans.truncate(frame.first);
             return;
         }
-        // In a stream, the signature comes when the text is over.
+        // In a stream, the signature follows the text.
         let thinks = kind == b"thinking_delta" || kind == b"reasoning.text" && self.events;
         if frame.signed || thinks || self.events && self.bytes(&frame.key) == b"reasoningContent" {
             let json = self.json;
@@ -502,7 +500,7 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// What a medium is, is told by the members around it; what takes it out is its content part.
+    /// The kind of media is determined by sibling members; its content part is what is replaced.
     fn close_media(&mut self, frame: &ContainerFrame, range: &Range<usize>, element: bool) {
         for &at in &frame.media {
             if let Some(t) = frame.media_type.clone() {
@@ -549,19 +547,19 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// Which text each piece continues follows from the names and indices on the way to it.
+    /// The text that a fragment continues is determined by the names and indices on the path to it.
     fn close_channels(&mut self, frame: &ContainerFrame, name: &[u8]) {
         let root = self.frames.is_empty();
         let kind = frame.kind.clone().map_or(name, |k| self.bytes(&k));
         let place = match self.frames.last() {
-            // An index is better than a place: a second choice may come alone.
+            // An index is better than a position: a second choice may come alone.
             Some(list) if !list.object && frame.index == 0 => fnv1a(1, &list.count.to_le_bytes()),
             _ => fnv1a(frame.index, self.bytes(&frame.key)),
         };
         let choice = !root && matches!(self.bytes(&frame.key), b"choices" | b"candidates") && frame.object;
         let arguments = root && kind.ends_with(b"arguments.delta");
         if root && kind.ends_with(b"audio.delta") {
-            // Sound in base64, whose pieces must stay what they are.
+            // Base64 audio, whose fragments must not be changed.
             self.out.spans.clear();
         }
         if root && container_rules::is_piece(kind) {
@@ -598,7 +596,7 @@ impl<'j> SpanWalker<'j> {
     }
 }
 
-/// FNV-1a, one step per byte.
+/// One FNV-1a step per byte.
 fn fnv1a(seed: u64, bytes: &[u8]) -> u64 {
     let start = seed ^ 0xcbf2_9ce4_8422_2325;
     bytes.iter().fold(start, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))

@@ -420,7 +420,7 @@ fn the_facts_of_a_body_are_those_that_its_marks_tell_with_no_place_kept() {
         let (all, facts) = (mark_body(body.as_bytes(), false).unwrap(), facts(body.as_bytes()).unwrap());
         assert_eq!(facts, MarkedText { spans: Vec::new(), ..all }, "{body}");
     }
-    // Texts whose places nobody keeps cost nothing, however many there are.
+    // Texts whose positions are not kept use no memory, however many there are.
     let many = format!("{{\"model\": \"m\", \"input\": [{}\"x\"]}}", "\"x\",".repeat(2 << 20));
     assert_eq!(facts(many.as_bytes()).unwrap().text_bytes, (2 << 20) + 1);
 }

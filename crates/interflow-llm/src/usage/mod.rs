@@ -1,4 +1,4 @@
-//! What an answer used up, as each provider counts it, brought to one meaning.
+//! Token usage of a response, normalized across providers.
 
 mod scanner;
 
@@ -13,29 +13,28 @@ pub use scanner::UsageScanner;
 
 use crate::ResponseSummary;
 
-/// Tokens used up by one exchange. A stream's last count holds.
+/// Token usage of one call. Of a stream, the last count applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct CallUsage {
-    /// Tokens read: cached ones, and those written to a cache, included.
+    /// Input tokens, including those read from and written to a cache.
     pub input: u64,
-    /// Tokens written: reasoning included.
+    /// Output tokens, including reasoning.
     pub output: u64,
-    /// How many of `input` came from a cache.
+    /// The part of `input` read from a cache.
     pub cache_read: u64,
-    /// How many of `input` were put into a cache.
+    /// The part of `input` written to a cache.
     pub cache_write: u64,
-    /// How many of `output` were reasoning.
+    /// The part of `output` used for reasoning.
     pub reasoning: u64,
 }
 
 impl CallUsage {
-    /// Tokens read and written.
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
 
-    /// Adds another exchange's counts.
+    /// Adds another call's counts.
     pub const fn add(&mut self, other: Self) {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
@@ -44,7 +43,7 @@ impl CallUsage {
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
 
-    /// The larger count of each: streams tell running totals.
+    /// The larger of each count: streams report running totals.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -57,23 +56,23 @@ impl CallUsage {
     }
 }
 
-/// Words one of which stands in every part of an answer that tells its counts.
+/// Every part of a response with usage contains one of these words.
 static USAGE_MARKERS: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["\"usage", "eval_count\"", "invocationMetrics\"", "\"tokens\""].map(Finder::new));
 
-/// Whether this JSON may tell counts; a quick look without reading it.
+/// Whether this JSON may contain usage; a fast check without parsing.
 pub(crate) fn may_hold_usage(json: &[u8]) -> bool {
     USAGE_MARKERS.iter().any(|word| word.find(json).is_some())
 }
 
-/// What an answer, or one event of it, says of itself.
+/// The summary in a response, or in one event of it.
 pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
     serde_json::from_slice(json).ok().map(|value| summary_from_value(&value))
 }
 
-/// The same of JSON that has been read already.
+/// The same for parsed JSON.
 pub fn summary_from_value(value: &Value) -> ResponseSummary {
-    // Streams wrap what a whole answer has at its top: Anthropic, Responses, Bedrock, Cohere.
+    // Streams wrap the fields of a complete response: Anthropic, Responses, Bedrock, Cohere.
     let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];
     let usage = inner.iter().find_map(|v| usage_in(v));
     let text = |names: &[&str]| {
@@ -105,7 +104,7 @@ fn usage_in(value: &Value) -> Option<CallUsage> {
             ..CallUsage::default()
         });
     }
-    // Cohere's first version.
+    // Cohere v1.
     object("meta").and_then(|m| m.get("tokens")).and_then(parse_counts)
 }
 
@@ -129,7 +128,7 @@ fn parse_counts(usage: &Value) -> Option<CallUsage> {
     let output = number(usage, &["output_tokens", "completion_tokens", "outputTokens"]);
     let details = ["input_tokens_details", "prompt_tokens_details"].iter().find_map(|n| usage.get(*n));
     let inside = details.map_or(0, |d| number(d, &["cached_tokens"])).max(number(usage, &["prompt_cache_hit_tokens"]));
-    // Anthropic and Bedrock count cached tokens beside the others, OpenAI among them.
+    // Anthropic and Bedrock count cached tokens separately; OpenAI includes them in the input.
     let beside = number(usage, &["cache_read_input_tokens", "cacheReadInputTokens"]);
     let written = number(usage, &["cache_creation_input_tokens", "cacheWriteInputTokens"]);
     input = input.saturating_add(beside).saturating_add(written);

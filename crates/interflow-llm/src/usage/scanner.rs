@@ -1,4 +1,4 @@
-//! Reads counts, model and id from an answer as it passes, holding as little of it as it can.
+//! Reads usage, model and id from a response while it is relayed, buffering as little as possible.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,20 +7,19 @@ use super::{may_hold_usage, summary_from_json};
 use crate::ResponseSummary;
 use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
 
-/// The largest whole answer, or event, that is read; larger ones pass without their counts.
+/// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// Follows one answer.
+/// Scans one response.
 #[derive(Debug)]
 pub struct UsageScanner {
-    /// `None` when the answer cannot be followed any further.
+    /// `None` once the response cannot be scanned any further.
     reader: Option<EventReader>,
     settled: ResponseSummary,
     begun: bool,
 }
 
 impl UsageScanner {
-    /// A scanner for an answer of this framing.
     pub fn new(framing: StreamFraming) -> Self {
         Self {
             reader: Some(EventReader::new(framing, MAX_EVENT_BYTES)),
@@ -29,7 +28,7 @@ impl UsageScanner {
         }
     }
 
-    /// Takes the answer's next bytes, without content coding.
+    /// Processes the next bytes, without content coding.
     pub fn push(&mut self, bytes: &[u8]) {
         let Some(mut reader) = self.reader.take() else { return };
         reader.push(bytes);
@@ -43,7 +42,7 @@ impl UsageScanner {
         self.reader = Some(reader);
     }
 
-    /// The end of the answer: what it said of itself.
+    /// The end of the response: its summary.
     pub fn finish(&mut self) -> &ResponseSummary {
         if let Some(event) = self.reader.take().and_then(|mut r| r.finish()) {
             self.read_event(&event);
@@ -51,7 +50,7 @@ impl UsageScanner {
         &self.settled
     }
 
-    /// What it has said until now.
+    /// The summary so far.
     pub const fn summary(&self) -> &ResponseSummary {
         &self.settled
     }
@@ -59,7 +58,7 @@ impl UsageScanner {
     fn read_event(&mut self, event: &StreamEvent) {
         let inner = bedrock_chunk(&event.data);
         let json = inner.as_deref().unwrap_or(&event.data);
-        // The first event names model and id.
+        // The first event contains model and id.
         if json.is_empty() || self.begun && !may_hold_usage(json) {
             return;
         }
@@ -70,7 +69,7 @@ impl UsageScanner {
     }
 }
 
-/// The JSON inside of InvokeModel's `{"bytes":"…"}`.
+/// The JSON in InvokeModel's `{"bytes":"…"}`.
 pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix(b"{\"bytes\":\"")?;
     let end = memchr::memchr(b'"', text)?;

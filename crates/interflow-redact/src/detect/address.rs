@@ -1,4 +1,4 @@
-//! Street addresses: a street with its number, and what is chained to it: unit, town, region, postal code.
+//! Street addresses: a street with its number, and the unit, town, region and postal code that follow.
 
 mod address_continuation;
 
@@ -9,7 +9,7 @@ use crate::Kind;
 use crate::lexicon::{CaseFolded, mark, topic};
 use crate::token::{TokenShape, WordToken};
 
-/// Endings of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
+/// Suffixes of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
 const COMPOUND_SUFFIXES: &[&str] = &[
     "strasse",
     "stra\u{df}e",
@@ -45,7 +45,7 @@ const COMPOUND_SUFFIXES: &[&str] = &[
     "str\u{e6}de",
 ];
 
-/// Street words that hardly mean anything else.
+/// Street words that rarely mean anything else.
 const STRONG_SUFFIXES: &[&str] = &[
     "street",
     "avenue",
@@ -73,15 +73,15 @@ const STRONG_SUFFIXES: &[&str] = &[
     "straat",
 ];
 
-/// Words before a street's name that are written small as well.
+/// Street prefixes that are also written in lower case.
 const LOWERCASE_PREFIXES: &[&str] =
     &["rue", "ul", "ulica", "calle", "rua", "avenida", "avda", "jalan", "jl", "c", "viale", "corso", "piazza"];
 
-/// Words before a street's name that are written small behind its number: `5 avenue Anatole France`.
+/// Street prefixes that are written in lower case after the house number: `5 avenue Anatole France`.
 const LOWERCASE_NUMBERED_PREFIXES: &[&str] =
     &["avenue", "boulevard", "place", "allee", "allée", "chemin", "impasse", "quai", "route", "cours"];
 
-/// Most words of a street's name on one side of its street word.
+/// Maximum number of words of a street's name on one side of its street word.
 const MAX_NAME_WORDS: usize = 5;
 
 /// Addresses anywhere in the text.
@@ -110,7 +110,7 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
         let cued = scan.has_topic_near(part.first, topic::ADDRESS, 6, 0);
         let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
         let list = scan.list();
-        // `95 230 Wit Road`: a number of the block, or one that was typed twice.
+        // `95 230 Wit Road`: a block number, or a number that was typed twice.
         let doubled = part.first > 0
             && is_house_number(scan, &list[part.first])
             && list[part.first - 1].is_digits()
@@ -163,7 +163,7 @@ fn address_core(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<Add
     None
 }
 
-/// `98 Tylova 1036`, `85 Trg revolucije 12`: a name between two house numbers, where an address is spoken of or goes on.
+/// `98 Tylova 1036`, `85 Trg revolucije 12`: a name between two house numbers, in the context of an address.
 fn number_name_number(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     if let Some(found) = line_above_postcode(scan, i, token).or_else(|| line_above_town(scan, i, token)) {
         return Some(found);
@@ -195,7 +195,7 @@ fn number_name_number(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Opti
     (fits && (cued || goes_on)).then_some(AddressPart { first: i, last, confidence: 55 })
 }
 
-/// `3265 Mary Bridge` and a line, then a town with its code: what the street's word is does not matter.
+/// `3265 Mary Bridge`, a line break, then a town with its postal code: any street word will do.
 fn line_above_town(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     if !is_house_number(scan, token) || scan.gap(i) != " " {
         return None;
@@ -211,7 +211,7 @@ fn line_above_town(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
         return None;
     }
     let (end, _) = extend_address(scan, last);
-    // A list of years and names: `2014 Oracle`, a line, `2019`.
+    // A list of years and names: `2014 Oracle`, a line break, `2019`.
     let years = is_year(scan, token) && scan.token(end).is_some_and(|t| is_year(scan, t));
     let coded = scan.token(end).is_some_and(|t| t.is_digits() && t.len() >= 4) && end > last + 1 && !years;
     coded.then_some(AddressPart { first: i, last, confidence: 60 })
@@ -221,7 +221,7 @@ fn is_year(scan: &ScanState<'_>, token: &WordToken) -> bool {
     token.is_digits() && token.len() == 4 && matches!(scan.word(token).as_bytes(), [b'1', b'9', ..] | [b'2', b'0', ..])
 }
 
-/// `Fempad 3`, a line, `3576 HW Friens`: the line above a postal code and a town ends with a house number.
+/// `Fempad 3`, a line break, `3576 HW Friens`: the line above a postal code and a town ends with a house number.
 fn line_above_postcode(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     let end = i.checked_sub(1)?;
     let code = token.is_digits() && matches!(token.len(), 4 | 5)
@@ -260,7 +260,7 @@ fn line_above_postcode(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Opt
     (capitals > 0 && towned).then_some(AddressPart { first, last: town, confidence: 70 })
 }
 
-/// The lines of capitals right before an address block name who lives or works there.
+/// Capitalized lines right before an address block name the addressee.
 fn addressee(scan: &mut ScanState<'_>, first: usize) {
     let mut at = first;
     for _ in 0..3 {
@@ -300,7 +300,7 @@ fn has_street_suffix(word: &str) -> bool {
     ]) {
         return false;
     }
-    // Most are told apart by the last letter, and no word of ASCII must be copied.
+    // Most words are ruled out by the last letter, and ASCII words need no copy.
     let last = word.as_bytes().last().map(u8::to_ascii_lowercase);
     let ends = |word: &str| {
         COMPOUND_SUFFIXES
@@ -314,7 +314,7 @@ fn has_street_suffix(word: &str) -> bool {
     }
 }
 
-/// A house number right behind or before the word at `i`.
+/// A house number right after or before the word at `i`.
 fn with_house_number(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let (before, after) = (number_before(scan, i), number_after(scan, i));
     match (before, after) {
@@ -337,7 +337,7 @@ fn number_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     (matches!(scan.gap(p), " " | ", ") && is_house_number(scan, before)).then_some(p)
 }
 
-/// `5 km`, `10 %`, `3 times`: the number counts something.
+/// `5 km`, `10 %`, `3 times`: the number is a quantity.
 fn followed_by_unit_of_measure(scan: &ScanState<'_>, i: usize) -> bool {
     scan.gap(i) == " "
         && scan.token(i + 1).is_some_and(|t| {
@@ -405,14 +405,14 @@ fn suffixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
     let strong = STRONG_SUFFIXES.contains(&word.as_str());
     let after = number_after(scan, i).filter(|_| token.is_capital());
     let capital = token.is_capital();
-    // A second number before the street: `71 34 Avenue`, a house and its entry.
+    // A second number before the street: `71 34 Avenue`, a house and its entrance.
     let first_number = number.map(|n| number_before(scan, n).unwrap_or(n));
     match (first_number, after) {
         (Some(n), after) if strong => address_part(n, after.unwrap_or(i), if capital { 80 } else { 65 }),
         (Some(n), after) if capital && continues_as_address(scan, after.unwrap_or(i)) => {
             address_part(n, after.unwrap_or(i), 60)
         }
-        // `1148 Volimski Place`: nothing goes on behind it, but the number and the name speak for a street.
+        // `1148 Volimski Place`: the address does not continue, but number and name indicate a street.
         (Some(n), None) if capital && numbered_street(scan, n, first, i) => address_part(n, i, 58),
         (None, Some(a)) if strong || scan.gap(first) == "-" || continues_as_address(scan, a) => {
             address_part(first, a, 60)
@@ -424,7 +424,7 @@ fn suffixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
     }
 }
 
-/// A house number of three digits or more, and a name that is no plain word or a street word that is little else.
+/// A house number of at least three digits, with a name that is not a common word or an unambiguous street word.
 fn numbered_street(scan: &ScanState<'_>, number: usize, first: usize, suffix: usize) -> bool {
     let list = scan.list();
     let named = list[first..suffix].iter().any(|t| t.is_capital() && t.len() > 2 && !t.has(mark::COMMON | mark::STOP));
@@ -432,7 +432,7 @@ fn numbered_street(scan: &ScanState<'_>, number: usize, first: usize, suffix: us
     list[number].len() >= 3 && (named || usual) && list[first..suffix].iter().all(WordToken::is_capital)
 }
 
-/// In `123 main street` the words between are small; there must be a number at the end of them.
+/// In `123 main street` the words between are lower case; a number must precede them.
 fn lower_street(scan: &ScanState<'_>, first: usize, before: &WordToken) -> bool {
     let mut at = first.saturating_sub(1);
     for _ in 0..3 {
@@ -449,7 +449,7 @@ fn lower_street(scan: &ScanState<'_>, first: usize, before: &WordToken) -> bool 
     false
 }
 
-/// Whether an address goes on behind token `i`: a line's end, a comma and a capital, a unit.
+/// Whether the address continues after token `i`: end of line, a comma and a capital, a unit.
 fn continues_as_address(scan: &ScanState<'_>, i: usize) -> bool {
     let gap = scan.gap(i);
     let next = scan.token(i + 1);
@@ -542,7 +542,7 @@ fn is_connective(word: &str) -> bool {
     )
 }
 
-/// `Apt. 434`, `PO Box 12`, with the street line before it when that is a number and words.
+/// `Apt. 434`, `PO Box 12`, with the preceding street line if it consists of a number and words.
 fn unit_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let token = scan.token(i)?;
     let word = scan.word(token).to_lowercase();
@@ -586,7 +586,7 @@ fn house_number_or_self(scan: &ScanState<'_>, i: usize) -> usize {
     number_before(scan, i).unwrap_or(i)
 }
 
-/// The street before a unit: `92 De Lindeboom 105` on the line or the part of the line before it.
+/// The street before a unit: `92 De Lindeboom 105` on the line, or on the part of the line before it.
 fn street_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let mut at = i;
     let mut first = None;
@@ -656,14 +656,14 @@ pub(super) fn place_at(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     town.then_some(i)
 }
 
-/// The last token of the longest town, region or organisation of several words that begins at `i`, and its marks.
+/// The last token of the longest town, region or multi-word organisation that begins at `i`, and its marks.
 pub(super) fn phrase_at(scan: &ScanState<'_>, i: usize) -> Option<(usize, u32)> {
     let mut folded = CaseFolded::default();
     let mut best = None;
     for n in 0..5 {
         let Some(token) = scan.token(i + n).filter(|t| t.is_word()) else { break };
         if n > 0 {
-            // A name of several words is written with capitals, but for its small words.
+            // A multi-word name is capitalized, except for its small words.
             let fits = token.is_capital() || token.has(mark::PARTICLE | mark::STOP) || !scan.list()[i].is_capital();
             if !fits || !matches!(scan.gap(i + n - 1), " " | "-" | "'" | "’" | ". " | "\n") {
                 break;

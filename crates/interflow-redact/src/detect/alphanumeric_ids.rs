@@ -1,11 +1,11 @@
-//! Tokens of letters and digits: IBANs, VINs, coin addresses and the national numbers that hold letters.
+//! Alphanumeric identifiers: IBANs, VINs, cryptocurrency addresses and national ids with letters.
 
 use super::{ScanState, labeled_values, national_ids, net};
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 use crate::{Kind, check_digits};
 
-/// A mixed token at `i`; gives the token to go on from.
+/// Examines a mixed token at `i`; returns the next token to examine.
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
     let Some(token) = scan.token(i).copied() else { return i + 1 };
     let word = scan.word(&token).as_bytes();
@@ -42,7 +42,7 @@ pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
     i + 1
 }
 
-/// A word without digits that may be one of these all the same: hexadecimal pairs, coin addresses.
+/// A word without digits that may still be one of these: hexadecimal pairs, cryptocurrency addresses.
 pub(super) fn detect_word(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     match token.len() {
@@ -69,7 +69,7 @@ fn is_glued(scan: &ScanState<'_>, token: &WordToken) -> bool {
     matches!(scan.byte_before(token.start()), b'_' | b'/' | b'\\') || matches!(scan.byte_at(token.end()), b'_')
 }
 
-/// `12345678-Z`: Spain's number with its letter behind a hyphen.
+/// `12345678-Z`: the Spanish DNI with its letter after a hyphen.
 fn hyphened_dni(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)).filter(|t| t.is_digits() && t.len() == 8) else {
         return;
@@ -80,7 +80,7 @@ fn hyphened_dni(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     }
 }
 
-/// `AA 12 34 56 B`: Great Britain's insurance number in its groups.
+/// `AA 12 34 56 B`: the British national insurance number in groups.
 fn spaced_nino(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> bool {
     let Some([a, b, c, d]) = scan.list().get(i + 1..i + 5) else { return false };
     let pairs = [a, b, c].iter().all(|t| t.is_digits() && t.len() == 2) && d.len() == 1;
@@ -94,7 +94,7 @@ fn spaced_nino(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> bool {
     right
 }
 
-/// US Medicare's number as it stands on the card: `1EG4-TE5-MK73`.
+/// The US Medicare number as printed on the card: `1EG4-TE5-MK73`.
 fn hyphened_mbi(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> {
     let (b, c) = (*scan.token(i + 1)?, *scan.token(i + 2)?);
     if [token.len(), b.len(), c.len()] != [4, 3, 4] || scan.gap(i) != "-" || scan.gap(i + 1) != "-" {
@@ -128,7 +128,7 @@ fn mac(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> {
     })
 }
 
-/// Lengths of the IBANs of the countries that issue them (ISO 13616 registry).
+/// IBAN length by country (ISO 13616 registry).
 fn iban_length(country: &[u8]) -> Option<usize> {
     Some(match country {
         b"NO" => 15,
@@ -188,7 +188,7 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
     Some(at + 1)
 }
 
-/// National numbers whose form and check character speak for themselves. Gives whether it was one.
+/// National ids whose format and check character are sufficient evidence. Returns whether one was found.
 fn national_id(scan: &mut ScanState<'_>, i: usize, token: &WordToken, upper: &[u8]) -> bool {
     let near = |words: &[&str]| scan.near_word(i, words, 6, 3);
     let digit_value = |d: &[u8]| d.iter().fold(0u64, |n, b| n * 10 + u64::from(b - b'0'));
@@ -260,7 +260,7 @@ fn national_id(scan: &mut ScanState<'_>, i: usize, token: &WordToken, upper: &[u
     true
 }
 
-/// Numbers in which a separator stands: Chile's `12.345.678-K` and Finland's `131052-308T`, seen from their tail.
+/// Numbers with separators: Chile's `12.345.678-K` and Finland's `131052-308T`, detected from their end.
 fn dotted(scan: &mut ScanState<'_>, i: usize, token: &WordToken, upper: &[u8]) -> bool {
     let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return false };
     let joined = before.is_digits() && before.len() == 6 && matches!(scan.gap_before(i), "-" | "+");
@@ -402,7 +402,7 @@ fn dea(upper: &[u8]) -> bool {
     matches!(upper[0], b'A'..=b'H' | b'J'..=b'M' | b'P' | b'R'..=b'U' | b'X') && sum % 10 == u32::from(d[6])
 }
 
-/// Germany's health insurance card: a letter as two digits, then nine with weights 1 and 2.
+/// German health insurance number: a letter as two digits, then nine with weights 1 and 2.
 fn german_health_card(upper: &[u8]) -> bool {
     let letter = u32::from(upper[0] - b'A') + 1;
     let body = [letter / 10, letter % 10].into_iter().chain(upper[1..9].iter().map(|b| u32::from(b - b'0')));
@@ -410,7 +410,7 @@ fn german_health_card(upper: &[u8]) -> bool {
     sum % 10 == u32::from(upper[9] - b'0')
 }
 
-/// Germany's pension insurance: area, birth date, initial, serial, check digit.
+/// German pension insurance number: area, birth date, initial, serial, check digit.
 fn german_pension_number(upper: &[u8]) -> bool {
     let letter = u32::from(upper[8].wrapping_sub(b'A')) + 1;
     let d = |i: usize| u32::from(upper[i].wrapping_sub(b'0'));
@@ -419,7 +419,7 @@ fn german_pension_number(upper: &[u8]) -> bool {
     (1..=31).contains(&((d(2) * 10 + d(3)) % 50)) && (1..=12).contains(&(d(4) * 10 + d(5))) && sum % 10 == d(11)
 }
 
-/// Great Britain's driving licence: five letters of the name, the birth date shuffled, initials.
+/// British driving licence: five letters of the name, the permuted birth date, initials.
 fn british_driving_licence(pattern: &str, upper: &[u8]) -> bool {
     let named = upper[..5].iter().all(|b| b.is_ascii_uppercase() || *b == b'9') && upper[0].is_ascii_uppercase();
     let number = |i: usize| u32::from(upper[i].wrapping_sub(b'0')) * 10 + u32::from(upper[i + 1].wrapping_sub(b'0'));
@@ -427,7 +427,7 @@ fn british_driving_licence(pattern: &str, upper: &[u8]) -> bool {
     named && dated && (1..=12).contains(&(number(6) % 50)) && (1..=31).contains(&number(8)) && pattern.ends_with("LL")
 }
 
-/// India's plates begin with the state's letters.
+/// Indian plates begin with the state's letters.
 fn indian_plate(upper: &[u8]) -> bool {
     const STATES: &[&[u8; 2]] = &[
         b"AN", b"AP", b"AR", b"AS", b"BR", b"CG", b"CH", b"DD", b"DL", b"DN", b"GA", b"GJ", b"HP", b"HR", b"JH", b"JK",
@@ -441,7 +441,7 @@ fn cn_id(upper: &[u8]) -> bool {
     national_ids::cn_check(&digits(&upper[..17])) == 10 && matches!(&upper[6..8], b"19" | b"20")
 }
 
-/// Finland: birth date, century mark, three digits and a check character.
+/// Finland: birth date, century sign, three digits and a check character.
 fn hetu(upper: &[u8]) -> bool {
     let Some((head, tail)) = upper.split_at_checked(6) else { return false };
     let [mark, serial @ .., check] = tail else { return false };
@@ -454,7 +454,7 @@ fn hetu(upper: &[u8]) -> bool {
         && number.is_some_and(|n| b"0123456789ABCDEFHJKLMNPRSTUVWXY"[(n % 31) as usize] == *check)
 }
 
-/// US Medicare: eleven places, each of its own sort.
+/// US Medicare: eleven positions with fixed character classes.
 fn mbi(upper: &[u8]) -> bool {
     let letter = |b: u8| b.is_ascii_uppercase() && !matches!(b, b'S' | b'L' | b'O' | b'I' | b'B' | b'Z');
     let any = |b: u8| letter(b) || b.is_ascii_digit();

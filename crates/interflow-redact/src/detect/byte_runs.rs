@@ -1,15 +1,15 @@
-//! Runs of bytes of one class, walked once however many detectors begin inside one.
+//! Cached runs of bytes of one class.
 //!
-//! A detector that recognises a prefix has to know how far the value behind it goes. When it walks there anew for each
-//! prefix, a text of nothing but prefixes (`sl.sl.sl.…`) takes time by the square of its length. The end of a run is the
-//! same for every byte inside it, so the last run walked is remembered, which makes all walks together linear.
+//! A detector that recognizes a prefix needs the end of the value after it. Scanning for it at each prefix takes
+//! quadratic time on a text of nothing but prefixes (`sl.sl.sl.…`). The end of a run is the same for every byte inside
+//! it, so caching the last run makes all scans together linear.
 
-/// Which bytes belong to a run.
+/// The bytes that belong to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunClass {
     /// Letters, digits, `_` and `-`.
     Key,
-    /// What a dotted token may hold: base64, base64url, dots, `~` and `%`.
+    /// The characters of a dotted token: base64, base64url, dots, `~` and `%`.
     Token,
     /// Base64url with dots: a JSON Web Token (RFC 7519 section 3).
     Jwt,
@@ -26,12 +26,12 @@ impl RunClass {
     }
 }
 
-/// A run that was walked.
+/// A scanned run.
 #[derive(Clone, Copy, Debug, Default)]
 struct ByteRun {
     start: usize,
     end: usize,
-    /// The end without the punctuation behind the last letter or digit.
+    /// The end without trailing punctuation.
     trimmed: usize,
 }
 
@@ -42,8 +42,8 @@ pub(crate) struct ByteRunCache {
 }
 
 impl ByteRunCache {
-    /// Where the run of `class` that holds the byte at `at` ends, and where it ends without `.`, `-` and `_` at its end.
-    /// Both are `at` when that byte is not of the class.
+    /// The end of the run of `class` that contains the byte at `at`, and its end without trailing `.`, `-` and `_`.
+    /// Both are `at` if that byte is not of the class.
     pub(crate) fn end(&mut self, bytes: &[u8], at: usize, class: RunClass) -> (usize, usize) {
         let run = &mut self.last[class as usize];
         if !(run.start..run.end).contains(&at) {

@@ -1,10 +1,10 @@
-//! Latitude and longitude: pairs of fractions, with hemispheres, or each under its own key.
+//! Latitude and longitude: pairs of decimal fractions, with hemispheres, or under separate keys.
 
 use super::{ScanState, number_context};
 use crate::Kind;
 use crate::lexicon::topic;
 
-/// A decimal fraction: its value, where it begins and ends, and the token behind it.
+/// A decimal fraction: its value, its range, and the token after it.
 struct DecimalFraction {
     value: f64,
     start: usize,
@@ -13,7 +13,7 @@ struct DecimalFraction {
     next: usize,
 }
 
-/// Coordinates of which token `i` is the whole part of the first number.
+/// Coordinates whose first number has token `i` as its integer part.
 pub(super) fn coordinates(scan: &mut ScanState<'_>, i: usize) {
     let fine = |n: usize| scan.token(n).is_some_and(|t| t.is_digits() && t.len() >= 2);
     if !scan.wants(Kind::Gps) || !fine(i + 1) || matches!(scan.gap_before(i), "." | ".-") {
@@ -58,7 +58,7 @@ fn hemispheres(scan: &ScanState<'_>, first: &DecimalFraction) -> Option<(usize, 
     (close.len() <= 3 && !close.contains('\n')).then_some((first.start, scan.token(east)?.end(), 85))
 }
 
-/// The token of a letter for a hemisphere right behind a fraction.
+/// The token of a hemisphere letter right after a fraction.
 fn hemisphere_letter(scan: &ScanState<'_>, number: &DecimalFraction, letters: &[&str]) -> Option<usize> {
     let token = scan.token(number.next).filter(|t| letters.contains(&scan.word(t)))?;
     matches!(scan.text.get(number.end..token.start())?, "" | " " | "°" | "° ").then_some(number.next)

@@ -8,7 +8,7 @@ use crate::token::{TokenShape, WordToken};
 
 const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;
 
-/// A date in digits that begins at group `k`.
+/// A numeric date that begins at group `k`.
 pub(super) fn numeric_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     if !scan.wants(Kind::Date) || k > 0 && matches!(run.separator_after(k - 1), b'.' | b'/') {
         return None;
@@ -20,7 +20,7 @@ pub(super) fn numeric_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Op
     iso_date(scan, run, k).or_else(|| day_month_year(scan, run, k))
 }
 
-/// `2024-06-01`, with `T12:30:00Z` perhaps.
+/// `2024-06-01`, optionally with `T12:30:00Z`.
 fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     if run.group_len(k) != 4 || !YEARS.contains(&run.number(scan.bytes, k)) {
         return None;
@@ -33,7 +33,7 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
     let (groups, mut end) = if run.separator_after(k + 1) == run.separator_after(k) && run.group_len(k + 2) <= 2 {
         ((1..=31).contains(&run.number(scan.bytes, k + 2))).then_some((3, run.span(k, 3).1))?
     } else {
-        // 2024-06-01T12:30:00Z: the day and the hour are one token.
+        // 2024-06-01T12:30:00Z: day and hour are one token.
         let month_end = run.groups.get(k + 1)?.1;
         let glued = scan.token(at + 2).filter(|t| t.shape == TokenShape::Mixed && t.start() == month_end + 1)?;
         let word = scan.word(glued).as_bytes();
@@ -47,7 +47,7 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
         end = behind;
         taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
     }
-    // `Date: 2024-06-01`: a label or a birth; ISO dates elsewhere are mostly software's.
+    // `Date: 2024-06-01`: a label or a birth date; other ISO dates mostly occur in software.
     let labelled = scan.gap_before(at).contains(':') && scan.has_topic_near(at, topic::DATE, 1, 0)
         || scan.near_word(at, &["date", "between", "on"], 1, 0);
     let spoken = labelled || scan.has_topic_near(at, topic::BIRTH, 6, 2);
@@ -63,7 +63,7 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
     Some(NumberMatch { end: Some(end), ..NumberMatch::new(taken.max(1), Kind::Date, confidence) })
 }
 
-/// Whether the date stands in a sentence or behind a name, not in a log, a heading or a version's line.
+/// Whether the date occurs in a sentence or after a name, not in a log, a heading or a version line.
 fn is_in_prose(scan: &ScanState<'_>, at: usize, start: usize, end: usize) -> bool {
     let Some(before) = at.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
     let joined = matches!(scan.gap_before(at), " " | ", ") && before.is_word();
@@ -100,7 +100,7 @@ fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
             (b'/', _) => 70,
             _ => 60,
         },
-        // `since dpkg 1.18.19` is a version: the word that tells of a date must stand right before it.
+        // `since dpkg 1.18.19` is a version: the word that indicates a date must directly precede it.
         2 if spoken
             && (run.separator_after(k) != b'.' || scan.has_topic_near(at, topic::BIRTH | topic::DATE, 1, 0)) =>
         {
@@ -122,7 +122,7 @@ fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
     })
 }
 
-/// Where ` 12:30:59.123 PM` behind a date ends.
+/// The end of ` 12:30:59.123 PM` after a date.
 fn time_end(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     let rest = scan.bytes.get(end..)?;
     let gap = match rest {
@@ -142,7 +142,7 @@ fn is_line_start(scan: &ScanState<'_>, at: usize) -> bool {
     matches!(scan.bytes[..at].iter().rev().find(|b| !matches!(b, b' ' | b'[' | b'(')), None | Some(b'\n'))
 }
 
-/// Whether a date of somebody's life is spoken of, or the text says that a date comes.
+/// Whether the context indicates a date of a person's life, or announces a date.
 fn has_date_cue(scan: &ScanState<'_>, at: usize, back: usize) -> bool {
     scan.has_topic_near(at, topic::BIRTH, back + 4, 2) || scan.has_topic_near(at, topic::DATE, back.min(2), 0)
 }
@@ -164,7 +164,7 @@ pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::token::WordT
             }
 }
 
-/// Dates with a month's name, and ages, both recognised by a word.
+/// Dates with a month name, and ages, both recognized by a word.
 pub(super) fn date_or_age_word(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i) else { return };
     if token.has(mark::MONTH) && scan.wants(Kind::Date) {
@@ -220,7 +220,7 @@ fn month_date(scan: &mut ScanState<'_>, i: usize) {
         last += 1;
         end = scan.list()[last].end();
     }
-    // "may", "mar" and "march" are words as well: they need a day and their capital.
+    // "may", "mar" and "march" are common words too: they need a day and a capital.
     let capital = token.is_capital();
     let certain = day && year;
     if !capital && !certain {
@@ -260,7 +260,7 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
     };
     let near_gap = |gap: &str| matches!(gap, " " | "-" | ": " | "/" | "" | "=" | "\": " | "\":");
     match lower.as_str() {
-        // `8 months old`; `34 ans`, `25 años`, `47 Jahre alt` with the verb or the word that says so.
+        // `8 months old`; `34 ans`, `25 años`, `47 Jahre alt` with the verb or the adjective.
         "ans" | "anni" | "anos" | "años" | "jahre" | "jaar" => foreign_age(scan, i, &lower),
         "months" | "weeks" | "month" | "week" | "year" | "years" | "yr" | "yrs" | "y" | "yo" => {
             if i == 0 || !near_gap(scan.gap_before(i)) {
@@ -276,7 +276,7 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
                 scan.push(Kind::Age, before.start(), end, 85);
             }
         }
-        // `turned 30`: of a person, and with nothing counted behind it.
+        // `turned 30`: about a person, and not followed by a counted noun.
         "turned" | "turns" => {
             let whom = i > 0
                 && (matches!(scan.word(&scan.list()[i - 1]), "he" | "He" | "she" | "She" | "I" | "just" | "recently")
@@ -308,7 +308,7 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
-/// `Elle a 34 ans`, `tiene 25 años`, `ist 47 Jahre alt`: somebody has or is as many years.
+/// `Elle a 34 ans`, `tiene 25 años`, `ist 47 Jahre alt`.
 fn foreign_age(scan: &mut ScanState<'_>, i: usize, word: &str) {
     let Some(number) = i.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return };
     let fits = number.is_digits() && number.len() <= 3 && scan.gap_before(i) == " ";
@@ -323,7 +323,7 @@ fn foreign_age(scan: &mut ScanState<'_>, i: usize, word: &str) {
     };
     let behind = matches!(word, "jahre" | "jaar");
     let told = if behind { scan.near_word(i, verbs, 0, 1) } else { scan.near_word(i - 1, verbs, 1, 0) };
-    // `un contrat de 3 ans`: `de` tells of an age only where somebody is spoken of.
+    // `un contrat de 3 ans`: `de` indicates an age only if a person is mentioned.
     let of = !behind && scan.near_word(i - 1, &["de", "di", "con"], 1, 0);
     let aged = scan.near_word(
         i,

@@ -1,14 +1,14 @@
-//! Fields whose key says what the value is: `"last_name": "Berg"`, `zip: 2450`, `nationality = "Danish"`.
+//! Fields whose key determines the kind of the value: `"last_name": "Berg"`, `zip: 2450`, `nationality = "Danish"`.
 
 use super::ScanState;
 use super::tables::is_name;
 use crate::Kind::{self, *};
 use crate::token::{TokenShape, WordToken};
 
-/// Longest key and longest value that are looked at.
+/// Maximum length of a key and of a value.
 const MAX_FIELD_LEN: usize = 80;
 
-/// Keys without `_`, `-` and capitals, in their order.
+/// Keys without `_`, `-` and capitals, sorted.
 static FIELD_KINDS: &[(&str, Kind)] = &[
     ("accountholder", Person),
     ("achternaam", Person),
@@ -135,7 +135,7 @@ static FIELD_KINDS: &[(&str, Kind)] = &[
     ("zipcode", ZipCode),
 ];
 
-/// Words that stand for a value in a schema or an example.
+/// Type names in place of a value, in a schema or an example.
 const TYPE_NAMES: &[&str] = &[
     "string",
     "str",
@@ -229,7 +229,7 @@ fn detect_field(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     }
 }
 
-/// What the identifier that ends at `end` is a key for.
+/// The kind indicated by the key that ends at `end`.
 fn kind_for_key(scan: &ScanState<'_>, i: usize, end: usize, buffer: &mut [u8; 24]) -> Option<Kind> {
     let key = scan.bytes[..end].iter().rev().take(buffer.len() + 4);
     let key = key.take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
@@ -239,7 +239,7 @@ fn kind_for_key(scan: &ScanState<'_>, i: usize, end: usize, buffer: &mut [u8; 24
         buffer[at] = b.to_ascii_lowercase();
     }
     let word = std::str::from_utf8(buffer.get(at..)?).ok()?;
-    // `{"last": "Bishop", "first": "Grace"}`: the one tells what the other is.
+    // `{"last": "Bishop", "first": "Grace"}`: each key clarifies the other.
     let beside = match word {
         "last" => "first",
         "first" => "last",
@@ -252,7 +252,7 @@ fn kind_for_key(scan: &ScanState<'_>, i: usize, end: usize, buffer: &mut [u8; 24
     FIELD_KINDS.binary_search_by(|(k, _)| (*k).cmp(word)).ok().map(|n| FIELD_KINDS[n].1)
 }
 
-/// Without quotes: words with one capital each, or digits, as nobody writes a type or a variable.
+/// Unquoted values: capitalized words or digits, unlike types and variables.
 fn is_plain_value(value: &str) -> bool {
     let word = |w: &str| w.chars().skip(1).all(|c| c.is_lowercase() || matches!(c, '\'' | '’' | '.'));
     value.split([' ', '-']).all(|w| word(w) || w.bytes().any(|b| b.is_ascii_digit())) && value.len() <= 60

@@ -1,17 +1,17 @@
-//! Numbers that only the words before them explain: a plate, a member's number, a licence of some country.
+//! Numbers identified only by a preceding label: a plate, a membership number, a driving licence.
 
 use super::ScanState;
 use crate::Kind::{self, *};
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 
-/// What a label's value may look like.
+/// The expected format of a label's value.
 struct ValueLabel {
     kind: Kind,
     words: &'static [&'static str],
-    /// Fewest and most letters and digits.
+    /// Number of letters and digits.
     length: std::ops::RangeInclusive<usize>,
-    /// Fewest digits among them.
+    /// Minimum number of digits among them.
     digits: usize,
     /// Groups may be joined by spaces: `34 ABC 123`.
     spaced: bool,
@@ -28,7 +28,7 @@ const fn label(
     ValueLabel { kind, words, length: least..=most, digits, spaced }
 }
 
-/// In the order of how much the words say.
+/// In order of decreasing specificity.
 static LABELS: &[ValueLabel] = &[
     label(
         Passport,
@@ -212,7 +212,7 @@ const LABEL_TOPICS: u32 = topic::PASSPORT
     | topic::TRACKING
     | topic::VEHICLE;
 
-/// The value at token `i` when a label stands before it; gives the token to go on from.
+/// The value at token `i` if a label precedes it; returns the next token to examine.
 pub(super) fn detect_labeled(scan: &mut ScanState<'_>, i: usize) -> Option<usize> {
     let token = *scan.token(i)?;
     if scan.topics_near(i, 5, 0) & LABEL_TOPICS == 0 || !is_standalone(scan, i, &token) {
@@ -230,7 +230,7 @@ pub(super) fn detect_labeled(scan: &mut ScanState<'_>, i: usize) -> Option<usize
     None
 }
 
-/// Whether the value stands by itself, not inside a path, a name or a longer chain.
+/// Whether the value is separate, not part of a path, a name or a longer chain.
 fn is_standalone(scan: &ScanState<'_>, i: usize, token: &WordToken) -> bool {
     let before = scan.byte_before(token.start());
     let chained = matches!(before, b'-' | b'.' | b'/') && i > 0 && scan.gap_before(i).len() == 1;
@@ -239,14 +239,14 @@ fn is_standalone(scan: &ScanState<'_>, i: usize, token: &WordToken) -> bool {
         && !matches!(scan.byte_at(token.end()), b'_' | b'@' | b'(')
 }
 
-/// The last token of the value, which may be of several groups.
+/// The last token of the value, which may consist of several groups.
 fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize> {
     let list = scan.list();
     let (mut letters, mut digits, mut best) = (0, 0, None);
     for (at, token) in list.iter().enumerate().skip(i).take(5) {
         let fits = match token.shape {
             TokenShape::Digits => true,
-            // In small letters only when it is one word: `a5631933`.
+            // Lower case only for a single word: `a5631933`.
             TokenShape::Mixed => {
                 let small = !label.spaced && token.len() >= 6;
                 scan.word(token)
@@ -268,10 +268,10 @@ fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize
             best = Some(at);
         }
     }
-    // A plate has letters too, but for a few countries.
+    // Except in a few countries, a plate contains letters.
     best.filter(|last| {
         let chained = matches!(scan.gap(*last), "-" | "/") && list.get(last + 1).is_some_and(WordToken::is_digits);
-        // `License: GPLv3+ … 2017-2020`, `12.20.0`: software has licences too.
+        // `License: GPLv3+ … 2017-2020`, `12.20.0`: software licences.
         let software = label.kind == DriversLicense
             && list[i..=*last].iter().all(WordToken::is_digits)
             && ((i..*last).any(|g| scan.gap(g) == ".")

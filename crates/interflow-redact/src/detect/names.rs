@@ -1,5 +1,4 @@
-//! Persons, organisations, places and nationalities: runs of capitalised words, weighed by what the lexicon knows of
-//! them and by the words around.
+//! Persons, organisations, places and nationalities: runs of capitalized words, scored by the lexicon and the context.
 
 mod context_cues;
 mod eponyms;
@@ -18,7 +17,7 @@ use crate::lexicon::hash_letters;
 use crate::lexicon::mark::*;
 use crate::token::{TokenShape, WordToken};
 
-/// A run of words that may be a name, with what speaks for each reading.
+/// A run of words that may be a name, with the score of each reading.
 #[derive(Clone, Copy, Debug)]
 struct NameCandidate {
     first: usize,
@@ -28,7 +27,7 @@ struct NameCandidate {
     org: i32,
 }
 
-/// Whether token `i` stands in a line of code.
+/// Whether token `i` is in a line of code.
 pub(super) fn is_code_line(scan: &ScanState<'_>, i: usize) -> bool {
     is_in_code(scan, i, i)
 }
@@ -61,7 +60,7 @@ pub(super) fn names(scan: &mut ScanState<'_>) {
     }
 }
 
-/// `The Ninja generator`, where software is spoken of: what is named so once is a thing everywhere in the text.
+/// `The Ninja generator`, in a text about software: treated as a product throughout the text.
 fn things(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     let list = scan.list();
     let doubtful = |c: &NameCandidate| c.first == c.last && c.person < 75 && !list[c.first].has(FIRST_TOP | LAST_TOP);
@@ -80,8 +79,8 @@ fn things(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     }
 }
 
-/// Whether a doubtful word that is no first name is written small elsewhere in the text: then it is the name of a thing.
-/// `small` keeps the hashes of the rare words in small letters, in order, once somebody asked.
+/// Whether an uncertain word that is not a first name occurs in lower case elsewhere in the text, and is therefore a
+/// common noun. `small` caches the sorted hashes of the rare lower-case words.
 fn is_common_in_text(scan: &ScanState<'_>, chunk: &NameCandidate, small: &mut Option<Vec<u64>>) -> bool {
     let list = scan.list();
     let token = &list[chunk.first];
@@ -92,7 +91,7 @@ fn is_common_in_text(scan: &ScanState<'_>, chunk: &NameCandidate, small: &mut Op
     let hash = |t: &WordToken| hash_letters(scan.bytes, t.start(), t.end());
     let small = small.get_or_insert_with(|| {
         let rare = list.iter().filter(|t| t.shape == TokenShape::Lower && (t.class == 0 || t.has(PLACE | LAST)));
-        // By itself: a mailbox, `anna.b@…`, tells of a name.
+        // A mailbox such as `anna.b@…` indicates a name.
         let mut hashes: Vec<u64> =
             rare.filter(|t| has_clean_start(scan, t) && has_clean_end(scan, t)).map(hash).collect();
         hashes.sort_unstable();
@@ -101,10 +100,10 @@ fn is_common_in_text(scan: &ScanState<'_>, chunk: &NameCandidate, small: &mut Op
     small.binary_search(&hash(token)).is_ok()
 }
 
-/// What default policies take out begins here; what is less sure need not be looked at twice.
+/// The threshold of default policies; only less certain candidates are examined again.
 const CONFIDENT_SCORE: i32 = 45;
 
-/// Below this, nobody is told.
+/// Candidates below this are not reported.
 const MIN_REPORTED_SCORE: i32 = 30;
 
 fn report_name(scan: &mut ScanState<'_>, chunk: &NameCandidate) {
@@ -132,7 +131,7 @@ fn report_name(scan: &mut ScanState<'_>, chunk: &NameCandidate) {
     }
 }
 
-/// `Mrs.` before a name tells who is meant, too; without a name it tells nothing.
+/// `Mrs.` before a name identifies the person too; without a name it does not.
 fn title(scan: &mut ScanState<'_>, first: usize, score: u8) {
     let Some(token) = first.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return };
     let gap = scan.gap_before(first);
@@ -143,14 +142,14 @@ fn title(scan: &mut ScanState<'_>, first: usize, score: u8) {
     }
 }
 
-/// A run of capitalised words from token `i` on; gives the token to go on from.
+/// A run of capitalized words from token `i`; returns the next token to examine.
 fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut Vec<NameCandidate>) -> usize {
     let token = scan.list()[i];
     let marks = token.flags();
     if marks & NRP != 0 && token.len() > 3 {
         let confidence = match (belongs_to_person(scan, i), is_language_name(scan.word(&token))) {
             (true, _) => 65,
-            // A tongue, or what is called after a country: `English`, `French`.
+            // A language, or something named after a country: `English`, `French`.
             (false, true) => 40,
             (false, false) if is_in_code(scan, i, i) => 40,
             (false, false) => 55,
@@ -163,7 +162,7 @@ fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut Vec<NameCand
     if marks & (STOP | HONORIFIC) != 0 && marks & (PARTICLE | PHRASE) == 0 {
         return i + 1;
     }
-    // `The`: only the beginning of a known phrase; what follows it is looked at by itself.
+    // `The` only begins known phrases; what follows is examined separately.
     if marks & STOP != 0 && marks & PARTICLE == 0 {
         return match address::phrase_at(scan, i) {
             Some((end, found)) if found & (PLACE | REGION) != 0 => place_phrase(scan, i, end, chunks),
@@ -204,7 +203,7 @@ fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut Vec<NameCand
     }
 }
 
-/// `I am Swedish`, `a Spanish citizen`, `nationality: Greek`: somebody's, not a language's or a dish's.
+/// `I am Swedish`, `a Spanish citizen`, `nationality: Greek`: about a person, not a language or a dish.
 fn belongs_to_person(scan: &ScanState<'_>, i: usize) -> bool {
     let of = ["nationality", "citizenship", "religion", "ethnicity", "am", "m", "born", "practicing", "devout"];
     let who = [
@@ -230,14 +229,14 @@ fn belongs_to_person(scan: &ScanState<'_>, i: usize) -> bool {
         && scan.near_word(i, &["is", "was", "are", "am", "were", "m", "re", "s"], 2, 0);
     let next = scan.token(i + 1).filter(|_| scan.gap(i) == " ");
     let worker = next.is_some_and(|t| t.has(JOB | RELATION) && t.shape == TokenShape::Lower);
-    // `She is 40, Polish, and teaches`: said of the one before.
+    // `She is 40, Polish, and teaches`: refers to the preceding person.
     let aside = matches!(scan.gap(i), ", " | "." | "; ")
         && scan.near_word(i, &["is", "was", "am", "are", "old"], 5, 0)
         && !scan.near_word(i, &["in", "into", "from", "language", "languages", "to", "speaks", "spoken"], 4, 2);
     scan.near_word(i, &of, 2, 0) || scan.near_word(i, &who, 0, 1) || pronoun || worker || aside
 }
 
-/// Whether the name of a nationality is more often that of a language.
+/// Whether the nationality's name is more often that of a language.
 fn is_language_name(word: &str) -> bool {
     const LANGUAGE_NAMES: &[&str] = &[
         "english",
@@ -314,7 +313,7 @@ fn is_language_name(word: &str) -> bool {
 }
 
 fn place_phrase(scan: &ScanState<'_>, i: usize, end: usize, chunks: &mut Vec<NameCandidate>) -> usize {
-    // `Jordan Smith` where Jordan is a country is no phrase; `San Marino Cruz` goes on as a name.
+    // `Jordan Smith` is not a phrase although Jordan is a country; `San Marino Cruz` continues as a name.
     let list = scan.list();
     let wordy = list[i..=end].iter().all(|t| t.has(COMMON | WORD | STOP));
     let located = has_location_cue(scan, i);
@@ -339,11 +338,11 @@ fn place_phrase(scan: &ScanState<'_>, i: usize, end: usize, chunks: &mut Vec<Nam
     end + 1
 }
 
-/// Whether the bytes around allow a word of prose here, not a part of code, of a path or of a longer name.
+/// Whether the surrounding bytes allow a word of prose here, rather than code, a path or a longer name.
 fn has_clean_start(scan: &ScanState<'_>, token: &WordToken) -> bool {
     match scan.byte_before(token.start()) {
         b'_' | b'/' | b'\\' | b'=' | b'$' | b'#' | b'&' | b'~' | b'^' | b'%' | b'<' => false,
-        // `@Tomasz, can you …` speaks to somebody; `@Test` and `a@b` do not.
+        // `@Tomasz, can you …` addresses a person; `@Test` and `a@b` do not.
         b'@' => {
             let spoken_to = token.has(FIRST) && !token.has(COMMON | WORD | TECH);
             spoken_to && matches!(scan.byte_before(token.start() - 1), b' ' | b'\n' | b'"')
@@ -355,7 +354,7 @@ fn has_clean_start(scan: &ScanState<'_>, token: &WordToken) -> bool {
     }
 }
 
-/// `J.Smith`: a stop behind a single capital.
+/// `J.Smith`: a full stop after a single capital.
 fn initials_before(scan: &ScanState<'_>, at: usize) -> bool {
     at >= 2 && scan.bytes[at - 2].is_ascii_uppercase() && !scan.byte_before(at - 2).is_ascii_alphanumeric()
 }
@@ -375,7 +374,7 @@ fn has_clean_end(scan: &ScanState<'_>, token: &WordToken) -> bool {
     }
 }
 
-/// How far the run of words written as a name goes.
+/// The end of the run of words written as a name.
 fn run_end(scan: &ScanState<'_>, i: usize) -> usize {
     let mut last = i;
     while last < i + 7 {
@@ -400,7 +399,7 @@ fn run_end(scan: &ScanState<'_>, i: usize) -> usize {
             last += 1;
             continue;
         }
-        // van der, de la: small words inside a name, with a capital behind them.
+        // van der, de la: lower-case particles inside a name, followed by a capital.
         let mut ahead = last + 1;
         while ahead <= last + 3
             && scan.token(ahead).is_some_and(|t| t.has(PARTICLE) && t.shape == TokenShape::Lower)
@@ -417,11 +416,11 @@ fn run_end(scan: &ScanState<'_>, i: usize) -> usize {
     last
 }
 
-/// Small letters: names behind a cue, and a known first name with a last name behind it.
+/// Lower case: names after a cue, and a known first name followed by a last name.
 fn lowercase_name(scan: &ScanState<'_>, i: usize, token: &WordToken, chunks: &mut Vec<NameCandidate>) -> usize {
     let m = token.flags();
     if m & (FIRST | REGION) == 0 && token.class != 0 || m & STOP != 0 || token.len() < 3 {
-        // Ministry of …: bodies that go on behind an `of` are capitals and seen there.
+        // Ministry of …: organisations with `of` are capitalized and handled there.
         return i + 1;
     }
     if m & TECH != 0 || token.class == 0 && (!has_cue_at(scan, i) || is_in_code(scan, i, i)) {
@@ -465,7 +464,7 @@ fn lowercase_name(scan: &ScanState<'_>, i: usize, token: &WordToken, chunks: &mu
     end + 1
 }
 
-/// What stands before `_name` when it is a person's.
+/// Words before `_name` that refer to a person.
 const PEOPLE_WORDS: &[&str] = &[
     "first",
     "last",
@@ -502,7 +501,7 @@ const PEOPLE_WORDS: &[&str] = &[
     "spouse",
 ];
 
-/// `my name is`, `call me`, `on behalf of`: what follows is a name however it is written.
+/// `my name is`, `call me`, `on behalf of`: a name follows, whatever its case.
 fn has_cue_at(scan: &ScanState<'_>, i: usize) -> bool {
     let list = scan.list();
     let gap = scan.gap_before(i);
@@ -516,7 +515,7 @@ fn has_cue_at(scan: &ScanState<'_>, i: usize) -> bool {
     }
     let word = |n: usize| i.checked_sub(n).map_or("", |p| scan.word(&list[p]));
     let any = |n: usize, words: &[&str]| words.iter().any(|w| word(n).eq_ignore_ascii_case(w));
-    // `model_name: llama`: a thing's name.
+    // `model_name: llama`: the name of a thing.
     let glued = i > 1 && any(1, &["name", "names"]) && matches!(scan.gap_before(i - 1), "_" | "-" | ".");
     if glued && !any(2, PEOPLE_WORDS) {
         return false;
@@ -532,19 +531,19 @@ fn has_cue_at(scan: &ScanState<'_>, i: usize) -> bool {
             })
 }
 
-/// Whether no line ends between two tokens, and no other label stands there.
+/// Whether neither a line break nor another label is between two tokens.
 fn is_same_line(scan: &ScanState<'_>, from: usize, to: usize) -> bool {
     (from..to.saturating_sub(1)).all(|n| !scan.gap(n).contains(['\n', ':']))
 }
 
-/// `  name: bar`: a key at the beginning of a line or in quotes, whose value may be anything's name.
+/// `  name: bar`: a key at the beginning of a line or in quotes, whose value may be any name.
 fn is_key(scan: &ScanState<'_>, i: usize) -> bool {
     let gap = scan.gap_before(i);
     scan.list().get(i).is_some_and(|t| t.shape == TokenShape::Lower)
         && (gap.ends_with(['"', '\'', '{', ',']) || gap.trim_matches(' ').ends_with(['\n', '-']))
 }
 
-/// Whether the word behind a small first name is what a person does.
+/// Whether a lower-case first name is followed by a verb of personal action.
 fn is_speaker_line(scan: &ScanState<'_>, i: usize) -> bool {
     let after = scan.token(i + 1);
     let before = i.checked_sub(1).and_then(|p| scan.token(p));
@@ -555,7 +554,7 @@ fn is_speaker_line(scan: &ScanState<'_>, i: usize) -> bool {
         })
 }
 
-/// The words of the mailboxes in the text: `priya.r@…` tells that Priya is a name.
+/// The words of the mailboxes in the text: `priya.r@…` indicates that Priya is a name.
 fn mailboxes<'t>(scan: &ScanState<'t>) -> Vec<&'t str> {
     let list = scan.list();
     let mut words = Vec::new();
@@ -578,7 +577,7 @@ fn mailboxes<'t>(scan: &ScanState<'t>) -> Vec<&'t str> {
     words
 }
 
-/// `Anderstad, Ghana`: a word that no list knows before a country or a state is a town.
+/// `Anderstad, Ghana`: an unknown word before a country or a state is a town.
 fn classify_towns(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     let list = scan.list();
     for at in 1..chunks.len() {
@@ -591,12 +590,13 @@ fn classify_towns(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     }
 }
 
-/// Second look: a doubtful word beside a person in a list, or one that was part of a name elsewhere in the text.
+/// Second pass: promotes an uncertain word beside a person in a list, or one that is part of a name elsewhere in the
+/// text.
 fn promote_repeated(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     const PROMOTION_SCORE: i32 = 55;
     let list = scan.list();
     let sure = |c: &NameCandidate| c.person >= PROMOTION_SCORE && c.person >= c.place && c.person >= c.org;
-    // Parts of sure names; a single word that no list knows is not sure enough to look for it everywhere.
+    // Parts of certain names; a single unknown word is not certain enough to search for it everywhere.
     let mut parts: Vec<&str> = chunks
         .iter()
         .filter(|c| sure(c) && (c.last > c.first || list[c.first].has(FIRST | LAST)))
@@ -608,7 +608,7 @@ fn promote_repeated(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     let mails = !scan.tokens.ats.is_empty();
     parts.extend(mailboxes(scan));
     parts.sort_unstable();
-    // Two doubtful family names joined: `norberg and smith were`.
+    // Two uncertain family names joined: `norberg and smith were`.
     for at in 1..chunks.len() {
         let (a, b) = (chunks[at - 1], chunks[at]);
         let joined =

@@ -1,4 +1,4 @@
-//! National numbers made of digits only: how long, how grouped, which check digit, and the words that name them.
+//! National ids made of digits only: length, grouping, check digit, and the words that identify them.
 
 use super::ScanState;
 use super::numbers::{DigitRun, NumberMatch};
@@ -6,14 +6,14 @@ use crate::Kind::{self, *};
 use crate::check_digits::{luhn, mod11_10, verhoeff, weighted};
 use crate::lexicon::topic;
 
-/// One country's number.
+/// The format of one country's id.
 struct IdentifierRule {
     kind: Kind,
     digits: usize,
-    /// The grouping that only this number has, with the separators that go with it.
+    /// A grouping that is unique to this id, with its separators.
     grouping: Option<(&'static [usize], &'static [u8])>,
     check: fn(&[u8]) -> bool,
-    /// Words that name it.
+    /// Words that identify it.
     words: &'static [&'static str],
 }
 
@@ -155,7 +155,7 @@ static RULES: &[IdentifierRule] = &[
     rule(Itin, 9, None, |d| d[0] == 9 && matches!(two(d, 3), 50..=65 | 70..=88 | 90..=92 | 94..=99), &["itin"]),
 ];
 
-/// The number that begins at group `k`, when a rule knows it.
+/// The id that begins at group `k`, if a rule matches.
 pub(super) fn numeric_id(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let at = run.first + k;
     let digits: usize = (k..(k + 7).min(run.groups.len())).map(|i| run.group_len(i)).sum();
@@ -234,8 +234,8 @@ fn confidence(
     }
 }
 
-/// Whether a word before the number speaks of somebody's identity. `id` alone does not: orders, rows and objects have
-/// one, and one number in ten passes some country's check digit.
+/// Whether a preceding word refers to a person's identity. `id` alone does not: orders, rows and objects have one, and
+/// one number in ten passes some country's check digit.
 fn has_identity_cue(scan: &ScanState<'_>, at: usize) -> bool {
     let before = scan.list().get(at.saturating_sub(4)..at).unwrap_or_default();
     before.iter().any(|t| {
@@ -361,7 +361,7 @@ fn rrn(d: &[u8]) -> bool {
     birth_ymd(d) && (11 - weighted(d, &[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5]) % 11) % 10 == u32::from(d[12])
 }
 
-/// China's check digit over seventeen digits (ISO 7064 MOD 11-2); a tenth value is written `X`.
+/// China's check digit over seventeen digits (ISO 7064 MOD 11-2); the value ten is written `X`.
 pub(super) fn cn_check(d: &[u8]) -> u32 {
     let rest = weighted(d, &[7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2]) % 11;
     (12 - rest) % 11
@@ -425,13 +425,13 @@ fn cuit(d: &[u8]) -> bool {
     matches!(two(d, 0), 20 | 23 | 24 | 27 | 30 | 33 | 34) && (11 - rest) % 11 % 10 == u32::from(d[10])
 }
 
-/// Chile's check digit; a tenth value is written `K`.
+/// Chile's check digit; the value ten is written `K`.
 pub(super) fn rut_check(d: &[u8]) -> u32 {
     let sum: u32 = d.iter().rev().zip([2, 3, 4, 5, 6, 7].into_iter().cycle()).map(|(d, w)| u32::from(*d) * w).sum();
     (11 - sum % 11) % 11
 }
 
-/// US providers: Luhn with the prefix 80840 before it.
+/// US NPI: Luhn with the prefix 80840.
 fn npi(d: &[u8]) -> bool {
     matches!(d[0], 1 | 2) && luhn(&[&[8, 0, 8, 4, 0], d].concat())
 }

@@ -36,10 +36,10 @@ const fn is_host_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_') || b >= 0x80
 }
 
-/// No host name is longer than 253 bytes; beyond this none is looked for.
+/// Host names have at most 253 bytes; the search ends after this many.
 const MAX_HOST_BYTES: usize = 512;
 
-/// Where a host name that begins at `from` ends, dots at the end left out.
+/// The end of a host name that begins at `from`, without trailing dots.
 fn host_end(scan: &ScanState<'_>, from: usize) -> usize {
     let mut end = from;
     while is_host_byte(scan.byte_at(end)) && end < scan.bytes.len() && end - from < MAX_HOST_BYTES {
@@ -60,7 +60,7 @@ fn host_end(scan: &ScanState<'_>, from: usize) -> usize {
     end
 }
 
-/// Addresses around every `@`.
+/// E-mail addresses around every `@`.
 pub(super) fn emails(scan: &mut ScanState<'_>) {
     if !scan.wants(Kind::Email) {
         return;
@@ -79,7 +79,7 @@ pub(super) fn emails(scan: &mut ScanState<'_>) {
     }
 }
 
-/// Where the part before the `@` begins.
+/// The start of the local part before the `@`.
 fn local_start(scan: &ScanState<'_>, at: usize) -> Option<usize> {
     if scan.byte_before(at) == b'"' {
         // "quoted local part"@host, on one line.
@@ -93,7 +93,7 @@ fn local_start(scan: &ScanState<'_>, at: usize) -> Option<usize> {
     while !scan.text.is_char_boundary(start) {
         start += 1;
     }
-    // mailto:, key=value, {template} and paths are no part of it.
+    // mailto:, key=value, {template} and paths are not part of it.
     let local = scan.text.get(start..at)?;
     let skip = local.rfind(['=', '/', '{', '}', '|', '`', '$', '*', '^', '!', '#', '&']).map_or(0, |i| i + 1);
     let trimmed = local[skip..].trim_start_matches(|c: char| !c.is_alphanumeric() && c != '_');
@@ -103,7 +103,7 @@ fn local_start(scan: &ScanState<'_>, at: usize) -> Option<usize> {
     (!trimmed.is_empty() && !password_in_url).then_some(start)
 }
 
-/// Whether the place is inside the authority of a URL: `scheme://user:` before it.
+/// Whether the position is in the authority of a URL: preceded by `scheme://user:`.
 fn is_in_url(scan: &ScanState<'_>, at: usize) -> bool {
     let schemes = &scan.tokens.schemes;
     let nearest = schemes.partition_point(|s| (*s as usize) + 3 < at).checked_sub(1);
@@ -112,7 +112,7 @@ fn is_in_url(scan: &ScanState<'_>, at: usize) -> bool {
         .is_some_and(|t| t.len() <= MAX_HOST_BYTES && !t.contains([' ', '/', '\n', '"']))
 }
 
-/// Hosts that everybody reads: a link to them says nothing about anyone.
+/// Well-known public hosts: a link to them reveals nothing personal.
 const PUBLIC_HOSTS: &[&str] = &[
     "w3.org",
     "schema.org",
@@ -277,7 +277,7 @@ const PUBLIC_HOSTS: &[&str] = &[
     "youtube.com",
 ];
 
-/// Names that are kept for examples and for the inside of a machine (RFC 2606, RFC 6761).
+/// Names reserved for examples and local use (RFC 2606, RFC 6761).
 fn is_reserved_host(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     let host = host.strip_prefix("www.").unwrap_or(&host);
@@ -328,7 +328,7 @@ fn is_public_host(host: &str) -> bool {
     }
 }
 
-/// Bytes that are looked through for the ends of a text's URLs, all together.
+/// Total number of bytes scanned for the ends of a text's URLs.
 const MAX_URL_SCAN_BYTES: usize = 8 << 20;
 
 /// URLs around every `://`, and `www.` names.
@@ -336,7 +336,7 @@ pub(super) fn urls(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::Url, Kind::Domain]) {
         return;
     }
-    // The more of them a text has, the shorter they are: a text of nothing else must not be walked again for each.
+    // The more URLs a text has, the shorter they are: this bounds the time on a text of nothing else.
     let longest = (MAX_URL_SCAN_BYTES / scan.tokens.schemes.len().max(1)).clamp(1024, 8192);
     for at in &scan.tokens.schemes {
         let at = *at as usize;
@@ -374,7 +374,7 @@ pub(super) fn urls(scan: &mut ScanState<'_>) {
     }
 }
 
-/// A `www.` name or a domain whose first label may be token `i`, which has a dot behind it.
+/// A `www.` name or a domain whose first label is token `i`, which is followed by a dot.
 pub(super) fn dotted(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     if token.len() == 3 && scan.word(&token).eq_ignore_ascii_case("www") && scan.byte_before(token.start()) != b'/' {
@@ -389,7 +389,7 @@ pub(super) fn dotted(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
-/// Addresses that anyone who knows them may post to.
+/// URLs that grant write access to whoever knows them.
 fn is_webhook(authority: &str, rest: &str) -> bool {
     let path = rest.get(authority.len()..).unwrap_or_default();
     match authority {
@@ -402,23 +402,23 @@ fn is_webhook(authority: &str, rest: &str) -> bool {
     }
 }
 
-/// Whether the URL stands as a reference in documentation (`](https://…)`, `<https://…>`, `[name]: https://…`) and
-/// carries nothing of anyone: no query and no login.
+/// Whether the URL is a reference in documentation (`](https://…)`, `<https://…>`, `[name]: https://…`) without
+/// personal data: no query and no credentials.
 fn is_documentation_link(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
     let before = &scan.bytes[..start];
     let reference = before.ends_with(b"](") || before.ends_with(b"<") || before.ends_with(b"]: ");
     reference && !scan.bytes[start..end].iter().any(|b| matches!(b, b'?' | b'@'))
 }
 
-/// Endings that are hardly ever anything but a domain's.
+/// Top-level domains that rarely end anything but a domain.
 const SAFE_TLDS: &[&str] = &[
     "com", "org", "net", "edu", "gov", "mil", "info", "biz", "io", "co", "uk", "de", "fr", "it", "es", "nl", "eu",
     "ch", "at", "be", "ca", "au", "us", "jp", "br", "ru", "pl", "se", "no", "fi", "dk", "cz", "hu", "pt", "gr", "ro",
     "tech", "online", "site", "shop", "xyz", "app", "dev", "cloud",
 ];
 
-/// `name.tld` without a scheme. Code is full of dots, so that only lower-case names with an ending that is no file's
-/// and no method's count.
+/// `name.tld` without a scheme. Code is full of dots, so only lower-case names count whose suffix is not a file
+/// extension or a method.
 fn domain(scan: &mut ScanState<'_>, i: usize) {
     let (Some(token), Some(next)) = (scan.token(i), scan.token(i + 1)) else { return };
     if next.start() != token.end() + 1 || !scan.wants(Kind::Domain) {
@@ -456,7 +456,7 @@ fn domain(scan: &mut ScanState<'_>, i: usize) {
     }
     let mut labels = host.split('.');
     let own = labels.next().unwrap_or_default();
-    // `com.example.shop`: a package's name, written the other way round.
+    // `com.example.shop`: a package name in reverse domain order.
     if SAFE_TLDS[..8].contains(&own) && host.matches('.').count() >= 2 {
         return;
     }
@@ -479,7 +479,7 @@ fn domain(scan: &mut ScanState<'_>, i: usize) {
     scan.push(Kind::Domain, start, end, confidence);
 }
 
-/// Where a URL ends: at a space, a quote or a bracket, with the sentence's punctuation left out.
+/// The end of a URL: at a space, a quote or a bracket, without trailing punctuation.
 fn url_end(scan: &ScanState<'_>, from: usize, longest: usize) -> usize {
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(longest)];
@@ -508,7 +508,7 @@ fn url_end(scan: &ScanState<'_>, from: usize, longest: usize) -> usize {
     from + url.len()
 }
 
-/// IPv6 and hardware addresses, which both hold colons.
+/// IPv6 and hardware addresses, which both contain colons.
 pub(super) fn colon_addresses(scan: &mut ScanState<'_>) {
     let wanted = scan.wants.kinds.any(&[Kind::IpAddress, Kind::MacAddress]);
     let mut done = 0;
@@ -531,7 +531,7 @@ pub(super) fn colon_addresses(scan: &mut ScanState<'_>) {
         if address.len() == 17 && is_mac(address.as_bytes()) {
             scan.push(Kind::MacAddress, start, end, 90);
         } else if let Some(confidence) = ipv6_confidence(address) {
-            // `fd00::/24` is a whole network.
+            // `fd00::/24` is a network.
             let network = address.ends_with("::") && scan.byte_at(end) == b'/';
             let confidence = if network { 30 } else { confidence };
             scan.push(Kind::IpAddress, start, end, confidence);
@@ -546,7 +546,7 @@ fn ipv6_confidence(address: &str) -> Option<u8> {
     let parsed: std::net::Ipv6Addr = address.parse().ok()?;
     let groups = address.split(':').filter(|g| !g.is_empty()).count();
     let plausible = groups >= 4 || address.split(':').next().is_some_and(|g| g.len() == 4) || address.contains('.');
-    // A mask of a network is nobody's address.
+    // A network mask is not a personal address.
     if parsed.is_loopback() || parsed.is_unspecified() || parsed.segments()[0] == 0xffff {
         return Some(20);
     }

@@ -1,33 +1,33 @@
-//! Whether a number is only a figure: a version of four parts, a cell of a table, a list of constants, a count.
+//! Detects numbers without personal meaning: a four-part version, a table cell, a list of constants, a count.
 
 use super::ScanState;
 use super::numbers::DigitRun;
 use crate::lexicon::{mark, topic};
 use crate::token::WordToken;
 
-/// Bytes of a line that are looked at on either side of a number.
+/// Number of bytes of the line examined on either side of a number.
 const MAX_LINE_BYTES: usize = 96;
 
-/// The part of the line before `at`, at most [`LINE`] bytes of it.
+/// The part of the line before `at`, at most [`MAX_LINE_BYTES`] bytes of it.
 fn line_before<'t>(scan: &ScanState<'t>, at: usize) -> &'t [u8] {
     let left = &scan.bytes[at.saturating_sub(MAX_LINE_BYTES)..at];
     &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..]
 }
 
-/// The part of the line behind `at`, at most [`LINE`] bytes of it.
+/// The part of the line after `at`, at most [`MAX_LINE_BYTES`] bytes of it.
 fn line_after<'t>(scan: &ScanState<'t>, at: usize) -> &'t [u8] {
     let right = scan.bytes.get(at..(at + MAX_LINE_BYTES).min(scan.bytes.len())).unwrap_or_default();
     &right[..memchr::memchr(b'\n', right).unwrap_or(right.len())]
 }
 
-/// Whether nothing else stands in the whole text: the value of a field that was handed over by itself.
+/// Whether the span is the whole text: the value of a field that was passed separately.
 fn is_whole_text(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
     start < MAX_LINE_BYTES
         && scan.bytes.len() - end < MAX_LINE_BYTES
         && scan.text.trim() == scan.text[start..end].trim()
 }
 
-/// How likely four numbers with dots between them, none above 255, are an IPv4 address rather than a version.
+/// The confidence that four numbers up to 255 with dots between them are an IPv4 address rather than a version.
 pub(super) fn address_or_version(scan: &ScanState<'_>, run: &DigitRun, k: usize, parts: [u32; 4]) -> u8 {
     let at = run.first + k;
     let (start, end) = run.span(k, 4);
@@ -36,7 +36,7 @@ pub(super) fn address_or_version(scan: &ScanState<'_>, run: &DigitRun, k: usize,
     if private && network(scan, end, parts) {
         return 40;
     }
-    // Versions begin with a small number, and their third part is seldom large.
+    // Versions begin with a small number, and their third part is rarely large.
     let low = parts[0] <= 30 && parts[2] <= 99;
     let tiny = parts[0] != 10 && parts.iter().all(|p| *p < 16);
     match (has_version_context(scan, at, start), told) {
@@ -54,7 +54,7 @@ pub(super) fn address_or_version(scan: &ScanState<'_>, run: &DigitRun, k: usize,
     }
 }
 
-/// `192.168.0.128/25`: a whole network, in which no machine is named.
+/// `192.168.0.128/25`: a network rather than a host.
 fn network(scan: &ScanState<'_>, end: usize, parts: [u32; 4]) -> bool {
     let after = scan.bytes.get(end..(end + 4).min(scan.bytes.len())).unwrap_or_default();
     let [b'/', bits @ ..] = after else { return false };
@@ -63,7 +63,7 @@ fn network(scan: &ScanState<'_>, end: usize, parts: [u32; 4]) -> bool {
     (1..=31).contains(&bits) && address << bits == 0
 }
 
-/// Whether the text says that an address comes: a word of networks, a port, a login or a URL, the form of an access log.
+/// Whether the context indicates an address: a networking term, a port, a login or a URL, the format of an access log.
 fn has_address_context(scan: &ScanState<'_>, at: usize, start: usize, end: usize) -> bool {
     let (before, after) = (line_before(scan, start), line_after(scan, end));
     let port = after.first() == Some(&b':') && after.get(1).is_some_and(u8::is_ascii_digit);
@@ -77,7 +77,7 @@ fn has_address_context(scan: &ScanState<'_>, at: usize, start: usize, end: usize
     port || url || login || logged || network || scan.has_topic_near(at, topic::NETWORK, 4, 6)
 }
 
-/// Whether the text says that a version comes: a word of software, a comparison, a heading, the name of a file.
+/// Whether the context indicates a version: a software term, a comparison, a heading, a file name.
 fn has_version_context(scan: &ScanState<'_>, at: usize, start: usize) -> bool {
     let before = line_before(scan, start);
     let compared = [&b">="[..], b"==", b"<=", b"~>", b"~=", b"^", b"~", b">= ", b"== ", b"<= ", b"~> "]
@@ -90,7 +90,7 @@ fn has_version_context(scan: &ScanState<'_>, at: usize, start: usize) -> bool {
     compared || heading || package || named || glued
 }
 
-/// Whether a pair of fractions is a place by what stands around it, and not two of a row of figures.
+/// Whether the context indicates that a pair of fractions is a location, and not part of a row of numbers.
 pub(super) fn has_coordinate_context(scan: &ScanState<'_>, at: usize, start: usize, end: usize) -> bool {
     if is_in_number_row(scan, start, end) {
         return false;
@@ -102,7 +102,7 @@ pub(super) fn has_coordinate_context(scan: &ScanState<'_>, at: usize, start: usi
     is_whole_text(scan, start, end) || scan.near_word(at, &words, 5, 0) && !super::names::is_code_line(scan, at)
 }
 
-/// Whether more figures stand beside it on the line, in the same brackets or in brackets of their own.
+/// Whether the line has more numbers beside it, in the same brackets or in brackets of their own.
 fn is_in_number_row(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
     let between =
         |b: &u8| matches!(b, b' ' | b'\t' | b',' | b';' | b'|' | b'-' | b'+' | b'(' | b')' | b'[' | b']' | b'{' | b'}');
@@ -112,13 +112,13 @@ fn is_in_number_row(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
     left.is_some_and(u8::is_ascii_digit) || right.is_some_and(u8::is_ascii_digit)
 }
 
-/// Whether the run of digit groups stands in a row of numbers: another one beside it on the line, with no word between.
+/// Whether the run of digit groups is part of a row of numbers: another one on the line, with no word between.
 pub(super) fn is_tabular(scan: &ScanState<'_>, run: &DigitRun) -> bool {
     let Some(end) = run.groups.last().map(|g| g.1) else { return false };
     is_in_number_row(scan, run.groups[0].0, end)
 }
 
-/// Words of telephones that mean something else as often.
+/// Telephone terms that often have another meaning.
 const AMBIGUOUS_PHONE_WORDS: &[&str] = &[
     "number",
     "call",
@@ -138,7 +138,7 @@ const AMBIGUOUS_PHONE_WORDS: &[&str] = &[
     "cel",
 ];
 
-/// What turns such a word into something else: `call stack`, `number of`, `cell count`.
+/// Words that give such a term another meaning: `call stack`, `number of`, `cell count`.
 const NON_PHONE_FOLLOWERS: &[&str] = &[
     "of",
     "stack",
@@ -166,12 +166,13 @@ const NON_PHONE_FOLLOWERS: &[&str] = &[
     "ids",
 ];
 
-/// Who can be called.
+/// Those who can be called.
 const CALLABLE_WORDS: &[&str] = &[
     "me", "my", "us", "our", "him", "his", "her", "them", "their", "your", "you", "i", "customer", "client", "patient",
 ];
 
-/// Whether a telephone is spoken of near token `i`; words that mean other things too need a person or must lead to the number.
+/// Whether token `i` is in a telephone context; ambiguous terms also need a person, or must directly precede the
+/// number.
 pub(super) fn has_phone_context(scan: &ScanState<'_>, i: usize, back: usize, ahead: usize) -> bool {
     if !scan.has_topic_near(i, topic::PHONE, back, ahead) {
         return false;
@@ -197,7 +198,7 @@ pub(super) fn has_phone_context(scan: &ScanState<'_>, i: usize, back: usize, ahe
     })
 }
 
-/// Whether a person stands before the number, or the number has the line for itself.
+/// Whether a person precedes the number, or the number is alone on its line.
 pub(super) fn has_person_context(scan: &ScanState<'_>, run: &DigitRun, k: usize, groups: usize) -> bool {
     let at = run.first + k;
     let (start, end) = run.span(k, groups);
@@ -213,7 +214,7 @@ pub(super) fn has_person_context(scan: &ScanState<'_>, run: &DigitRun, k: usize,
     own_line || named || mail || run.groups.len() == groups && is_whole_text(scan, start, end)
 }
 
-/// Mostly noughts: `10 000 000 000` counts something, whatever its check digit says.
+/// Mostly zeros: `10 000 000 000` is a count, whatever its check digit.
 pub(super) fn is_round_number(digits: &[u8]) -> bool {
     digits.len() >= 8 && digits.iter().filter(|d| **d == 0).count() * 4 >= digits.len() * 3
 }

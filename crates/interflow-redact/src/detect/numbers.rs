@@ -1,4 +1,5 @@
-//! Runs of digit groups: cards, social security numbers, IP addresses, dates, phones and whatever a check digit confirms.
+//! Runs of digit groups: cards, social security numbers, IP addresses, dates, phone numbers and other ids with check
+//! digits.
 
 use smallvec::SmallVec;
 
@@ -7,7 +8,7 @@ use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 use crate::{Kind, check_digits};
 
-/// Most groups that are looked at as one run.
+/// Maximum number of groups examined as one run.
 const MAX_GROUPS: usize = 24;
 
 /// Groups of digits with single separators between them.
@@ -16,14 +17,14 @@ pub(super) struct DigitRun {
     pub first: usize,
     /// Start and end of each group.
     pub groups: SmallVec<[(usize, usize); 6]>,
-    /// The separator behind each group but the last; `(` stands for parentheses with or without a space, `n` for a
-    /// hyphen and a line break.
+    /// The separator after each group but the last; `(` means parentheses with or without a space, `n` a hyphen and a
+    /// line break.
     pub seps: SmallVec<[u8; 8]>,
-    /// The run touches letters on its left by a hyphen or an underscore.
+    /// The run is joined to letters on its left by a hyphen or an underscore.
     pub glued_left: bool,
-    /// The run touches letters on its right.
+    /// The run is joined to letters on its right.
     pub glued_right: bool,
-    /// Where an extension written to the last group (`3994x1887`) ends.
+    /// The end of an extension written to the last group (`3994x1887`).
     pub extension: Option<usize>,
 }
 
@@ -64,12 +65,12 @@ impl DigitRun {
     }
 }
 
-/// What a matcher found: how many groups it took, and what they are.
+/// The result of a matcher: the number of groups, and their kind.
 pub(super) struct NumberMatch {
     pub groups: usize,
     pub kind: Kind,
     pub confidence: u8,
-    /// Where the span begins and ends when it reaches beyond the groups.
+    /// The span, if it extends beyond the groups.
     pub start: Option<usize>,
     pub end: Option<usize>,
 }
@@ -90,7 +91,7 @@ fn separator(gap: &str) -> Option<u8> {
     }
 }
 
-/// How many digits stand before the extension in `3994x1887`.
+/// The number of digits before the extension in `3994x1887`.
 fn extension_number(word: &str) -> Option<usize> {
     let (number, extension) = word.split_once(['x', 'X'])?;
     let digits = |s: &str, most: usize| !s.is_empty() && s.len() <= most && s.bytes().all(|b| b.is_ascii_digit());
@@ -137,7 +138,7 @@ fn collect_run(scan: &ScanState<'_>, i: usize) -> Option<DigitRun> {
     Some(run)
 }
 
-/// Whether the number is the tail of something: `CVE-2024-1`, `id_12`, `3.5` behind a letter.
+/// Whether the number is the end of something else: `CVE-2024-1`, `id_12`, `3.5` after a letter.
 fn is_glued_left(scan: &ScanState<'_>, i: usize, first: &WordToken) -> bool {
     match scan.byte_before(first.start()) {
         b'_' | b'$' => true,
@@ -149,9 +150,9 @@ fn is_glued_left(scan: &ScanState<'_>, i: usize, first: &WordToken) -> bool {
     }
 }
 
-/// Looks at the run of digit groups that begins at token `i`; gives the token to go on from.
+/// Examines the run of digit groups that begins at token `i`; returns the next token to examine.
 pub(super) fn detect_run(scan: &mut ScanState<'_>, i: usize) -> usize {
-    // A number of one to three digits that stands alone is the commonest case and only an age or an address.
+    // A single number of one to three digits is the most frequent case, and can only be an age or part of an address.
     let Some(token) = scan.token(i) else { return i + 1 };
     if token.len() < 4 && !matches!(scan.byte_at(token.end()), b'.' | b'-' | b'/' | b' ' | b')' | b':') {
         return i + 1;
@@ -159,7 +160,7 @@ pub(super) fn detect_run(scan: &mut ScanState<'_>, i: usize) -> usize {
     let Some(run) = collect_run(scan, i) else { return i + 1 };
     let before = scan.found.len();
     let next = detect_groups(scan, i, &run, token.len());
-    // What no rule knew may have a label.
+    // A number without a match may have a label.
     if scan.found.len() == before
         && let Some(labelled) = labeled_values::detect_labeled(scan, i)
     {
@@ -176,7 +177,7 @@ fn detect_groups(scan: &mut ScanState<'_>, i: usize, run: &DigitRun, length: usi
     while k < run.groups.len() {
         match best_match(scan, run, k) {
             Some(mut hit) => {
-                // The second date of a range is as sure as the first.
+                // The second date of a range has the confidence of the first.
                 if hit.kind == Kind::Date {
                     hit.confidence = hit.confidence.max(dated);
                     dated = hit.confidence;
@@ -218,7 +219,7 @@ fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberM
         })
 }
 
-/// `3.14159265`: a fraction, not a number with a dot in it.
+/// `3.14159265`: a fraction, not two groups.
 fn is_decimal(run: &DigitRun, k: usize) -> bool {
     let alone = |a: usize| {
         run.separator_after(a) == b'.'
@@ -242,7 +243,7 @@ fn ip(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     }
     let confidence = match parts {
         [127 | 0, ..] | [255, ..] | [_, 0, 0, 0] => 20,
-        // A network, no host: `198.18.0.0/15`.
+        // A network rather than a host: `198.18.0.0/15`.
         [.., 0] if scan.byte_at(run.span(k, 4).1) == b'/' => 40,
         [169, 254, ..] => 40,
         [1, 1, 1, 1] | [1, 0, 0, 1] | [8, 8, 8, 8] | [8, 8, 4, 4] | [9, 9, 9, 9] => 40,
@@ -261,7 +262,7 @@ impl DigitRun {
     }
 }
 
-/// The lengths that an issuer's numbers may have, by the first digits (ISO/IEC 7812 issuer ranges).
+/// The valid lengths by the first digits (ISO/IEC 7812 issuer ranges).
 fn card_lengths(digits: &[u8]) -> &'static [usize] {
     let prefix = |n: usize| digits.iter().take(n).fold(0u32, |p, d| p * 10 + u32::from(*d));
     match (prefix(1), prefix(2), prefix(3), prefix(4)) {
@@ -305,11 +306,11 @@ fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
             (true, false) if matches!(digits.len(), 14..=16) => 90,
             // Short or long numbers pass the check by chance too often.
             (true, false) if digits.len() == 12 => continue,
-            // A row of numbers of four digits.
+            // A row of four-digit numbers.
             (true, false) if n > 1 && similar_groups_after(run, k, n) >= 2 && !is_beside_card(scan, run, k, n) => 40,
             (true, false) => 55,
             (false, true) if !scan.wants.valid_cards_only => 70,
-            // A card with a wrong digit, for policies that want to know of it.
+            // A card with a wrong digit, for policies that report these.
             (false, true) if n > 1 || matches!(digits.len(), 15 | 16) => 45,
             _ => continue,
         };
@@ -318,13 +319,13 @@ fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     best
 }
 
-/// Whether as many groups right before or behind are a card's number too.
+/// Whether the same number of adjacent groups is a card number too.
 fn is_beside_card(scan: &ScanState<'_>, run: &DigitRun, k: usize, n: usize) -> bool {
     let card = |from: usize| from + n <= run.groups.len() && check_digits::luhn(&run.digits(scan.bytes, from, n));
     card(k + n) || k >= n && card(k - n)
 }
 
-/// How many groups beside the `n` from `k` on are as long as these and separated in the same way.
+/// The number of groups beside the `n` groups from `k` with the same length and separator.
 fn similar_groups_after(run: &DigitRun, k: usize, n: usize) -> usize {
     let alike = |g: usize, sep: usize| {
         run.group_len(g) == run.group_len(k) && run.separator_after(sep) == run.separator_after(k)
@@ -333,7 +334,7 @@ fn similar_groups_after(run: &DigitRun, k: usize, n: usize) -> usize {
     before + (k + n..run.groups.len()).take_while(|g| alike(*g, *g - 1)).count()
 }
 
-/// One group, fours with a rest, or American Express's 4-6-5.
+/// One group, groups of four with a rest, or American Express's 4-6-5.
 fn card_groups(run: &DigitRun, k: usize, n: usize, total: usize) -> bool {
     let lengths = || (k..k + n).map(|i| run.group_len(i));
     n == 1
@@ -356,7 +357,7 @@ fn ssn(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let (area, group, serial) = (number(0..3), number(3..5), number(5..9));
     let mut near = scan.has_topic_near(run.first + k, topic::SSN, 8, 5);
     if bare && near {
-        // `SSN: …, license: 123456789`: the nearer word tells.
+        // `SSN: …, license: 123456789`: the nearer word decides.
         let told = scan.nearest_personal(run.first + k, 8);
         near = told == 0 || told & topic::SSN != 0;
     }
@@ -379,7 +380,7 @@ fn ssn(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
 }
 
 impl DigitRun {
-    /// 3-2-4 where one of the hyphens is followed by a line break.
+    /// 3-2-4 with a line break after one of the hyphens.
     fn has_wrapped_ssn_shape(&self, k: usize) -> bool {
         let seps = [self.separator_after(k), self.separator_after(k + 1)];
         [3, 2, 4].iter().enumerate().all(|(i, l)| self.group_len(k + i) == *l)
@@ -387,8 +388,8 @@ impl DigitRun {
     }
 }
 
-/// Whether more groups follow with the same separator, as in a table or a serial number; a second number of the
-/// same shape right behind does not count.
+/// Whether more groups follow with the same separator, as in a table or a serial number; a second number of the same
+/// format directly after it does not count.
 fn is_chained(run: &DigitRun, k: usize, groups: usize) -> bool {
     groups > 1 && k + groups < run.groups.len() && {
         let sep = run.separator_after(k + groups - 1);
@@ -396,7 +397,7 @@ fn is_chained(run: &DigitRun, k: usize, groups: usize) -> bool {
     }
 }
 
-/// Numbers that only the words around them explain.
+/// Numbers identified only by their context.
 fn contextual_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let at = run.first + k;
     let digits = run.group_len(k);
@@ -440,7 +441,7 @@ fn contextual_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Nu
     }
 }
 
-/// Whether the token is a number that could be a house's.
+/// Whether the token can be a house number.
 pub(super) fn is_house_number(scan: &ScanState<'_>, token: &WordToken) -> bool {
     match token.shape {
         TokenShape::Digits => token.len() <= 5,

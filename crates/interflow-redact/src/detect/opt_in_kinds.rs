@@ -1,4 +1,4 @@
-//! Kinds that are off unless a policy names them, since they tell little of a person: amounts of money, bare state
+//! Kinds that a policy must enable explicitly, since they reveal little about a person: amounts of money, bare state
 //! abbreviations, bare telephone extensions.
 
 use super::ScanState;
@@ -16,7 +16,7 @@ const US_STATES: &[&str] = &[
     "RI", "SC", "SD", "TN", "TX", "UT", "VT", "VA", "WA", "WV", "WI", "WY", "DC", "PR", "GU", "VI",
 ];
 
-/// The kinds of this file, where the policy wants them.
+/// Detects the kinds of this file that the policy enables.
 pub(super) fn detect_opt_in(scan: &mut ScanState<'_>) {
     let wanted = [Kind::Currency, Kind::StateAbbreviation, Kind::PhoneExtension];
     if !scan.wants.kinds.any(&wanted) {
@@ -32,7 +32,7 @@ pub(super) fn detect_opt_in(scan: &mut ScanState<'_>) {
     }
 }
 
-/// `$1,234.50`, `99 EUR`: the number with its thousands and its fraction, and the sign.
+/// `$1,234.50`, `99 EUR`: the number with thousands and fraction, and the currency.
 fn money(scan: &mut ScanState<'_>, i: usize) {
     let first = scan.list()[i];
     let behind_number = matches!(scan.gap_before(i), "." | ",") && i > 0 && scan.list()[i - 1].is_digits();
@@ -63,7 +63,7 @@ fn money(scan: &mut ScanState<'_>, i: usize) {
     scan.push(Kind::Currency, start, end, 80);
 }
 
-/// A state's abbreviation: surer with a postal code behind it.
+/// A state's abbreviation; a following postal code raises the confidence.
 fn state(scan: &mut ScanState<'_>, i: usize) {
     let token = scan.list()[i];
     if token.len() == 2 && US_STATES.contains(&scan.word(&token)) {

@@ -28,7 +28,7 @@ fn calling_code(digits: &[u8]) -> Option<usize> {
     }
 }
 
-/// The number that begins at group `k`, with its extension.
+/// The phone number that begins at group `k`, with its extension.
 pub(super) fn phone_number(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     if !scan.wants(Kind::Phone) || run.glued_right {
         return None;
@@ -57,7 +57,7 @@ pub(super) fn phone_number(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Op
     Some(hit)
 }
 
-/// `x123`, `ext. 123`, `extension 123` behind the number.
+/// `x123`, `ext. 123`, `extension 123` after the number.
 fn extension(scan: &ScanState<'_>, run: &DigitRun, group: usize, end: usize) -> Option<usize> {
     if group < run.groups.len() {
         return None;
@@ -78,7 +78,7 @@ fn extension(scan: &ScanState<'_>, run: &DigitRun, group: usize, end: usize) -> 
     (named && matches!(scan.gap(i), " " | ". " | "." | ": " | "")).then_some(next.end())
 }
 
-/// How many groups from `k` on could belong to one telephone number, with their digits counted.
+/// The numbers of groups from `k` whose digits fit a phone number.
 fn groups_for_length(run: &DigitRun, k: usize, least: usize, most: usize) -> Option<usize> {
     let mut total = 0;
     let mut fit = None;
@@ -110,7 +110,7 @@ fn international(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numbe
     let all = run.digits(scan.bytes, k, n);
     let code = calling_code(all.get(zeros..)?)?;
     let grouped = n > 1 || plus;
-    // 001-234-567 and the like: without a plus the grouping must speak for it.
+    // 001-234-567 and similar: without a plus, the grouping must be sufficient evidence.
     (grouped && all.len() - zeros > code + 4).then(|| NumberMatch::new(n, Kind::Phone, if plus { 95 } else { 75 }))
 }
 
@@ -136,7 +136,7 @@ fn north_american(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
         let home = scan.wants.phone_regions.iter().any(|r| matches!(r, b"US" | b"CA"));
         let valid = home && area_first(a) >= b'2' && area_first(a + 1) >= b'2';
         let paren = run.separator_after(a) == b'(' || scan.byte_before(run.groups[a].0) == b'(';
-        // `batch 235-262-8742`, `part no. 415-555-0132`: the word right before it says what it is.
+        // `batch 235-262-8742`, `part no. 415-555-0132`: the directly preceding word names another kind.
         let counted = scan.has_topic_near(run.first + k, topic::ORDER, 2, 0) && !near();
         let confidence = match (valid, run.separator_after(a + 1)) {
             _ if counted => 40,
@@ -176,7 +176,7 @@ fn is_round_hundreds(scan: &ScanState<'_>, run: &DigitRun, a: usize) -> bool {
     [a, a + 1].iter().all(|g| run.number(scan.bytes, *g).is_multiple_of(100))
 }
 
-/// National numbers without a leading zero: region, digits, and what the first may be.
+/// National numbers without a leading zero: region, number of digits, and valid first digits.
 const REGIONAL: &[(&[u8; 2], usize, &[u8])] = &[
     (b"ES", 9, b"6789"),
     (b"PT", 9, b"29"),
@@ -198,7 +198,7 @@ const REGIONAL: &[(&[u8; 2], usize, &[u8])] = &[
     (b"CL", 9, b"29"),
 ];
 
-/// Grouped digits that are a national number of a region the policy names.
+/// Grouped digits that are a national number of a region in the policy.
 fn regional(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let regions = &scan.wants.phone_regions;
     let start = *scan.bytes.get(run.groups.get(k)?.0)?;
@@ -212,13 +212,13 @@ fn regional(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
     (k + n == run.groups.len() || run.separator_after(k + n - 1) == b' ').then(|| NumberMatch::new(n, Kind::Phone, 65))
 }
 
-/// Formats with a leading zero, in parentheses, or grouped digits where a telephone is spoken of.
+/// Formats with a leading zero, in parentheses, or grouped digits in a telephone context.
 fn national(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let (start, _) = run.groups[k];
     let at = run.first + k;
     let zero = scan.bytes[start] == b'0';
     let paren = scan.byte_before(start) == b'(' && run.separator_after(k) == b'(';
-    // `fax`, `office` may also stand right behind the number.
+    // `fax`, `office` may also directly follow the number.
     let near = number_context::has_phone_context(scan, at, 6, run.groups.len() - k);
     let least = match (near, paren) {
         (true, _) if run.groups.len() > k + 1 => 6,
@@ -229,7 +229,7 @@ fn national(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
     if run.seps[k..k + n - 1].iter().any(|s| matches!(s, b'/')) && !zero {
         return None;
     }
-    // Rows of a table have more groups than a telephone number.
+    // Rows of a table have more groups than a phone number.
     if (k > 0 || k + n < run.groups.len() && !near) && (!(paren || near) || k > 0 && run.separator_after(k - 1) != b' ')
     {
         return None;
@@ -272,15 +272,15 @@ fn national(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
     Some(NumberMatch::new(n, Kind::Phone, confidence))
 }
 
-/// Whether the groups look like a telephone number's: none of one digit, not all alike unless they are the five
-/// pairs of a French number.
+/// Whether the groups look like a phone number: none of one digit, and not all of the same length except the five pairs
+/// of a French number.
 fn is_spread_out(run: &DigitRun, k: usize, n: usize) -> bool {
     let lengths: Vec<_> = (k..k + n).map(|i| run.group_len(i)).collect();
     let alike = lengths.windows(2).all(|w| w[0] == w[1]);
     lengths.iter().skip(1).all(|l| (2..=8).contains(l)) && (!alike || lengths == [2, 2, 2, 2, 2])
 }
 
-/// Whether the groups stand in a dump of bytes: pairs with another pair of hexadecimal digits beside them.
+/// Whether the groups are in a hex dump: pairs beside other pairs of hexadecimal digits.
 fn is_in_hex_dump(scan: &ScanState<'_>, run: &DigitRun, k: usize, n: usize) -> bool {
     let pair = |t: Option<&crate::token::WordToken>| {
         t.is_some_and(|t| t.len() == 2 && scan.word(t).bytes().all(|b| b.is_ascii_hexdigit()) && !t.is_digits())

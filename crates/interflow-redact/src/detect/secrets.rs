@@ -1,5 +1,5 @@
-//! Secrets: keys and tokens with a known prefix, private keys, connection strings, and what stands where a password or
-//! a token is expected. Placeholders and published examples are none.
+//! Secrets: keys and tokens with known prefixes, private keys, connection strings, and values where a password or a
+//! token is expected. Placeholders and published examples are excluded.
 
 mod examples;
 mod known_prefixes;
@@ -14,7 +14,7 @@ use crate::Kind;
 use crate::lexicon::{mark, topic};
 use crate::token::{TokenShape, WordToken};
 
-/// The beginnings by which keys are known.
+/// The known key prefixes.
 #[cfg(test)]
 pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {
     KNOWN_PREFIXES.iter().map(|known| known.prefix)
@@ -28,7 +28,7 @@ const fn is_token_byte(b: u8) -> bool {
     RunClass::Token.contains(b)
 }
 
-/// Whether a token can begin or announce one at all; most words do not.
+/// Fast filter: whether a token can begin or announce a secret.
 #[inline]
 pub(super) const fn may_be_secret(token: &WordToken, after: u8) -> bool {
     token.len() >= 16
@@ -38,7 +38,7 @@ pub(super) const fn may_be_secret(token: &WordToken, after: u8) -> bool {
         || matches!(token.shape, TokenShape::Camel)
 }
 
-/// What may be a secret that begins with token `i`, or that token `i` announces.
+/// Detects a secret that begins with token `i`, or that token `i` announces.
 #[inline]
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
@@ -92,12 +92,12 @@ fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     let from = start + known.prefix.len();
     let class = if dotted { RunClass::Token } else { RunClass::Key };
     let (_, end) = scan.runs.end(scan.bytes, from, class);
-    // Before anything else is asked of it: a body of another length costs nothing.
+    // Checked first: a value of another length costs nothing.
     if !known.length.contains(&(end - from)) {
         return false;
     }
     let body = &scan.text[from..end];
-    // The short prefixes are also the beginning of words.
+    // The short prefixes are also prefixes of words.
     let strict = matches!(
         known.prefix,
         "SK" | "AC"
@@ -127,10 +127,11 @@ fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     true
 }
 
-/// Bytes of a token without a prefix that are looked at; all of them are shorter.
+/// Maximum length of a token without a known prefix.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// Tokens without a prefix whose form is their own: bots of Telegram and Discord, Azure's client secrets, Mailchimp's keys.
+/// Tokens without a prefix but with a distinctive format: Telegram and Discord bots, Azure client secrets, Mailchimp
+/// keys.
 fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bool {
     let (start, rest) = (token.start(), &scan.bytes[token.start()..]);
     if is_key_byte(scan.byte_before(start)) && after != b'~' {
@@ -146,7 +147,7 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
             let from = token.end() + 1;
             let body = run(length + 1, |b| !b.is_ascii_whitespace() && !matches!(b, b'"' | b'\'' | b'$' | b'<'));
             let value = scan.text.get(from..from + body).unwrap_or_default();
-            // `docker run -u 1000:1000` names users.
+            // In `docker run -u 1000:1000` these are user ids.
             let numbers = value.bytes().all(|b| b.is_ascii_digit()) && token.is_digits();
             if (4..MAX_TOKEN_BYTES).contains(&body) && !numbers && !is_placeholder(value) {
                 scan.push(Kind::Password, from, from + body, 85);
@@ -158,7 +159,7 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
             let body = run(length + 1, is_key_byte);
             (34..=36).contains(&body).then_some((start, start + length + 1 + body, Kind::Token))
         }
-        // three parts of base64url: a number, a time, a signature
+        // Three base64url parts: a number, a time, a signature.
         b'.' if (23..=28).contains(&length) && matches!(rest.first(), Some(b'M' | b'N' | b'O')) => {
             let middle = run(length + 1, is_key_byte);
             let last = run(length + middle + 2, is_key_byte);
@@ -191,7 +192,7 @@ fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bo
     random
 }
 
-/// Whether a login and a password are given to a program here: `-u `, `--user `.
+/// Whether credentials are passed to a program here: `-u `, `--user `.
 fn has_login_flag(scan: &ScanState<'_>, start: usize) -> bool {
     let before = scan.bytes.get(..start).unwrap_or_default();
     let before = before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before);
@@ -206,7 +207,7 @@ fn jwt(scan: &mut ScanState<'_>, start: usize) -> bool {
     if header - start < 16 || payload < header + 9 || payload > end {
         return false;
     }
-    // Base64url may end in `-` or `_`; only dots behind the last part belong to the sentence.
+    // Base64url may end in `-` or `_`; only dots after the last part belong to the sentence.
     let mut last = trimmed;
     while last < end.min(trimmed + 64) && matches!(scan.byte_at(last), b'-' | b'_') {
         last += 1;
@@ -215,10 +216,10 @@ fn jwt(scan: &mut ScanState<'_>, start: usize) -> bool {
     true
 }
 
-/// Bytes in which a private key must end; the largest take a tenth of it.
+/// Maximum distance to the end of a private key; the largest take a tenth of it.
 const MAX_PRIVATE_KEY_BYTES: usize = 64 << 10;
 
-/// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text when it is cut.
+/// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text if it is truncated.
 pub(super) fn private_keys(scan: &mut ScanState<'_>) {
     let mut done = 0;
     let ends = |d: &&u32| scan.text[**d as usize..].starts_with("-----END ");
@@ -242,7 +243,7 @@ pub(super) fn private_keys(scan: &mut ScanState<'_>) {
         let found = last_end.filter(|e| (*e as usize) > at).and_then(|_| rest.find(&end_mark));
         let len = match found {
             Some(end) => end + end_mark.len(),
-            // A cut key is a key: everything that can be base64 goes.
+            // A truncated key is still secret: everything that can be base64 is redacted.
             None => rest
                 .bytes()
                 .take_while(|b| is_token_byte(*b) || matches!(b, b'\n' | b'\r' | b' ' | b'\\' | b':' | b','))
@@ -257,7 +258,7 @@ pub(super) fn private_keys(scan: &mut ScanState<'_>) {
     }
 }
 
-/// Bytes behind `://` in which a login and its host are looked for.
+/// Number of bytes after `://` in which credentials and the host are searched for.
 const MAX_LOGIN_BYTES: usize = 1024;
 
 /// `scheme://user:password@host/…`.
@@ -270,7 +271,7 @@ pub(super) fn connection_strings(scan: &mut ScanState<'_>) {
             .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\' | '?' | '#'))
             .unwrap_or(authority.len());
         let authority = &authority[..stop];
-        // A password may hold a slash; the last @ before the next quote or space ends it.
+        // A password may contain a slash; it ends at the last @ before the next quote or space.
         let Some((login, host)) = authority.rsplit_once('@') else { continue };
         let Some((_, password)) = login.split_once(':') else { continue };
         if login.len() > 256
@@ -299,10 +300,11 @@ pub(super) fn connection_strings(scan: &mut ScanState<'_>) {
     }
 }
 
-/// The value behind `password:`, `API_KEY=`, `"token": "…"`, `Authorization: Bearer …`.
+/// The value after `password:`, `API_KEY=`, `"token": "…"`, `Authorization: Bearer …`.
 fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
     let Some(token) = scan.token(i).copied() else { return };
-    // The last part of a compound name announces: `secret` in `client_secret_value` is followed by more of the name.
+    // Only the last part of a compound name announces a value: `secret` in `client_secret_value` is followed by more of
+    // the name.
     let mut end = token.end();
     let mut last = i;
     while matches!(scan.byte_at(end), b'_' | b'-')
@@ -312,7 +314,7 @@ fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
         last += 1;
         end = scan.list()[last].end();
         if scan.list()[last].class != 0 && scan.list()[last].topics & (topic::SECRET | topic::PASSWORD) != 0 {
-            // It will announce by itself.
+            // That part will be examined separately.
             return;
         }
     }
@@ -331,7 +333,7 @@ fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
     }
 }
 
-/// Accounts that are a machine's and nobody's.
+/// Machine accounts.
 const MACHINE_ACCOUNTS: &[&str] = &[
     "user",
     "username",
@@ -394,21 +396,21 @@ fn home_folder(scan: &mut ScanState<'_>, token: &WordToken) {
     }
 }
 
-/// The value behind `username:`, `login = "…"`.
+/// The value after `username:`, `login = "…"`.
 fn user_name(scan: &mut ScanState<'_>, token: &WordToken, topics: u32) {
     let Some((from, quoted, true)) = value_start(scan, token.end(), topics) else { return };
     let value = value_at(scan, from, quoted);
     let name =
         (3..=40).contains(&value.len()) && value.bytes().all(|b| is_key_byte(b) || matches!(b, b'.' | b'@' | b'\\'));
     let word = crate::lexicon::look_up(value).marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0;
-    // Without quotes it may be code: `username: payload.username`.
+    // Unquoted, it may be code: `username: payload.username`.
     let plain = quoted != 0 || value.bytes().any(|b| b.is_ascii_digit()) && !value.contains(['.', '@']);
     if name && plain && !word && !is_placeholder(value) && value.bytes().any(|b| b.is_ascii_alphabetic()) {
         scan.push(Kind::Username, from, from + value.len(), if quoted != 0 { 65 } else { 60 });
     }
 }
 
-/// Where the value begins, whether in quotes (which), and whether `=` or `:` stands before it.
+/// The start of the value, its quote if any, and whether `=` or `:` precedes it.
 fn value_start(scan: &ScanState<'_>, end: usize, topics: u32) -> Option<(usize, u8, bool)> {
     let rest = scan.text.get(end..)?;
     let mut at = 0;
@@ -476,7 +478,7 @@ fn value_start(scan: &ScanState<'_>, end: usize, topics: u32) -> Option<(usize, 
     Some((end + at, quote, assigned))
 }
 
-/// How long the word is that says of a password what it is: `is`, `est`, `es`, `ist`, `lautet`.
+/// The length of a copula between `password` and its value: `is`, `est`, `es`, `ist`, `lautet`.
 fn copula(text: &[u8]) -> usize {
     let words =
         [&b"is"[..], b"was", b"est", b"es", b"ist", b"lautet", b"war", b"era", b"is set to", b"\xc3\xa8", b"\xc3\xa9"];
@@ -484,7 +486,7 @@ fn copula(text: &[u8]) -> usize {
     words.iter().filter(fits).map(|w| w.len()).max().unwrap_or(0)
 }
 
-/// Whether the name that ends here is an element's: `<db:password>`.
+/// Whether the name that ends here is an element name: `<db:password>`.
 fn is_element(scan: &ScanState<'_>, end: usize) -> bool {
     let name = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
     let length = scan.bytes[..end].iter().rev().take(48).take_while(name).count();
@@ -498,7 +500,7 @@ fn value_at<'t>(scan: &ScanState<'t>, from: usize, quote: u8) -> &'t str {
         0 => {
             rest.char_indices()
                 .find(|(at, c)| {
-                    // `password=x&user=y` ends at the sign, `x&y` holds it.
+                    // `password=x&user=y` ends at the `&`, `x&y` contains it.
                     let next = *c == '&'
                         && rest[at + 1..]
                             .find([' ', '\n', '&'])
@@ -531,7 +533,7 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
     match (assigned, quoted != 0) {
         (true, true) if !value.contains(' ') => Some(85),
         (true, false) if mixed => Some(85),
-        // DB_PASSWORD=kqXuRTmb: letters alone, but in no order of words.
+        // DB_PASSWORD=kqXuRTmb: letters only, but not words.
         (true, false) if length >= 8 && distinct_chars(value) >= 2 && has_jumbled_case(value) => Some(75),
         (false, true) if mixed => Some(60),
         (false, false) if mixed && length >= 6 && distinct_chars(value) >= 3 => Some(60),
@@ -541,7 +543,7 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
 
 fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     let length = value.len();
-    // Keys of Django and WordPress are of every sign there is.
+    // Keys of Django and WordPress contain any punctuation.
     let signs = quoted != 0 && assigned && length >= 24 && value.bytes().filter(|b| *b == b' ').count() * 10 <= length;
     let drawn = signs
         && value.bytes().all(|b| (b' '..=b'~').contains(&b))
@@ -571,14 +573,14 @@ fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     }
 }
 
-/// Whether signs and digits stand among the letters as in no sentence and no code: in a third of all places.
+/// Whether punctuation and digits alternate with letters, unlike in prose and code: at a third of all positions.
 fn alternates_kinds(value: &str) -> bool {
     let letters = |b: &u8| b.is_ascii_alphabetic();
     let bytes = value.as_bytes();
     bytes.windows(2).filter(|w| letters(&w[0]) != letters(&w[1])).count() * 3 >= bytes.len()
 }
 
-/// `linux-x64-node-18-npm-2f5d3a`: words and numbers in a row, the name of a thing.
+/// `linux-x64-node-18-npm-2f5d3a`: a sequence of words and numbers.
 fn is_slug(value: &str) -> bool {
     let parts = value.split(['-', '_', '.', '/']).filter(|p| !p.is_empty());
     let (all, words) = parts.fold((0, 0), |(all, words), p| {
@@ -587,14 +589,14 @@ fn is_slug(value: &str) -> bool {
     all >= 4 && words * 2 >= all && !value.bytes().any(|b| b.is_ascii_uppercase())
 }
 
-/// Whether upper and lower case change as they never do in words and in camelCase.
+/// Whether upper and lower case alternate unlike in words and camelCase.
 fn has_jumbled_case(value: &str) -> bool {
     let bytes = value.as_bytes();
     let humps = bytes.windows(2).filter(|w| w[0].is_ascii_lowercase() != w[1].is_ascii_lowercase()).count();
     bytes.iter().all(u8::is_ascii_alphabetic) && humps * 3 >= bytes.len()
 }
 
-/// How many of lower case, upper case, digits and punctuation a text holds.
+/// How many character classes a text contains: lower case, upper case, digits, punctuation.
 fn distinct_chars(text: &str) -> usize {
     let has = |f: fn(&u8) -> bool| usize::from(text.bytes().any(|b| f(&b)));
     has(u8::is_ascii_lowercase) + has(u8::is_ascii_uppercase) + has(u8::is_ascii_digit) + has(u8::is_ascii_punctuation)

@@ -1,16 +1,16 @@
-//! Rows of a table with a line of headings: what stands under `name`, `city` or `company` is one, however it looks.
+//! Rows of a table with a header line: cells below `name`, `city` or `company` are of that kind, whatever their text.
 
 use super::ScanState;
 use super::names::{ORG_LABELS, PLACE_LABELS};
 use crate::Kind;
 use crate::lexicon::{look_up, mark};
 
-/// Most columns of a table.
+/// Maximum number of columns.
 const MAX_COLUMNS: usize = 40;
-/// Longest line of headings, in bytes.
+/// Maximum length of a header line in bytes.
 const MAX_HEADING_BYTES: usize = 400;
 
-/// The cells of every table in the text whose headings are known.
+/// The cells of every table in the text with known headings.
 pub(super) fn detect_rows(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::Person, Kind::Organization, Kind::Location]) {
         return;
@@ -21,7 +21,7 @@ pub(super) fn detect_rows(scan: &mut ScanState<'_>) {
     while let Some(len) = memchr::memchr(b'\n', text.as_bytes().get(at..).unwrap_or_default()) {
         let line = &text[at..at + len];
         let next = at + len + 1;
-        // The last line may have no line break; it is a row all the same.
+        // The last row may have no line break.
         let rest = memchr::memchr(b'\n', &text.as_bytes()[next..]).map_or(text.len(), |n| next + n);
         match &table {
             Some((separator, kinds)) if cell_count(&text[next..rest], *separator) == kinds.len() => {
@@ -43,7 +43,7 @@ fn cell_count(line: &str, separator: u8) -> usize {
     memchr::memchr_iter(separator, line.as_bytes()).count() + 1
 }
 
-/// What the columns hold, when the line is one of headings and at least one of them is known.
+/// The kinds of the columns, if the line is a header line with at least one known heading.
 fn headings(line: &str, below: &str) -> Option<(u8, Vec<Option<Kind>>)> {
     if line.len() > MAX_HEADING_BYTES {
         return None;
@@ -99,7 +99,7 @@ fn detect_row(scan: &mut ScanState<'_>, start: usize, line: &str, separator: u8,
     }
 }
 
-/// A few words with a capital among them, and no digits.
+/// A few words with at least one capital, and no digits.
 pub(super) fn is_name(value: &str) -> bool {
     (2..=60).contains(&value.len())
         && value.chars().any(char::is_uppercase)

@@ -1,43 +1,43 @@
-//! The configuration of a service that is asked for a second opinion.
+//! The configuration of an external detector.
 
 use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A service that is asked what it finds, beside the built-in detectors.
+/// An external PII detector that is called in addition to the built-in detectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackendConfig {
-    /// What it is.
+    /// The type of service.
     pub kind: BackendKind,
-    /// Where it is: `https://host:port`, with a path when it is not the usual one. Calls to it are not recorded.
+    /// Its URL: `https://host:port`, with a path if it differs from the default. Calls to it are not recorded.
     pub url: String,
-    /// What is sent as bearer: `env:NAME` or `file:PATH`.
+    /// The bearer token: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// How long it may take for one text.
+    /// Time limit for one text.
     pub timeout: HumanDuration,
-    /// What happens when it does not answer in time, or not as it should.
+    /// What happens when it does not reply in time, or replies with an error.
     pub failure: BackendFailure,
-    /// How sure it must be, in percent.
+    /// Minimum confidence in percent.
     #[schemars(range(max = 100))]
     pub confidence: u8,
-    /// Philter: the policy that it applies.
+    /// Philter: the policy to apply.
     pub policy: String,
     /// Philter: the context.
     pub context: String,
     /// Presidio: the language of the texts.
     pub language: String,
-    /// GLiNER and Ph-Eye: what is looked for. Presidio: the entities, all when empty.
+    /// GLiNER and Ph-Eye: the labels to detect. Presidio: the entities, all if empty.
     pub labels: Vec<String>,
-    /// GLiNER and Ph-Eye: the longest piece, in characters, that is asked about at once; longer texts go in overlapping
-    /// windows, so that names behind the model's reach are found too.
+    /// GLiNER and Ph-Eye: maximum number of characters per call; longer texts are split into overlapping windows, so
+    /// that names beyond the model's context are found too.
     pub window: usize,
-    /// How many characters two windows share.
+    /// Overlap of two windows in characters.
     pub overlap: usize,
 }
 
-/// What a service is.
+/// The type of an external detector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
@@ -54,10 +54,10 @@ pub enum BackendKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendFailure {
-    /// The request is refused.
+    /// The request is rejected.
     #[default]
     Closed,
-    /// The request goes on with what the built-in detectors found; a warning is logged.
+    /// The request is sent with the findings of the built-in detectors only; a warning is logged.
     Open,
 }
 

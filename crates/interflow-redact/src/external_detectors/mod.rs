@@ -1,5 +1,5 @@
-//! A second opinion over HTTP: a Philter server, Presidio's analyzer, a GLiNER or Ph-Eye service. Asked before a request is
-//! edited, side by side; what they find is added to what the detectors find.
+//! External PII detectors over HTTP: Philter, Presidio's analyzer, GLiNER or Ph-Eye. Called concurrently before a
+//! request is edited; their findings are added to those of the built-in detectors.
 
 mod config;
 mod offsets;
@@ -21,26 +21,25 @@ use service::DetectorService;
 
 pub use config::{BackendConfig, BackendFailure, BackendKind};
 
-/// Texts asked at the same time, over all services.
+/// Maximum number of texts in flight, over all services.
 const MAX_CONCURRENT_TEXTS: usize = 16;
 
-/// Findings of the services, by text.
+/// Findings of the external detectors, by text.
 #[derive(Clone, Debug, Default)]
 pub struct ExternalFindings(Arc<HashMap<String, Vec<Finding>>>);
 
 impl ExternalFindings {
-    /// What was found in a text.
     pub(crate) fn findings_in(&self, text: &str) -> &[Finding] {
         self.0.get(text).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether nothing was found in any text.
+    /// Whether there are no findings in any text.
     pub fn is_empty(&self) -> bool {
         self.0.values().all(Vec::is_empty)
     }
 }
 
-/// The services of a configuration.
+/// The configured external detectors.
 pub struct ExternalDetectors {
     services: Vec<DetectorService>,
     memo: FindingCache,
@@ -48,7 +47,7 @@ pub struct ExternalDetectors {
 }
 
 impl ExternalDetectors {
-    /// Services that are asked over this way out. It must not be recorded: the texts are not redacted yet.
+    /// `egress` must not be recorded: the texts are not redacted yet.
     ///
     /// # Errors
     /// The service, and what is wrong with its configuration.
@@ -60,15 +59,15 @@ impl ExternalDetectors {
         Ok(Self { services, memo: FindingCache::new(20_000)?, egress })
     }
 
-    /// Whether nobody is asked.
+    /// Whether no service is configured.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
 
-    /// What the services find in these texts. Each text is asked for once, and known again later.
+    /// The findings in these texts. Each distinct text is sent once; results are cached.
     ///
     /// # Errors
-    /// A service that does not answer in time, or not as it should, and is set to fail closed: the texts must not go on.
+    /// A service that is configured to fail closed did not reply as expected: the texts must not be forwarded.
     pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<ExternalFindings, RedactError> {
         let mut found: HashMap<String, Vec<Finding>> = HashMap::new();
         let mut open = Vec::new();

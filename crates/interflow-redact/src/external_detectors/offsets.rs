@@ -1,18 +1,18 @@
-//! Offsets as services count them, brought to bytes.
+//! Converts the offsets of external detectors to bytes.
 
 use std::ops::Range;
 
-/// What one step of an offset is.
+/// The unit of an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OffsetUnit {
-    /// Unicode code points, as Python counts.
+    /// Unicode code points, as in Python.
     Scalar,
-    /// UTF-16 code units, as Java counts.
+    /// UTF-16 code units, as in Java.
     Utf16,
 }
 
 impl OffsetUnit {
-    /// The byte range of a range in these units; `None` when it is not one in the text.
+    /// The byte range of a range in these units; `None` if it is outside the text.
     pub fn to_byte_range(self, text: &str, range: &Range<u64>) -> Option<Range<usize>> {
         if range.start >= range.end {
             return None;
@@ -22,7 +22,7 @@ impl OffsetUnit {
             if count >= range.end {
                 return Some(start?..at);
             }
-            // An offset inside of a surrogate pair covers the whole character.
+            // An offset inside a surrogate pair covers the whole character.
             let next = count + if self == Self::Utf16 { c.len_utf16() as u64 } else { 1 };
             if start.is_none() && next > range.start {
                 start = Some(at);

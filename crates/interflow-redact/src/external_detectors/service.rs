@@ -1,4 +1,4 @@
-//! One service: how it is asked, and how its answer is read.
+//! The client of one external detector: requests and responses.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,22 +17,21 @@ use super::window::windows;
 use crate::detect::Finding;
 use crate::{Kind, RedactError};
 
-/// The largest answer that is read.
+/// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
-/// Windows of one text that are asked about at the same time.
+/// Maximum number of windows of one text in flight.
 const MAX_CONCURRENT_WINDOWS: usize = 8;
 
-/// One service.
 pub(super) struct DetectorService {
     config: BackendConfig,
     url: Url,
     token: Option<String>,
-    /// What tells its findings from others in the memo.
+    /// Separates its findings from others in the cache.
     scope: Vec<u8>,
 }
 
-/// A span as a service tells it.
+/// A span in a service's response.
 struct RemoteSpan {
     label: String,
     range: Range<u64>,
@@ -62,7 +61,7 @@ impl DetectorService {
         self.config.timeout.0
     }
 
-    /// What a failure means: an error, or no finding.
+    /// Handles a failure according to the configuration: an error, or no findings.
     pub fn failed<T>(&self, why: &str) -> Result<Option<T>, RedactError> {
         let what = format!("the service {} for a second opinion: {why}", self.url);
         match self.config.failure {
@@ -74,7 +73,7 @@ impl DetectorService {
         }
     }
 
-    /// What it finds in a text.
+    /// The findings in a text.
     pub async fn find(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
         let mut found = Vec::new();
         match self.config.kind {
@@ -123,7 +122,7 @@ impl DetectorService {
         self.findings(piece, window.start, OffsetUnit::Scalar, parse_gliner(&answer)?)
     }
 
-    /// What it told as findings. A place that is not in the text shows that it looked at another one.
+    /// Converts the response to findings. A span outside the text shows that the service scanned a different text.
     fn findings(
         &self,
         text: &str,
@@ -159,7 +158,7 @@ impl DetectorService {
         };
         let answer = egress.send(Request { head, body: Body::from(body) }).await.map_err(|e| e.to_string())?;
         let status = answer.head.status;
-        // Whatever it says then may hold the text, and has no place in a log.
+        // The response body may contain the text, and must not be logged.
         if status != StatusCode::OK {
             return Err(format!("it answered {status}"));
         }
@@ -195,7 +194,7 @@ fn escaped(text: &str) -> String {
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+/// Resolves a value that may be a reference: `env:NAME` or `file:PATH`.
 fn resolve_secret_ref(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return std::env::var(name).map_err(|_| format!("token: the environment variable {name} is not set"));
@@ -267,14 +266,14 @@ fn parse_gliner(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
 }
 
 fn not_json_error() -> String {
-    "its answer is no JSON".into()
+    "its answer is not JSON".into()
 }
 
 fn bad_spans_error() -> String {
     "its answer holds no list of spans as expected".into()
 }
 
-/// The built-in kind of a service's label; what has none is taken out as an identifier of the owner's own.
+/// The built-in kind for a service's label; unknown labels are redacted as custom identifiers.
 fn kind_for_label(label: &str) -> Kind {
     let name = label.trim().to_ascii_lowercase().replace(['_', ' '], "-");
     let known = match name.as_str() {
@@ -285,6 +284,6 @@ fn kind_for_label(label: &str) -> Kind {
         "crypto" => Some(Kind::Bitcoin),
         _ => Kind::from_name(&name),
     };
-    // Kinds of a policy's own rules need a rule; a finding of a service has none.
+    // Kinds of custom rules need a rule, which a service's finding does not have.
     known.filter(|k| !matches!(k, Kind::Custom | Kind::Identifier | Kind::Section)).unwrap_or(Kind::Person)
 }

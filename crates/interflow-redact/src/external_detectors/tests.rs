@@ -1,4 +1,4 @@
-//! Tests of second opinions against services that answer as the real ones do.
+//! External detectors against fakes with the real services' response formats.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Kind, RedactionSession, Redactor};
 
 type Answering = Box<dyn Fn(&str, &str) -> (u16, String) + Send + Sync>;
 
-/// A service in the egress's place.
+/// A client that replies like a service.
 struct Fake {
     asked: AtomicUsize,
     delay: Duration,
@@ -119,7 +119,7 @@ async fn windows_of_one_text_are_asked_about_side_by_side() {
 async fn a_service_that_fails_refuses_unless_it_may_not() {
     for (answer, says) in [
         ((500, "Zyx is secret"), "answered 500"),
-        ((200, "<html>"), "no JSON"),
+        ((200, "<html>"), "not JSON"),
         ((200, "{}"), "no explanation.appliedSpans"),
         ((200, r#"{"explanation":{"appliedSpans":[5]}}"#), "list of spans"),
         (

@@ -1,8 +1,8 @@
-//! Long texts in overlapping windows, cut between words.
+//! Splits long texts into overlapping windows at word boundaries.
 
 use std::ops::Range;
 
-/// Byte ranges of at most `size` characters that share about `overlap` of them.
+/// Byte ranges of at most `size` characters that overlap by about `overlap` of them.
 pub(super) fn windows(text: &str, size: usize, overlap: usize) -> Vec<Range<usize>> {
     let size = size.max(1);
     let overlap = overlap.min(size / 2);
@@ -14,7 +14,7 @@ pub(super) fn windows(text: &str, size: usize, overlap: usize) -> Vec<Range<usiz
             all.push(start..text.len());
             return all;
         };
-        // Between words when there is a gap in the last quarter, so that no name is cut in two.
+        // Between words if there is a space in the last quarter, so that no name is split.
         let floor = rest.floor_char_boundary(cut - cut / 4);
         let end = start + rest[floor..cut].rfind(char::is_whitespace).map_or(cut, |gap| floor + gap);
         all.push(start..end);
@@ -41,7 +41,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windows cover every byte, in order, and end.
+        /// Windows cover every byte, in order, and terminate.
         #[test]
         fn nothing_is_left_out(text in "[a-z \u{e9}\u{1F600}]{0,200}", size in 1usize..40, overlap in 0usize..40) {
             let all = windows(&text, size, overlap);

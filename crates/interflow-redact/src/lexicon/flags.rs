@@ -1,10 +1,10 @@
-//! The marks a word of the lexicon may carry, and the hash it is found by. Read by the build script too.
+//! The marks and topics of lexicon words, and the hash function; also used by the build script.
 
-/// Marks of a word; a word may carry several.
+/// Marks of a word; a word may have several.
 pub mod mark {
-    /// Function words and the like, never a name by themselves.
+    /// Function words and similar, never a name on their own.
     pub const STOP: u32 = 1;
-    /// Among the commonest English words.
+    /// Among the most common English words.
     pub const COMMON: u32 = 1 << 1;
     /// A rarer English word.
     pub const WORD: u32 = 1 << 2;
@@ -24,25 +24,25 @@ pub mod mark {
     pub const ORG_SUFFIX: u32 = 1 << 9;
     /// Bank, University.
     pub const ORG_WORD: u32 = 1 << 10;
-    /// Street, Ave: behind a street's name.
+    /// Street, Ave: after a street's name.
     pub const STREET_SUFFIX: u32 = 1 << 11;
     /// Rue, Via: before a street's name.
     pub const STREET_PREFIX: u32 = 1 << 12;
     /// Apt, Suite.
     pub const UNIT: u32 = 1 << 13;
-    /// Said, asked: a person does it.
+    /// Said, asked: verbs with a person as subject.
     pub const SAY: u32 = 1 << 14;
     /// A month's name.
     pub const MONTH: u32 = 1 << 15;
     /// A weekday's name.
     pub const DAY: u32 = 1 << 16;
-    /// A trade.
+    /// A profession.
     pub const JOB: u32 = 1 << 17;
-    /// A word of computing or a product, never a person.
+    /// A computing term or a product, never a person.
     pub const TECH: u32 = 1 << 18;
-    /// The first word of an entry of several words.
+    /// The first word of a multi-word entry.
     pub const PHRASE: u32 = 1 << 19;
-    /// Mother, friend: a person's name often follows.
+    /// Mother, friend: often followed by a person's name.
     pub const RELATION: u32 = 1 << 20;
     /// In, from, to.
     pub const PREP: u32 = 1 << 21;
@@ -52,22 +52,22 @@ pub mod mark {
     pub const PARTICLE: u32 = 1 << 23;
     /// Name, called.
     pub const NAME_CUE: u32 = 1 << 24;
-    /// PhD, Jr: behind a name.
+    /// PhD, Jr: after a name.
     pub const CREDENTIAL: u32 = 1 << 25;
-    /// Lives, moved, born: a place often follows.
+    /// Lives, moved, born: often followed by a place.
     pub const LIVE_CUE: u32 = 1 << 26;
-    /// One of the commonest first names.
+    /// One of the most common first names.
     pub const FIRST_TOP: u32 = 1 << 27;
-    /// One of the commonest family names.
+    /// One of the most common family names.
     pub const LAST_TOP: u32 = 1 << 28;
-    /// Company, office: an organisation is often near.
+    /// Company, office: often near an organisation.
     pub const ORG_CUE: u32 = 1 << 29;
-    /// Abbreviations that end with a stop.
+    /// Abbreviations that end with a full stop.
     pub const ABBR: u32 = 1 << 30;
     /// Scholars that methods, laws and units are named after.
     pub const SCHOLAR: u32 = 1 << 31;
 
-    /// The sections of the marks file and what they stand for; the build script's.
+    /// The sections of the marks file and their marks; for the build script.
     #[allow(dead_code)]
     pub const SECTIONS: &[(&str, u32)] = &[
         ("stop", STOP),
@@ -96,12 +96,12 @@ pub mod mark {
     ];
 }
 
-/// Topics that a word near a candidate may speak of.
+/// Topics indicated by a word near a candidate.
 pub mod topic {
     macro_rules! topics {
         ($($(#[$doc:meta])* $name:ident = $bit:literal, $section:literal;)*) => {
             $($(#[$doc])* pub const $name: u32 = 1 << $bit;)*
-            /// The sections of the marks file and what they stand for; the build script's.
+            /// The sections of the marks file and their topics; for the build script.
             #[allow(dead_code)]
             pub const SECTIONS: &[(&str, u32)] = &[$(($section, $name)),*];
         };
@@ -119,11 +119,11 @@ pub mod topic {
         PASSPORT = 4, "passport";
         /// Driving licences.
         LICENCE = 5, "licence";
-        /// Birth and other dates of a life.
+        /// Birth and other personal dates.
         BIRTH = 6, "birth";
         /// Postal codes.
         ZIP = 7, "zip";
-        /// Where somebody lives.
+        /// Residence.
         ADDRESS = 8, "address";
         /// Keys and tokens.
         SECRET = 9, "secret";
@@ -151,31 +151,31 @@ pub mod topic {
         CRYPTO = 20, "crypto";
         /// Number plates.
         PLATE = 21, "plate";
-        /// Orders, parts and counts: a number that is nobody's.
+        /// Orders, parts and counts: a number that is not personal.
         ORDER = 22, "order";
-        /// Words before which a person may be spoken of: by, with, for.
+        /// Words often followed by a person: by, with, for.
         GREETED = 23, "greeted";
-        /// Words behind which a person is spoken of: hello, says.
+        /// Words directly followed by a person: hello, says.
         ADDRESSED = 24, "addressed";
-        /// What a person does, behind the name: is, went, shouted.
+        /// Actions of a person, after the name: is, went, shouted.
         ACTS = 25, "acts";
-        /// What one has to do with an organisation: works at, shares of.
+        /// Relations to an organisation: works at, shares of.
         ORG_NEAR = 26, "orgnear";
-        /// What an organisation does or has, behind its name: employs, office.
+        /// Properties and actions of an organisation, after its name: employs, office.
         ORG_DOES = 27, "orgdoes";
-        /// Networks: an address of a machine follows.
+        /// Networks: followed by a machine's address.
         NETWORK = 28, "network";
-        /// Software and what is done with it: a version follows.
+        /// Software: followed by a version.
         SOFTWARE = 29, "software";
         /// Commands that take a password as an argument.
         COMMAND = 30, "command";
     }
 }
 
-/// The hash of nothing yet.
+/// The initial hash state.
 const SEED: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The hash of a word that is already folded, eight bytes at a time.
+/// The hash of a folded word, eight bytes at a time.
 #[inline(always)]
 pub fn hash(folded: &[u8]) -> u64 {
     let mut hash = SEED ^ folded.len() as u64;
@@ -193,7 +193,7 @@ pub fn hash(folded: &[u8]) -> u64 {
     finish(hash)
 }
 
-/// The hash of a word of ASCII letters in any case, which stands at `start..end` of a text.
+/// The hash of a word of ASCII letters in any case, at `start..end` of a text.
 #[inline(always)]
 #[allow(dead_code)]
 pub fn hash_letters(text: &[u8], start: usize, end: usize) -> u64 {
@@ -204,7 +204,7 @@ pub fn hash_letters(text: &[u8], start: usize, end: usize) -> u64 {
     while at < end {
         let left = end - at;
         let keep = if left >= 8 { u64::MAX } else { (1 << (left * 8)) - 1 };
-        // Behind the word the text goes on, mostly: eight bytes can be taken and what is too much masked.
+        // The text usually continues after the word: eight bytes can be read and the excess masked.
         let eight = match text.get(at..at + 8).and_then(|b| <[u8; 8]>::try_from(b).ok()) {
             Some(bytes) => u64::from_le_bytes(bytes),
             None => text[at..].iter().rev().fold(0, |w, b| w << 8 | u64::from(*b)),
@@ -221,14 +221,14 @@ const fn step(hash: u64, word: u64) -> u64 {
     h ^ (h >> 32)
 }
 
-/// Spreads the bits before the hash is used as an index.
+/// Mixes the bits before the hash is used as an index.
 #[inline(always)]
 const fn finish(hash: u64) -> u64 {
     let h = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
     h ^ (h >> 29)
 }
 
-/// The fingerprint kept in a slot: 20 bits, never zero.
+/// The fingerprint stored in a slot: 20 bits, never zero.
 #[inline(always)]
 pub const fn fingerprint(finished: u64) -> u32 {
     ((finished >> 44) as u32) | 1

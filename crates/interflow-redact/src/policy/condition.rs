@@ -2,7 +2,7 @@
 
 use crate::RedactError;
 
-/// A condition: all of its comparisons must hold.
+/// A condition: a conjunction of comparisons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategyCondition(Vec<ConditionComparison>);
 
@@ -20,7 +20,7 @@ enum ConditionField {
     Confidence,
     Type,
     Class,
-    /// The inhabitants of a ZIP area: not known here.
+    /// The population of a ZIP area; not available.
     Population,
 }
 
@@ -37,7 +37,7 @@ enum ComparisonOp {
     IsNot,
 }
 
-/// What a condition is asked about.
+/// The input of a condition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConditionInput<'a> {
     pub token: &'a str,
@@ -45,17 +45,17 @@ pub(crate) struct ConditionInput<'a> {
     /// From 0 to 1.
     pub confidence: f64,
     pub type_name: &'a str,
-    /// The classification; the type's name where the policy gives none.
+    /// The classification; the type's name if the policy has none.
     pub class: &'a str,
     /// The text before the value.
     pub before: &'a str,
 }
 
 impl StrategyCondition {
-    /// Reads a condition; an empty one always holds.
+    /// Parses a condition; an empty one always holds.
     ///
     /// # Errors
-    /// When a field, an operator or a number is unknown.
+    /// An unknown field or operator, or an invalid number.
     pub fn parse(text: &str) -> Result<Self, RedactError> {
         let mut words = split_words(text).into_iter();
         let mut all = Vec::new();
@@ -122,7 +122,7 @@ impl ConditionComparison {
             ConditionField::Confidence => {
                 self.value.parse().is_ok_and(|v: f64| self.compare_number(facts.confidence, v))
             }
-            // Unknown here; that the strategy is carried out is the careful answer.
+            // Not available; applying the strategy is the safe choice.
             ConditionField::Population => true,
         }
     }
@@ -151,7 +151,7 @@ impl ConditionComparison {
         }
     }
 
-    /// `token is birthdate`: the words before a date tell.
+    /// `token is birthdate`: decided by the words before a date.
     fn is_life_date(&self, facts: &ConditionInput<'_>) -> bool {
         let words: &[&str] = match self.value.to_ascii_lowercase().as_str() {
             "birthdate" => &["born", "birth", "birthday", "birthdate", "dob"],
@@ -166,7 +166,7 @@ impl ConditionComparison {
     }
 }
 
-/// Splits at spaces; quotes keep a value together.
+/// Splits at spaces; quoted values stay together.
 fn split_words(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut rest = text.trim_start();

@@ -1,4 +1,4 @@
-//! The policy file: TOML with typed keys, every unknown key refused with a suggestion.
+//! The policy file: TOML with typed keys; unknown keys are rejected with a suggestion.
 
 use std::collections::BTreeMap;
 
@@ -14,36 +14,36 @@ use crate::{Kind, KindSet, RedactError};
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct PolicyFile {
-    /// Name in audit lines and explanations.
+    /// Name in audit records and explanations.
     pub name: String,
-    /// Kinds to look for; when empty, all but amounts of money, bare state codes and bare extensions.
+    /// Kinds to detect; if empty, all but amounts of money, bare state abbreviations and bare extensions.
     pub kinds: Vec<String>,
-    /// Kinds not to look for.
+    /// Kinds not to detect.
     pub except: Vec<String>,
-    /// How sure a detector must be, in percent; 50 when absent.
+    /// Minimum confidence in percent; 50 when absent.
     #[schemars(range(max = 100))]
     pub confidence: Option<u8>,
-    /// What replaces a finding; `placeholder` when absent.
+    /// The replacement of a finding; `placeholder` when absent.
     pub strategy: Option<StrategyFile>,
-    /// Settings of single kinds, by the kind's name.
+    /// Settings of individual kinds, by name.
     pub kind: BTreeMap<String, KindFile>,
-    /// Values that are never redacted, in any case.
+    /// Values that are never redacted, ignoring case.
     pub never: Vec<String>,
     /// Patterns of values that are never redacted; the whole value must match.
     pub never_patterns: Vec<String>,
-    /// Terms that are always redacted, in any case.
+    /// Terms that are always redacted, ignoring case.
     pub always: Vec<String>,
-    /// Lists of terms with settings of their own.
+    /// Term lists with separate settings.
     pub terms: Vec<TermsFile>,
-    /// Patterns of the owner's own.
+    /// Custom patterns.
     pub patterns: Vec<PatternFile>,
-    /// Sections: everything between two marks.
+    /// Sections: the text between two markers.
     pub sections: Vec<SectionFile>,
-    /// Regions (ISO 3166) whose national telephone formats count; `["US"]` when empty.
+    /// Regions (ISO 3166) whose national phone formats are detected; `["US"]` when empty.
     pub phone_regions: Vec<String>,
-    /// Whether card numbers with a wrong check digit are left alone; true when absent.
+    /// Whether card numbers with a wrong check digit are ignored; true when absent.
     pub valid_cards_only: Option<bool>,
-    /// Whether IBANs with wrong check digits are left alone; true when absent.
+    /// Whether IBANs with wrong check digits are ignored; true when absent.
     pub valid_ibans_only: Option<bool>,
     /// The key of `encrypt`.
     pub crypto: Option<CryptoFile>,
@@ -55,21 +55,21 @@ pub struct PolicyFile {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct KindFile {
-    /// How sure the detector must be, in percent.
+    /// Minimum confidence in percent.
     #[schemars(range(max = 100))]
     pub confidence: Option<u8>,
-    /// What replaces a finding.
+    /// The replacement of a finding.
     pub strategy: Option<StrategyFile>,
-    /// Several strategies with conditions; the first whose condition holds is carried out, and when none holds the
-    /// finding stays.
+    /// Several strategies with conditions; the first whose condition holds is applied, and if none holds the finding is
+    /// not redacted.
     pub strategies: Vec<ConditionalFile>,
-    /// Values that are left alone, in any case.
+    /// Values that are not redacted, ignoring case.
     pub never: Vec<String>,
-    /// Patterns of values that are left alone.
+    /// Patterns of values that are not redacted.
     pub never_patterns: Vec<String>,
 }
 
-/// A strategy and when it is carried out.
+/// A strategy with a condition.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ConditionalFile {
@@ -81,11 +81,12 @@ pub struct ConditionalFile {
     pub strategy: StrategyFile,
 }
 
-/// What replaces a finding.
+/// The replacement of a finding.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(tag = "use", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 pub enum StrategyFile {
-    /// A stable word such as `PERSON_4k7q2m9x` that is turned back in the answer; `redact` where nothing can be.
+    /// A stable token such as `PERSON_4k7q2m9x` that is restored in the response; `redact` where restoration is not
+    /// possible.
     Placeholder,
     /// A constant text; `%t` is the type, `%l` the label, `%v` the value.
     Redact {
@@ -99,20 +100,20 @@ pub enum StrategyFile {
         /// How many; as long as the value when absent.
         length: Option<usize>,
     },
-    /// This text.
+    /// A fixed text.
     Replace {
         /// The text.
         with: String,
     },
-    /// Something else of the same form; the same value gets the same within one document.
+    /// A random value of the same format; equal values get the same replacement within one document.
     Random {
-        /// Texts to choose from; when empty, letters and digits are drawn.
+        /// Texts to choose from; if empty, random letters and digits.
         #[serde(default)]
         from: Vec<String>,
     },
     /// A random UUID.
     Uuid,
-    /// SHA-256 in hexadecimal, keyed by `salt` when there is one.
+    /// SHA-256 in hexadecimal, keyed by `salt` if set.
     Hash {
         /// The salt.
         #[serde(default)]
@@ -124,29 +125,29 @@ pub enum StrategyFile {
     Fpe,
     /// All but the last four characters masked.
     LastFour,
-    /// Cut to `keep` characters.
+    /// Truncated to `keep` characters.
     Truncate {
-        /// How many characters stay; 4 when absent.
+        /// Number of characters kept; 4 when absent.
         keep: Option<usize>,
         /// The mask; `*` when absent.
         character: Option<char>,
-        /// Whether the first characters stay instead of the last.
+        /// Whether the first characters are kept instead of the last.
         #[serde(default)]
         leading: bool,
     },
     /// Initials.
     Abbreviate,
-    /// From a table; `else` for what is not in it.
+    /// From a table; `else` for values that are not in it.
     Map {
         /// Value to replacement.
         table: BTreeMap<String, String>,
-        /// For everything else; a redaction when absent.
+        /// The replacement of other values; `redact` when absent.
         #[serde(default)]
         otherwise: Option<String>,
     },
-    /// Dates: only the year stays.
+    /// Dates: keeps only the year.
     Year,
-    /// Dates: moved.
+    /// Dates: shifted.
     Shift {
         /// Days.
         #[serde(default)]
@@ -158,13 +159,13 @@ pub enum StrategyFile {
         #[serde(default)]
         years: i32,
     },
-    /// Dates: how long ago.
+    /// Dates: relative to today.
     Relative,
-    /// ZIP codes: the first `keep` digits stay.
+    /// ZIP codes: keeps the first `keep` digits.
     Zip {
-        /// How many digits stay; 3 when absent.
+        /// Number of digits kept; 3 when absent.
         keep: Option<usize>,
-        /// Whether the rest becomes zeros instead of stars.
+        /// Whether the rest becomes zeros instead of asterisks.
         #[serde(default)]
         zeros: bool,
     },
@@ -178,34 +179,34 @@ pub struct TermsFile {
     pub name: String,
     /// The terms.
     pub terms: Vec<String>,
-    /// Whether upper and lower case differ.
+    /// Whether case is significant.
     #[serde(default)]
     pub case_sensitive: bool,
-    /// How many letters may be wrong in a term (0 to 3).
+    /// Maximum number of wrong letters in a term (0 to 3).
     #[serde(default)]
     #[schemars(range(max = 3))]
     pub fuzzy: u8,
-    /// What replaces them.
+    /// The replacement.
     pub strategy: Option<StrategyFile>,
 }
 
-/// A pattern of the owner's own.
+/// A custom pattern.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PatternFile {
     /// The name in explanations.
     pub name: String,
-    /// A regular expression (no look-around, no back-references: matching takes linear time).
+    /// A regular expression (without look-around and back-references: matching takes linear time).
     pub pattern: String,
-    /// The group that is redacted; the whole match when 0.
+    /// The group to redact; 0 is the whole match.
     #[serde(default)]
     pub group: usize,
-    /// Whether upper and lower case differ; true when absent.
+    /// Whether case is significant; true when absent.
     #[serde(default = "default_true")]
     pub case_sensitive: bool,
-    /// A check digit that must hold.
+    /// A check digit that must be valid.
     pub validator: Option<PatternValidator>,
-    /// What replaces it.
+    /// The replacement.
     pub strategy: Option<StrategyFile>,
 }
 
@@ -213,21 +214,21 @@ const fn default_true() -> bool {
     true
 }
 
-/// Everything between two marks, the marks too.
+/// The text between two markers, including the markers.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SectionFile {
     /// The name in explanations.
     pub name: String,
-    /// A regular expression.
+    /// A regular expression for the start marker.
     pub start: String,
-    /// A regular expression; without a match the section goes to the end.
+    /// A regular expression for the end marker; without a match the section extends to the end.
     pub end: String,
-    /// What replaces it.
+    /// The replacement.
     pub strategy: Option<StrategyFile>,
 }
 
-/// Check digits that a custom pattern may ask for.
+/// Check digit algorithms for custom patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PatternValidator {
@@ -245,7 +246,7 @@ pub enum PatternValidator {
     Mod23Letter,
     /// Vehicles.
     Vin,
-    /// Bank identifier codes: their form (ISO 9362).
+    /// Bank identifier codes: the format (ISO 9362).
     Bic,
     /// Germany's identity card.
     Personalausweis,
@@ -321,7 +322,7 @@ impl From<StrategyFile> for RedactionStrategy {
     }
 }
 
-/// The kind of that name, or an error that names the nearest.
+/// The kind of this name, or an error with the closest name.
 fn kind_named(name: &str) -> Result<Kind, RedactError> {
     Kind::from_name(name).ok_or_else(|| {
         let names = Kind::ALL.iter().map(|k| k.as_str());
@@ -334,7 +335,7 @@ pub(super) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -
     near.filter(|(score, _)| *score > 0.75).map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
 }
 
-/// Adds what was probably meant to serde's message on an unknown key.
+/// Adds the closest known key to serde's message on an unknown key.
 pub(super) fn with_suggestion(message: &str) -> String {
     let unknown = message.split_once("unknown field `").or_else(|| message.split_once("unknown variant `"));
     let Some((word, rest)) = unknown.and_then(|(_, rest)| rest.split_once('`')) else { return message.to_owned() };
@@ -469,7 +470,7 @@ pub(super) fn custom_rule(name: &str, label: &str, confidence: u8, strategy: Red
     }
 }
 
-/// A placeholder's label from a free name: capital letters only.
+/// A placeholder's label from a user-defined name: capital letters only.
 pub(super) fn label_from(name: &str) -> String {
     let label: String =
         name.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase()).take(16).collect();

@@ -1,4 +1,4 @@
-//! Reads Phileas's policy JSON as it is: the same keys, the same defaults, the same names in `%t`.
+//! Import of Phileas's policy JSON: the same keys, the same defaults, the same names in `%t`.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
 use crate::{Kind, KindSet, RedactError};
 
-/// An identifier of Phileas: its key, the kinds here, its `filterType`, the key of its strategies.
+/// A Phileas identifier: its key, the kinds here, its `filterType`, the key of its strategies.
 struct PhileasIdentifier(&'static str, &'static [Kind], &'static str, &'static str);
 
 const IDENTIFIERS: &[PhileasIdentifier] = &[
@@ -70,7 +70,7 @@ const IDENTIFIERS: &[PhileasIdentifier] = &[
     PhileasIdentifier("zipCode", &[Kind::ZipCode], "zip-code", "zipCodeFilterStrategy"),
 ];
 
-/// Keys that hold lists of the policy's own rules, or that have no meaning for text.
+/// Keys of custom rule lists, or without meaning for text.
 const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes", "medicalCondition"];
 
 pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
@@ -151,13 +151,13 @@ fn identifier(
             strategies: strategies.clone(),
             ignore: ignore.clone(),
         };
-        // The first of several keys for one kind (first name, surname, person) decides.
+        // Of several keys for one kind (first name, surname, person), the first applies.
         builder.rules.entry(*kind).or_insert(rule);
     }
     Ok(())
 }
 
-/// Phileas takes weak evidence for some kinds; a policy that names them wants that.
+/// Phileas accepts weak evidence for some kinds; a policy that names them expects that.
 const fn min_confidence(kind: Kind) -> u8 {
     match kind {
         Kind::StateAbbreviation => 20,

@@ -1,16 +1,16 @@
-//! What is wrong with a policy's text, and at which line and column its owner finds it.
+//! Locates errors in a policy's text by line and column.
 
 use super::{Policy, PolicyFile, file};
 use crate::RedactError;
 
-/// What is wrong with a policy's text, and where.
+/// An error in a policy's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyProblem {
     /// From 1.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// What is wrong, with what was probably meant.
+    /// What is wrong, with the closest valid name.
     pub message: String,
 }
 
@@ -21,10 +21,10 @@ impl std::fmt::Display for PolicyProblem {
 }
 
 impl Policy {
-    /// As [`parse`](Self::parse), with the place of what is wrong.
+    /// As [`parse`](Self::parse), with the location of the error.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn check(text: &str) -> Result<Self, PolicyProblem> {
         Self::parse(text).map_err(|e| {
             let syntax = if text.trim_start().starts_with('{') { in_json(text) } else { in_toml(text) };
@@ -36,7 +36,7 @@ impl Policy {
 fn in_toml(text: &str) -> Option<PolicyProblem> {
     let error = toml::from_str::<PolicyFile>(text).err()?;
     let told = file::with_suggestion(error.message());
-    // The list of everything that would have been right helps nobody who is told what was meant.
+    // The list of all valid names is omitted if there is a suggestion.
     let message = match (told.split_once(", expected"), told.split_once("; did you mean")) {
         (Some((what, _)), Some((_, meant))) => format!("{what}; did you mean{meant}"),
         _ => told,
@@ -53,7 +53,7 @@ fn in_json(text: &str) -> Option<PolicyProblem> {
     Some(PolicyProblem { line, column, message })
 }
 
-/// Where the word stands that the message quotes first; at the beginning when it quotes none that stands in the text.
+/// The position of the first name that the message quotes, or the beginning if the text does not contain it.
 fn by_name(text: &str, error: &RedactError) -> PolicyProblem {
     let message = match error {
         RedactError::Policy(message) => message.clone(),

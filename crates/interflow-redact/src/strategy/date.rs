@@ -1,4 +1,4 @@
-//! Dates: read in the forms the detector knows, moved, and written back in the same form.
+//! Date strategies: parses the formats the detector knows, and writes the result in the same format.
 
 use jiff::civil::Date;
 use jiff::{Span, ToSpan, Unit};
@@ -6,10 +6,10 @@ use jiff::{Span, ToSpan, Unit};
 use super::{DateShift, random};
 use crate::RedactError;
 
-/// A date and where its parts stand in the text.
+/// A date and the positions of its parts in the text.
 struct ParsedDate {
     date: Date,
-    /// Start, end and what stands there.
+    /// Start, end and kind of each part.
     parts: Vec<(usize, usize, DatePart)>,
 }
 
@@ -90,7 +90,7 @@ fn parse(text: &str) -> Option<ParsedDate> {
             (a.2, b.2, c.2)
         }
         (None, [a, b, c]) => {
-            // Month first unless it cannot be, or dots say that it is a European date.
+            // Month first unless impossible, or dots indicate a European date.
             let day_first = a.2 > 12 || text.get(a.1..a.1 + 1) == Some(".");
             let (day, month) = if day_first { (a, b) } else { (b, a) };
             parts.extend([
@@ -118,7 +118,7 @@ pub(super) fn year(text: &str) -> Option<String> {
     })
 }
 
-/// The date moved and written in the same form; `None` when the text is no whole date.
+/// The shifted date in the same format; `None` if the text is not a complete date.
 pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>, RedactError> {
     let Some(parsed) = parse(text) else { return Ok(None) };
     let span: Span = if by.random {
@@ -155,7 +155,7 @@ fn write(text: &str, parsed: &ParsedDate, date: Date) -> String {
     out
 }
 
-/// How long ago, in the largest unit that fits.
+/// The time since the date, in the largest unit that fits.
 pub(super) fn relative(text: &str) -> Option<String> {
     let today = jiff::Zoned::now().date();
     Some(relative_to(parse(text)?.date, today))

@@ -1,5 +1,5 @@
-//! Format-preserving encryption: FF3-1 (NIST SP 800-38G revision 1), and FF3 for values that were made with an
-//! eight-byte tweak.
+//! Format-preserving encryption: FF3-1 (NIST SP 800-38G revision 1), and FF3 for values encrypted with an eight-byte
+//! tweak.
 
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128, Aes192, Aes256, Block};
@@ -19,7 +19,7 @@ enum AesBlockCipher {
     K256(Box<Aes256>),
 }
 
-/// Fewest values that a domain must have to be safe (SP 800-38G r1: one million).
+/// Minimum domain size (SP 800-38G r1: one million).
 const MIN_DOMAIN: u128 = 1_000_000;
 
 impl Ff3Cipher {
@@ -53,7 +53,7 @@ impl Ff3Cipher {
         u128::from_le_bytes(block.into())
     }
 
-    /// One round's number from the half that does not change.
+    /// The round function of the half that does not change.
     fn round(&self, i: u8, half: &[u8], radix: u128) -> u128 {
         let mut p = [0u8; 16];
         p[..4].copy_from_slice(if i.is_multiple_of(2) { &self.right } else { &self.left });
@@ -91,8 +91,8 @@ impl Ff3Cipher {
         self.value(value, false)
     }
 
-    /// Works on the digits of a value when there are enough of them, else on its letters and digits; everything else
-    /// stays where it is. `None` when the value is too short to be safe.
+    /// Encrypts the digits of a value if there are enough of them, else its letters and digits; other characters keep
+    /// their position. `None` if the value is too short to be safe.
     fn value(&self, value: &str, forward: bool) -> Option<String> {
         let count = value.bytes().filter(u8::is_ascii_digit).count();
         let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
@@ -119,7 +119,7 @@ impl Ff3Cipher {
     }
 }
 
-/// NUM(REV(half)): the last numeral counts most.
+/// NUM(REV(half)): the last numeral is the most significant.
 fn number(half: &[u8], radix: u128) -> u128 {
     half.iter().rev().fold(0, |n, d| n * radix + u128::from(*d))
 }

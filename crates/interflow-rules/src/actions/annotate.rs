@@ -1,4 +1,4 @@
-//! Actions that leave marks: tags, comments, variables, lines in logs and files.
+//! Annotation actions: tags, comments, variables, log lines and lines in files.
 
 use std::io::Write as _;
 
@@ -37,7 +37,7 @@ pub(super) fn apply(
         Action::Log(line) => log_line(at, line, rule, program),
         Action::Print(t) => {
             let line = at.render(program, t);
-            // A reader that has gone away is no reason to stop traffic.
+            // A closed standard output must not interrupt traffic.
             let _ = writeln!(std::io::stdout(), "{line}");
         }
         Action::PrintError(t) => {
@@ -105,7 +105,7 @@ fn append_to_file(
         line.push('\n');
     }
     let written = std::fs::OpenOptions::new().create(true).append(true).open(&file).and_then(|mut f| {
-        // One write, so that lines of several workers do not mix.
+        // A single write, so that lines of several workers do not interleave.
         f.write_all(line.as_bytes())
     });
     match written {

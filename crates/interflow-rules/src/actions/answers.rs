@@ -1,4 +1,4 @@
-//! Actions that answer in the origin's place, or refuse.
+//! Actions that respond in the origin's place or reject the flow.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::program::{CompiledRule, RuleProgram};
 use crate::static_files;
 use crate::template::{RenderContext, TextTemplate};
 
-/// The largest file that is answered with: it is held in memory.
+/// Maximum size of a file served as a response body, which is held in memory.
 const MAX_FILE_SIZE: u64 = 256 << 20;
 
 pub(super) fn apply(
@@ -53,7 +53,7 @@ pub(super) fn apply(
     }
 }
 
-/// The connection ends without a word.
+/// Closes the connection without a response.
 pub(super) fn abort_verdict(rule: &CompiledRule) -> StageVerdict {
     StageVerdict::Deny(Error::new(ErrorKind::ClientGone, format!("rule `{}` closed the connection", rule.name)))
 }
@@ -67,7 +67,7 @@ fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, p
         return abort_verdict(rule);
     }
     let message = b.message.as_ref().map(|m| at.render(program, m));
-    // Before there is a request nothing can be answered with but the error.
+    // Before the request is known, only an error can be returned.
     if at.request().is_none() || (b.status == 403 && message.is_none()) {
         let text = message.unwrap_or_else(|| format!("rule `{}` forbids it", rule.name));
         return StageVerdict::Deny(Error::new(ErrorKind::Denied, text));
@@ -94,7 +94,7 @@ fn answer_response(
     }
     for (name, value) in &a.headers {
         let (name, value) = (at.render(program, name), at.render(program, value));
-        // What is given wins over what the body's form tells.
+        // An explicit `content-type` field overrides the one derived from the body.
         let own = name.eq_ignore_ascii_case("content-type");
         let put = if own { head.headers.set(&name, value) } else { head.headers.append(&name, value) };
         put.map_err(|e| invalid_value_error(rule, "field", &name, e))?;
@@ -103,7 +103,7 @@ fn answer_response(
     Ok(Response { head, body: Body::from(body) })
 }
 
-/// The bytes of a body of our own.
+/// Loads the body of a local response.
 pub(super) fn load_body(at: &ActionContext<'_>, body: &AnswerBody, program: &RuleProgram) -> Result<Bytes, Error> {
     match body {
         AnswerBody::Text(t) => Ok(at.render(program, t).into()),
@@ -131,7 +131,7 @@ fn map_local(
 ) -> ActionEffect {
     let found = match local_file(at, l, program) {
         Ok(Some(found)) => found,
-        // The rule's own regex does not fit this URL.
+        // The action's own regex does not match this URL.
         Ok(None) => return ActionEffect::Continue,
         Err(MissingFile) if l.fall_through => return ActionEffect::Continue,
         Err(MissingFile) => {
@@ -171,7 +171,7 @@ fn local_file(
         Some(regex) => {
             let url = view.url();
             let Some(groups) = regex.captures(url.as_bytes()) else { return Ok(None) };
-            // A captured text may not lead out of the folder that the rule names.
+            // Captured text must not lead outside the folder that the rule names.
             let fixed = literal_folder(&l.path.0);
             let filled =
                 l.path.0.render(&RenderContext { view: &view, previous: None, groups: Some(&groups) }).into_owned();

@@ -38,7 +38,7 @@ pub(super) fn apply(
     }
 }
 
-/// An edit with its variables filled in.
+/// Renders the templates of an edit.
 pub(crate) fn render_edit(
     at: &ActionContext<'_>,
     edit: &EditParams,
@@ -99,7 +99,7 @@ fn edit_body(
     }
 }
 
-/// Whether the response has no body by its nature (RFC 9110 6.4.1), or is a part of one (15.3.7), which no change fits.
+/// Whether the response has no body by definition (RFC 9110 6.4.1), or is a range (15.3.7), which cannot be edited.
 fn has_no_body(at: &ActionContext<'_>) -> bool {
     let head = at.request().is_some_and(|r| r.method == Method::HEAD);
     at.phase == Phase::ResponseBody
@@ -124,7 +124,7 @@ fn edit_message(
             ActionEffect::Continue
         }
         (Ok(_), _) => ActionEffect::Continue,
-        // A message that is no JSON is none that the rule is about.
+        // JSON edits skip messages that are not JSON.
         (Err(_), _) if matches!(edit, EditParams::JsonSet(_) | EditParams::JsonRemove(_)) => ActionEffect::Continue,
         (Err(e), _) => action_failed(program, rule, at.flow, e),
     }
@@ -184,7 +184,7 @@ fn add_throttle(at: &mut ActionContext<'_>, speed: &ThrottleParams) -> ActionEff
 
 fn add_fault(at: &mut ActionContext<'_>, fault: BodyFault) -> ActionEffect {
     at.edits.faults.push(fault);
-    // A length that was announced would not be kept.
+    // An announced length would no longer be true.
     if let (BodyFault::Truncate(_), Some(response)) = (fault, at.response.as_deref_mut()) {
         response.headers.remove("content-length");
     }

@@ -1,4 +1,4 @@
-//! Scripts, services and recordings: others that change, answer or deny.
+//! Actions that consult scripts, external services and recordings.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn prepare_script(
     }
 }
 
-/// Does what a script came to.
+/// Applies the result of a script.
 pub(super) fn apply_script_outcome(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
@@ -132,7 +132,7 @@ fn answer_from_script(
     ActionEffect::End(StageVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
 }
 
-/// Asks a service about the message at hand, and does what it decides.
+/// Calls a service with the current message and applies its decision.
 pub(super) async fn call_service(
     at: &mut ActionContext<'_>,
     service: Arc<ExternalService>,
@@ -204,7 +204,7 @@ fn apply_rewrite(
     }
 }
 
-/// The service is not there, or too late: its own setting decides.
+/// The service is unavailable or timed out: its `on_failure` decides.
 fn service_failed(
     at: &mut ActionContext<'_>,
     service: &ExternalService,

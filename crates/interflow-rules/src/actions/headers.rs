@@ -1,4 +1,4 @@
-//! Actions on heads: fields, cookies, parameters, method, URL, status.
+//! Actions on message heads: fields, cookies, parameters, method, URL, status.
 
 use interflow_types::{Headers, Method, Phase, StatusCode};
 
@@ -10,7 +10,7 @@ use crate::program::{CompiledRule, RuleProgram};
 use crate::template::{RenderContext, TextTemplate};
 use crate::{cookies, query_params};
 
-/// What is done to a field.
+/// Operation on a header field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HeaderOp {
     Add,
@@ -268,7 +268,7 @@ fn set_path(at: &mut ActionContext<'_>, path: String) -> ActionEffect {
     ActionEffect::Continue
 }
 
-/// Sends the request to another URL; what asks for another host says so in `Host`, unless that shall stay.
+/// Sends the request to another URL; `Host` follows the new host unless it is to be preserved.
 fn retarget(
     at: &mut ActionContext<'_>,
     url: &str,
@@ -352,7 +352,7 @@ fn set_cookie(at: &ActionContext<'_>, line: &CookieLine, program: &RuleProgram) 
     out
 }
 
-/// At the request nothing conditional goes out; at the response nothing may be kept.
+/// Request phase: removes conditional fields. Response phase: forbids storing.
 fn anticache(at: &mut ActionContext<'_>) -> ActionEffect {
     if let Some(r) = at.request_mut() {
         for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "etag"] {
@@ -365,7 +365,7 @@ fn anticache(at: &mut ActionContext<'_>) -> ActionEffect {
     ActionEffect::Continue
 }
 
-/// The response's part of [`anticache`].
+/// The response part of [`anticache`].
 pub(crate) fn disable_caching(headers: &mut Headers) {
     for name in ["etag", "last-modified", "expires", "age"] {
         headers.remove(name);

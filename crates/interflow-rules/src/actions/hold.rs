@@ -1,4 +1,4 @@
-//! Holding a flow, and doing what was decided.
+//! The `hold` action: queues a flow and applies the decision.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::hold::{HoldDecision, HoldRequest};
 use crate::params::HoldParams;
 use crate::program::{CompiledRule, RuleProgram};
 
-/// The most of a body that is shown to whoever decides.
+/// Maximum part of a body presented to the operator.
 const MAX_SHOWN_BODY: usize = 256 << 10;
 
 pub(super) fn hold(
@@ -53,7 +53,6 @@ pub(super) fn hold(
     ActionEffect::Wait(PendingAction::Decision(Box::pin(waiting), h.pass))
 }
 
-/// Does what was decided.
 pub(super) fn apply_decision(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
@@ -62,7 +61,7 @@ pub(super) fn apply_decision(
     pass: bool,
 ) -> ActionEffect {
     match decision {
-        // Nobody had the time to decide, so what a rule lets pass then does not hold either.
+        // During shutdown nobody can decide, so `pass` does not apply.
         None if program.runtime.holds.is_closed() => {
             let why = format!("rule `{}` held it when Interflow stopped; send it again", rule.name);
             ActionEffect::End(StageVerdict::Deny(Error::new(ErrorKind::Draining, why)))
@@ -107,15 +106,15 @@ fn decision_response(status: u16, headers: &[(String, String)], body: String) ->
     Ok(Response { head, body: Body::from(Bytes::from(body)) })
 }
 
-/// Changes from outside: by a person, a service or a script.
+/// Changes made by a person, a service or a script.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalChanges {
     pub method: Option<String>,
     pub url: Option<String>,
     pub status: Option<u16>,
-    /// Fields to set; an empty value takes a field out.
+    /// Fields to set; an empty value removes the field.
     pub headers: Vec<(String, String)>,
-    /// Fields with all the values that they shall have; one without any is taken out.
+    /// Fields with all their new values; an empty list removes the field.
     pub fields: Vec<(String, Vec<Vec<u8>>)>,
     pub body: Option<Bytes>,
 }
@@ -156,7 +155,7 @@ impl ExternalChanges {
                 fields.remove(name);
                 continue;
             };
-            // The first keeps the place and the spelling of the field.
+            // The first value keeps the position and spelling of the field.
             fields.set(name, first).map_err(|e| format!("{name}: {e}"))?;
             for value in more {
                 fields.append(name, value).map_err(|e| format!("{name}: {e}"))?;

@@ -1,4 +1,4 @@
-//! What actions do, each at its moment.
+//! Execution of actions within a phase.
 
 mod annotate;
 pub(crate) mod answers;
@@ -28,16 +28,16 @@ use crate::program::{CompiledRule, RuleProgram};
 use crate::template::{RenderContext, TextTemplate};
 use crate::view::FlowView;
 
-/// The request of a moment: being changed, or only looked at.
+/// The request at the current phase: mutable, or read-only.
 pub(crate) enum RequestAccess<'a> {
     None,
     Seen(&'a RequestHead),
     Changing(&'a mut RequestHead),
-    /// Kept from an earlier phase.
+    /// Saved at an earlier phase.
     Kept(std::sync::Arc<RequestHead>),
 }
 
-/// A flow at the moment in which rules act on it.
+/// The flow at the phase in which rules act on it.
 pub(crate) struct ActionContext<'a> {
     pub phase: Phase,
     pub flow: &'a mut Flow,
@@ -45,15 +45,15 @@ pub(crate) struct ActionContext<'a> {
     pub response: Option<&'a mut ResponseHead>,
     pub overrides: Option<&'a mut UpstreamOverrides>,
     pub message: Option<&'a mut StreamMessage>,
-    /// The body of this phase's side without its coding, when it was read whole.
+    /// The body of this phase's side without its content coding, if it was buffered.
     pub body: Option<Bytes>,
-    /// What shall be done to the body of this phase.
+    /// Edits to apply to the body of this phase.
     pub edits: BodyEdits,
-    /// The flow is a tunnel that is looked into: its requests are asked about themselves.
+    /// The flow is an intercepted tunnel: its requests are matched individually.
     pub opens: bool,
-    /// The URL as a text, once a rule asked for it; forgotten when the request is changed.
+    /// The URL as text, computed on demand; cleared when the request changes.
     pub url: OnceCell<String>,
-    /// The head of this phase's side, before a rule that may edit it acted.
+    /// The head of this phase's side before the first rule that may edit it.
     pub before: Option<Box<HeadBeforeEdit>>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> ActionContext<'a> {
         template.render(&RenderContext::from_view(&self.view(program))).into_owned()
     }
 
-    /// The head that belongs to this phase's side.
+    /// The fields of this phase's side.
     pub fn head_mut(&mut self) -> Option<&mut Headers> {
         if self.phase >= Phase::ResponseHead {
             return self.response.as_deref_mut().map(|r| &mut r.headers);
@@ -141,32 +141,28 @@ impl<'a> ActionContext<'a> {
     }
 }
 
-/// What an action comes to.
+/// Result of an action.
 pub(crate) enum ActionEffect {
-    /// On to the next.
+    /// Continue with the next action.
     Continue,
-    /// The flow ends, or takes another way.
+    /// The flow ends with this verdict, or is redirected.
     End(StageVerdict),
-    /// No later rule in this phase.
+    /// Skip the remaining rules of this phase.
     Stop,
-    /// Something must be waited for first.
+    /// An asynchronous operation must complete first.
     Wait(PendingAction),
 }
 
-/// What is waited for.
+/// The operation an action waits for.
 pub(crate) enum PendingAction {
-    /// Time.
     Sleep(Duration),
-    /// A service's answer.
     Service(std::sync::Arc<crate::service::ExternalService>),
-    /// A script's run.
     Script(Box<crate::script::ScriptRun>),
-    /// A decision.
     Decision(BoxFuture<'static, Option<crate::hold::HoldDecision>>, bool),
 }
 
 impl PendingAction {
-    /// Waits, and does what came of it.
+    /// Waits for the operation and applies its result.
     pub async fn complete(
         self,
         at: &mut ActionContext<'_>,
@@ -191,7 +187,7 @@ impl PendingAction {
     }
 }
 
-/// An action that could not do its work: the flow ends or goes on, as the owner chose.
+/// An action failed: the flow ends or continues, depending on `on_failure`.
 pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &mut Flow, error: Error) -> ActionEffect {
     flow.tag("rule_failed");
     match program.config.on_failure {
@@ -203,12 +199,12 @@ pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &m
     }
 }
 
-/// A text that became unusable by what was filled in.
+/// A rendered template is not a valid value.
 pub(crate) fn invalid_value_error(rule: &CompiledRule, what: &str, text: &str, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::StageFailed, format!("rule `{}`: the {what} `{text}` cannot be used: {why}", rule.name))
 }
 
-/// Does what an action says.
+/// Executes an action.
 pub(crate) fn apply(
     at: &mut ActionContext<'_>,
     action: &Action,
@@ -266,7 +262,7 @@ pub(crate) fn apply(
     }
 }
 
-/// Takes the groups of the condition's regexes into variables.
+/// Stores the named groups of the condition's regexes in variables.
 pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, program: &RuleProgram) {
     if rule.captures.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Actions on the way to the origin, and on what clients are shown of TLS.
+//! Actions on the upstream connection and on the TLS presented to clients.
 
 use interflow_types::{Authority, ClientTlsOverride, HttpVersion};
 
@@ -83,7 +83,7 @@ pub(super) fn apply(
     ActionEffect::Continue
 }
 
-/// `host`, `host:port` or `:port`, the rest as it is now.
+/// `host`, `host:port` or `:port`; missing parts are taken from `now`.
 fn parse_connect_target(text: &str, now: &Authority) -> Result<Authority, String> {
     let bare_v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
     if let Some(port) = text.strip_prefix(':').filter(|_| !bare_v6) {

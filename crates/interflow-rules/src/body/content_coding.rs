@@ -1,4 +1,4 @@
-//! Content codings undone while a body streams, or of a body that is held.
+//! Decoding of content codings, streaming or for a buffered body.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -7,10 +7,10 @@ use bytes::Bytes;
 use interflow_codec::content_coding::{self, ContentDecoder};
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, Result};
 
-/// The most that a body may grow to that is held.
+/// Maximum decoded size of a buffered body.
 const MAX_DECODED_BODY: u64 = 64 << 20;
 
-/// Whether a head names a content coding; `None` when one is not known, or there are too many.
+/// Whether a head names a content coding; `None` if one is unknown, or there are too many.
 pub(crate) fn is_encoded(headers: &Headers) -> Option<bool> {
     content_coding::parse_codings(headers).ok().map(|codings| !codings.is_empty())
 }
@@ -22,16 +22,16 @@ fn decode_error(e: io::Error) -> Error {
     Error::new(ErrorKind::BadResponse, "the body is not in the content coding that its head names").with_source(e)
 }
 
-/// The whole body without its codings, decoded off the worker unless it is small.
+/// The whole decoded body; large bodies are decoded on a blocking thread.
 ///
 /// # Errors
-/// Bytes that are not of their coding, or that grow beyond all bounds.
+/// Corrupt data, or a decoded size above the limit.
 pub(crate) async fn decode(headers: &Headers, body: &Bytes) -> Result<Bytes> {
     let plain = content_coding::decode_off_thread(headers, body, MAX_DECODED_BODY).await.map_err(decode_error)?;
     Ok(plain.unwrap_or_else(|| body.clone()))
 }
 
-/// The body without its codings, decoded as it passes. One whose codings are not known stays as it is.
+/// Decodes the body as it streams. A body with unknown codings is returned unchanged.
 pub(crate) fn decode_stream(headers: &Headers, body: Body) -> Body {
     match ContentDecoder::new(headers, u64::MAX) {
         Ok(Some(decoder)) => Body::stream(DecodingBody { body, decoder: Some(decoder), end: None }),
@@ -41,9 +41,9 @@ pub(crate) fn decode_stream(headers: &Headers, body: Body) -> Body {
 
 struct DecodingBody {
     body: Body,
-    /// Until the body's end.
+    /// Present until the end of the body.
     decoder: Option<ContentDecoder>,
-    /// What ended the body, while its last bytes go first.
+    /// What ended the body, kept until its last bytes are delivered.
     end: Option<Option<Result<BodyFrame>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of bodies, ready to be carried out: on a whole text, or while it streams.
+//! Body edits with rendered templates, applied to a whole text or to a stream.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,47 +12,46 @@ use serde_json::Value;
 use super::html::HtmlInjector;
 use crate::json::{JsonPath, patch};
 
-/// The largest event of a stream that is changed.
+/// Maximum size of a server-sent event that is edited.
 const MAX_EVENT_SIZE: usize = 16 << 20;
 
-/// One change of a text, its variables filled in.
+/// One edit with rendered templates.
 #[derive(Clone, Debug)]
 pub(crate) enum BodyChange {
-    /// This text by that one.
+    /// Replaces a literal text.
     Find(Bytes, Bytes),
-    /// What a regex finds, by these parts.
+    /// Replaces the matches of a regex.
     Regex(Regex, Vec<ReplacementPart>),
-    /// Another text.
+    /// Replaces the whole text.
     Set(Bytes),
-    /// Values by JSONPath.
+    /// Sets values by JSONPath.
     JsonSet(Vec<(JsonPath, Value)>),
-    /// Places by JSONPath.
+    /// Removes values by JSONPath.
     JsonRemove(Vec<JsonPath>),
-    /// A JSON Patch.
+    /// Applies a JSON Patch.
     JsonPatch(Vec<Value>),
-    /// HTML behind a tag.
+    /// Inserts HTML after a tag.
     Html(Arc<str>, Bytes),
 }
 
-/// A part of a replacement.
+/// A part of a replacement text.
 #[derive(Clone, Debug)]
 pub(crate) enum ReplacementPart {
-    /// A text.
     Text(Bytes),
-    /// A group by number or name.
+    /// A capture group by number or name.
     Group(String),
 }
 
 impl BodyChange {
-    /// Whether it can be carried out while the body streams.
+    /// Whether it can be applied to a stream.
     pub fn streams(&self) -> bool {
         matches!(self, Self::Find(..) | Self::Html(..) | Self::Set(_))
     }
 
-    /// Carries it out; `None` when nothing changes.
+    /// Applies the edit; `None` if nothing changes.
     ///
     /// # Errors
-    /// A JSON change of what is no JSON, or a patch that does not go.
+    /// A JSON edit of text that is not JSON, or a patch that does not apply.
     pub fn apply(&self, text: &[u8]) -> Result<Option<Bytes>> {
         match self {
             Self::Set(new) => Ok(Some(new.clone())),
@@ -135,7 +134,7 @@ fn find_bytes(text: &[u8], find: &[u8]) -> Option<usize> {
     None
 }
 
-/// All changes, one after the other; `None` when nothing changes.
+/// Applies all edits in order; `None` if nothing changes.
 ///
 /// # Errors
 /// As [`BodyChange::apply`].
@@ -149,7 +148,7 @@ pub(crate) fn apply_all(changes: &[BodyChange], text: &[u8]) -> Result<Option<By
     Ok(now)
 }
 
-/// The body with a change that streams.
+/// Applies one edit to a streaming body.
 pub(crate) fn stream_change(change: &BodyChange, body: Body) -> Body {
     match change {
         BodyChange::Find(find, with) => Body::stream(FindReplaceBody {
@@ -169,13 +168,13 @@ pub(crate) fn stream_change(change: &BodyChange, body: Body) -> Body {
     }
 }
 
-/// Replaces a text while it passes. Only what could be the start of one more find is held back.
+/// Replaces a text in a stream. Only a possible start of a match is held back.
 struct FindReplaceBody {
     body: Body,
     find: Bytes,
     with: Bytes,
     held: BytesMut,
-    /// What ended the body, to be given behind what was held.
+    /// What ended the body, delivered after the held bytes.
     ended: Option<Option<Result<BodyFrame>>>,
 }
 
@@ -197,7 +196,7 @@ impl FindReplaceBody {
     }
 }
 
-/// How long an end of the text is the beginning of `find`.
+/// Length of the longest suffix of the text that is a prefix of `find`.
 fn suffix_overlap(text: &[u8], find: &[u8]) -> usize {
     (1..find.len().min(text.len() + 1)).rev().find(|n| text.ends_with(&find[..*n])).unwrap_or(0)
 }
@@ -267,7 +266,7 @@ impl BodyStream for HtmlInjectingBody {
     }
 }
 
-/// Changes the data of each server-sent event as it passes.
+/// Edits the data of each server-sent event as it streams.
 pub(crate) fn edit_events(changes: Vec<BodyChange>, body: Body) -> Body {
     Body::stream(SseEditingBody { body, changes, parser: SseParser::new(MAX_EVENT_SIZE), lost: false, ended: None })
 }
@@ -276,7 +275,7 @@ struct SseEditingBody {
     body: Body,
     changes: Vec<BodyChange>,
     parser: SseParser,
-    /// An event was too large: what follows passes as it is.
+    /// An event was too large: the rest is passed on unchanged.
     lost: bool,
     ended: Option<Option<Result<BodyFrame>>>,
 }
@@ -289,7 +288,7 @@ impl SseEditingBody {
             match self.parser.next_event() {
                 Ok(Some(event)) => {
                     let mut event = event;
-                    // What is no JSON in a stream, such as `[DONE]`, passes by a change of JSON.
+                    // JSON edits skip events that are not JSON, such as `[DONE]`.
                     let changed =
                         event.data.as_ref().and_then(|d| apply_all(&self.changes, d.as_bytes()).ok().flatten());
                     match changed {

@@ -1,13 +1,13 @@
-//! HTML put behind the first opening tag of a name, while the page streams.
+//! Streaming insertion of HTML after the first opening tag of a name.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-/// How long a tag or comment may be before it is given up.
+/// Maximum length of a tag or comment; longer ones end the search.
 const MAX_TAG_LEN: usize = 64 << 10;
 
-/// Looks for the tag.
+/// Searches for the tag.
 pub(crate) struct HtmlInjector {
     tag: Arc<str>,
     html: Bytes,
@@ -21,7 +21,7 @@ enum InjectorState {
     Looking,
     /// Inside `<!-- … -->`.
     Comment,
-    /// Done, or given up.
+    /// Inserted, or given up.
     Idle,
 }
 
@@ -30,7 +30,7 @@ impl HtmlInjector {
         Self { tag, html, held: BytesMut::new(), state: InjectorState::Looking, injected: false }
     }
 
-    /// Whether the HTML was put in.
+    /// Whether the HTML was inserted.
     pub fn is_done(&self) -> bool {
         self.injected
     }
@@ -40,12 +40,12 @@ impl HtmlInjector {
         self.state == InjectorState::Idle && self.held.is_empty()
     }
 
-    /// What is held, at the end.
+    /// The held bytes, at the end of the body.
     pub fn rest(&mut self) -> Bytes {
         self.held.split().freeze()
     }
 
-    /// Takes bytes; gives those that may go on.
+    /// Consumes bytes; returns those that can be passed on.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         let mut out = Vec::with_capacity(self.held.len() + self.html.len());
@@ -91,7 +91,7 @@ impl HtmlInjector {
         }
     }
 
-    /// What begins at the `<` in front.
+    /// Classifies the markup that begins at the leading `<`.
     fn match_tag(&self) -> TagMatch {
         let held = &self.held[..];
         if b"<!--".starts_with(&held[..held.len().min(4)]) {
@@ -131,7 +131,7 @@ fn find(text: &[u8], what: &[u8]) -> Option<usize> {
     text.windows(what.len()).position(|w| w == what)
 }
 
-/// HTML for a page of another charset: what is not ASCII as character references.
+/// HTML for a page of another charset: non-ASCII characters become character references.
 pub(crate) fn escape_non_ascii(html: &str) -> String {
     html.chars().map(|c| if c.is_ascii() { c.to_string() } else { format!("&#{};", u32::from(c)) }).collect()
 }

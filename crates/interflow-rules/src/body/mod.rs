@@ -1,4 +1,4 @@
-//! A body on its way through the rules: had whole where one of them needs that, streamed otherwise.
+//! Body processing by rules: buffered where a rule needs the whole body, otherwise streamed.
 
 pub(crate) mod content_coding;
 pub(crate) mod edit;
@@ -14,20 +14,20 @@ use interflow_types::{Body, BodyFrame, BodyStream, CollectError, Error, ErrorKin
 use crate::fault_injection::{BodyFault, Throttle};
 use edit::BodyChange;
 
-/// What rules want done to a body.
+/// What rules requested for a body.
 #[derive(Debug, Default)]
 pub(crate) struct BodyEdits {
-    /// Changes of its text, in order.
+    /// Edits, in order.
     pub changes: Vec<BodyChange>,
-    /// The rules that want them.
+    /// The names of the rules that requested them.
     pub by: Vec<String>,
-    /// What goes wrong with it, in order.
+    /// Injected faults, in order.
     pub faults: Vec<BodyFault>,
-    /// How fast it may be.
+    /// Speed limit.
     pub throttle: Option<Arc<Throttle>>,
-    /// Services that are shown its chunks.
+    /// Services that receive its chunks.
     pub chunks: Vec<(Arc<crate::service::ExternalService>, String)>,
-    /// Where it is written to.
+    /// Files to which it is saved.
     pub save: Vec<PathBuf>,
 }
 
@@ -40,12 +40,12 @@ impl BodyEdits {
             && self.chunks.is_empty()
     }
 
-    /// Whether another body may come out of it.
+    /// Whether the body may change.
     pub fn may_change_body(&self) -> bool {
         !self.changes.is_empty() || !self.faults.is_empty() || !self.chunks.is_empty()
     }
 
-    /// Whether the changes need the whole text of a body with this head.
+    /// Whether the edits need the whole text of a body with this head.
     pub fn needs_whole(&self, headers: &Headers) -> bool {
         let sets = self.changes.iter().rposition(|c| matches!(c, BodyChange::Set(_)));
         let after = &self.changes[sets.unwrap_or(0)..];
@@ -53,30 +53,26 @@ impl BodyEdits {
     }
 }
 
-/// A body as far as it has been read.
+/// A body, streaming or buffered.
 #[derive(Debug)]
 pub(crate) enum BodyReadState {
-    /// It comes.
     Stream(Body),
-    /// All of it is here.
     Whole(WholeBody),
 }
 
-/// A whole body.
 #[derive(Clone, Debug)]
 pub(crate) struct WholeBody {
-    /// As it came.
+    /// As received.
     pub raw: Bytes,
     /// Without its content coding.
     pub plain: Bytes,
-    /// Its trailers.
     pub trailers: Option<Headers>,
 }
 
-/// Reads a body to its end, at most `cap` bytes; one that is larger comes back as a stream.
+/// Buffers a body of at most `cap` bytes; a larger one is returned as a stream.
 ///
 /// # Errors
-/// A body that breaks off, or is not in its coding.
+/// The body broke off or could not be decoded.
 pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result<BodyReadState> {
     match body.collect(cap).await {
         Ok((raw, trailers)) => {
@@ -98,10 +94,10 @@ pub(crate) fn is_event_stream(headers: &Headers) -> bool {
         .is_some_and(|t| t.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// Does the work. A stream must not need to be whole.
+/// Applies the edits. A streaming body must not need buffering.
 ///
 /// # Errors
-/// A change that does not go, a coding that is not known.
+/// An edit that does not apply, or an unknown content coding.
 pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
     let mut body = if work.changes.is_empty() { into_body(seen) } else { apply_changes(&work.changes, seen, headers)? };
     if !work.chunks.is_empty() {
@@ -124,7 +120,7 @@ pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers
     })
 }
 
-/// The body as it came.
+/// The unchanged body.
 pub(crate) fn into_body(seen: BodyReadState) -> Body {
     match seen {
         BodyReadState::Stream(body) => body,
@@ -140,7 +136,7 @@ fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Body {
 }
 
 fn apply_changes(changes: &[BodyChange], seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
-    // What stands before a whole new text changes nothing.
+    // Edits before the last `Set` have no effect.
     let set = changes.iter().rposition(|c| matches!(c, BodyChange::Set(_)));
     let changes = &changes[set.unwrap_or(0)..];
     if let Some(BodyChange::Set(text)) = changes.first() {
@@ -177,7 +173,7 @@ fn apply_changes(changes: &[BodyChange], seen: BodyReadState, headers: &mut Head
     }
 }
 
-/// Takes out what no longer describes the body. Its length is the codec's business.
+/// Removes fields that no longer describe the body. `Content-Length` is left to the codec.
 pub(crate) fn strip_body_headers(headers: &mut Headers, decoded: bool) {
     for name in ["content-length", "content-md5", "digest", "content-digest", "repr-digest", "accept-ranges"] {
         headers.remove(name);

@@ -1,4 +1,4 @@
-//! A body written to a file as it passes, by a thread of its own so that a slow disk stops nothing else.
+//! Saves a body to a file on a separate thread, so that a slow disk does not delay traffic.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use bytes::Bytes;
 use interflow_types::{Body, BodyFrame};
 
-/// Chunks that may wait for the disk.
+/// Chunks queued for the disk.
 const QUEUE_CHUNKS: usize = 256;
 
-/// The same body; what passes is written to the file. When the disk falls too far behind, the file is given up, loudly.
+/// Returns the same body and writes its data to the file. If the disk falls too far behind, the file is abandoned with
+/// a warning.
 pub(crate) fn tee_to_file(body: Body, path: PathBuf) -> Body {
     let (to, from) = sync_channel(QUEUE_CHUNKS);
     let shown = path.display().to_string();

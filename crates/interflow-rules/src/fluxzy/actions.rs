@@ -1,4 +1,4 @@
-//! Fluxzy's actions as actions of ours.
+//! Translation of Fluxzy's actions into Interflow's.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::params::{
 };
 use crate::template::{ReplacementTemplate, TextTemplate};
 
-/// Every action, by its `typeKind` without the ending, in lower case.
+/// Every action by its `typeKind` without the suffix, in lower case.
 pub const KINDS: &[&str] = &[
     "skipssltunneling",
     "skipremotecertificatevalidation",
@@ -80,7 +80,7 @@ pub const KINDS: &[&str] = &[
 
 type ConvertedActions = Vec<(Option<Phase>, Action)>;
 
-/// Reads an action; most become one of ours, some none, some several.
+/// Translates an action, into none, one or several of Interflow's.
 pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     let Some(kind) = node.kind(ledger, "action") else { return Vec::new() };
     let made = connection(ledger, node, &kind)
@@ -195,7 +195,7 @@ fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedAc
 fn dns_over_https(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     let _ = node.get("noCapture");
     let server = node.text_of("nameOrUrl").unwrap_or_default();
-    // Its well-known servers are asked by Fluxzy in JSON, under a path of their own.
+    // Fluxzy queries well-known servers in JSON, at a special path.
     let server = if server == "https://dns.google/resolve" { "google".to_owned() } else { server };
     match DnsServerParam::parse(&server) {
         Ok(server) => {
@@ -209,7 +209,8 @@ fn dns_over_https(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Converte
     }
 }
 
-/// Fluxzy's `Chrome_Windows_131` and the like name versions of one or two years ago: the current one of that client is sent.
+/// Fluxzy's `Chrome_Windows_131` and the like name versions that are one or two years old; the current version of that
+/// client is used.
 fn impersonate(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     let name = node.required_template(ledger, "nameOrConfigFile").source().to_owned();
     let mut words = name.split('_').map(str::to_ascii_lowercase);
@@ -244,7 +245,7 @@ fn fingerprint_action(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: S
     }
 }
 
-/// A certificate with its key, for either leg.
+/// A certificate with its key, for either side.
 fn certificate(
     ledger: &mut ImportLog<'_>,
     node: &FluxzyNode<'_>,
@@ -272,7 +273,7 @@ fn certificate(
         _ => {
             ledger.problem(
                 inner,
-                format!("a certificate of the kind `{mode}` lies in a store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"),
+                format!("a certificate of the kind `{mode}` is in a certificate store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"),
             );
             Vec::new()
         }
@@ -285,7 +286,7 @@ fn header(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> TemplatePairs {
     TemplatePairs(vec![(name, value)])
 }
 
-/// Fields that shape the connection are left alone there.
+/// Notes that fields which shape the connection are not changed.
 fn note_connection_fields(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, pairs: &TemplatePairs) {
     const SHAPING: [&str; 5] = ["connection", "transfer-encoding", "content-length", "keep-alive", "upgrade"];
     if pairs.0.iter().any(|(n, _)| SHAPING.contains(&n.source().to_ascii_lowercase().as_str())) {
@@ -329,7 +330,7 @@ fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
             let name = node.text_of("name").unwrap_or_default();
             let agent = TextTemplate::literal(user_agent(&name).unwrap_or(&name));
             if user_agent(&name).is_none() {
-                ledger.note(node, format!("`{name}` is no browser of the built-in list: it is sent as it stands"));
+                ledger.note(node, format!("`{name}` is not a browser of the built-in list: it is sent unchanged"));
             }
             single_action(Action::SetRequestHeader(TemplatePairs(vec![(TextTemplate::literal("User-Agent"), agent)])))
         }
@@ -397,10 +398,10 @@ fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
     })
 }
 
-/// What is escaped in cookies: all but RFC 3986's unreserved characters.
+/// Escaped in cookies: all but RFC 3986's unreserved characters.
 const IN_COOKIES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// As a part of a URL, which is how Fluxzy writes cookies.
+/// Percent-encoding, which is how Fluxzy writes cookies.
 fn escape_for_cookie(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: TextTemplate) -> TextTemplate {
     match text.as_literal() {
         Some(plain) => TextTemplate::literal(&utf8_percent_encode(plain, IN_COOKIES).to_string()),
@@ -441,7 +442,7 @@ fn answers(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
     let code = |ledger: &mut ImportLog<'_>| {
         let code = node.number(ledger, "statusCode").unwrap_or(403);
         u16::try_from(code).ok().filter(|c| (200..=999).contains(c)).unwrap_or_else(|| {
-            ledger.problem(node, format!("{code} is no final status code"));
+            ledger.problem(node, format!("{code} is not a final status code"));
             403
         })
     };
@@ -654,7 +655,7 @@ fn phase_of_scope(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Option<P
     }
 }
 
-/// Browsers by Fluxzy's names, in versions of today.
+/// Current `User-Agent` values by Fluxzy's names.
 fn user_agent(name: &str) -> Option<&'static str> {
     Some(match name.to_ascii_lowercase().as_str() {
         "windows_chrome" => {

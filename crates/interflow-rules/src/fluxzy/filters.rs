@@ -1,4 +1,4 @@
-//! Fluxzy's filters as conditions of ours.
+//! Translation of Fluxzy's filters into conditions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::condition::ConditionExpr;
 use crate::exec::ExecCondition;
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 
-/// Every filter, by its `typeKind` without the ending, in lower case.
+/// Every filter by its `typeKind` without the suffix, in lower case.
 pub const KINDS: &[&str] = &[
     "any",
     "no",
@@ -76,10 +76,9 @@ pub const KINDS: &[&str] = &[
     "searchtext",
 ];
 
-/// How long a filter program may run: there it may block for ever.
+/// Time limit of a filter program; Fluxzy itself has none.
 const EXEC_LIMIT: Duration = Duration::from_secs(2);
 
-/// Reads a filter.
 pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
     let Some(kind) = node.kind(ledger, "filter") else { return ConditionExpr::Always(false) };
     let inverted = node.bool_value(ledger, "inverted", false);
@@ -217,7 +216,7 @@ fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Op
     })
 }
 
-/// Filters that Fluxzy has for its window only: live rules there never see them hold.
+/// Filters that Fluxzy only uses in its UI: in live rules they never match.
 fn view_only(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     ledger.note(node, "in Fluxzy this is for viewing only and never holds in a live rule; here it does");
     match kind {
@@ -321,7 +320,7 @@ fn exec(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
     }))
 }
 
-/// A command line's words, with quotes.
+/// Splits a command line with quotes.
 fn split_command_line(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -411,7 +410,7 @@ fn media_type_filter(side: Direction, part: &str) -> ConditionExpr {
     text_filter(TextField::MediaType(side), MatchMode::Contains, part)
 }
 
-/// The operation of a string filter; `effective` is what Fluxzy really does without one.
+/// The operation of a string filter; `effective` is Fluxzy's actual default.
 fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: MatchMode) -> MatchMode {
     let Some(text) = node.text_of("operation") else {
         let kind = node.text_of("typeKind").unwrap_or_default().to_ascii_lowercase();
@@ -435,7 +434,6 @@ fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: Match
     }
 }
 
-/// A string filter.
 fn string_filter(
     ledger: &mut ImportLog<'_>,
     node: &FluxzyNode<'_>,

@@ -1,5 +1,5 @@
-//! Fluxzy's rule files, read as they are: its filters and actions become conditions and actions of ours. What was
-//! broken or silent there is said, with what ours does.
+//! Import of Fluxzy's rule files: filters and actions become Interflow's conditions and actions. Features that are
+//! broken or silently ignored in Fluxzy are reported, with Interflow's behaviour.
 
 mod actions;
 mod filters;
@@ -18,18 +18,18 @@ use node::FluxzyNode;
 pub use actions::KINDS as ACTION_KINDS;
 pub use filters::KINDS as FILTER_KINDS;
 
-/// What was read of a file.
+/// The result of reading a file.
 #[derive(Default)]
 pub(crate) struct FluxzyImport {
-    /// The rules, each with its place for what is found later.
+    /// The rules, each with its location for later errors.
     pub rules: Vec<(CompiledRule, RuleProblem)>,
-    /// What makes the file unusable.
+    /// Errors that make the file unusable.
     pub problems: Vec<RuleProblem>,
-    /// What was broken, silent or different there.
+    /// Notes about features that are broken, ignored or different in Fluxzy.
     pub notes: Vec<RuleProblem>,
 }
 
-/// Whether a file is one of Fluxzy's: an entry has a filter or an action as it writes them.
+/// Whether a file is Fluxzy's: an entry has a filter or an action in its format.
 pub(crate) fn is_fluxzy(value: &Value) -> bool {
     let has = |v: &Value, name: &str| v.as_object().is_some_and(|m| m.keys().any(|k| k.eq_ignore_ascii_case(name)));
     let rules = value.as_object().and_then(|m| m.iter().find(|(k, _)| k.eq_ignore_ascii_case("rules")).map(|(_, v)| v));
@@ -38,7 +38,7 @@ pub(crate) fn is_fluxzy(value: &Value) -> bool {
         .is_some_and(|list| list.iter().any(|r| ["filter", "action", "actions"].iter().any(|k| has(r, k))))
 }
 
-/// Gathers what is said while a rule is read.
+/// Collects errors and notes while a rule is read.
 pub(crate) struct ImportLog<'p> {
     parsed: &'p ParsedRuleFile,
     rule: String,
@@ -46,12 +46,12 @@ pub(crate) struct ImportLog<'p> {
     errors: NetworkErrorUse,
 }
 
-/// How errors of our own count in a filter, which are known when the flow has ended.
+/// How network errors count in a filter, which are known only when the flow has ended.
 #[derive(Default)]
 struct NetworkErrorUse {
-    /// Whether the filter asks for them.
+    /// Whether the filter tests for them.
     seen: bool,
-    /// Whether they count.
+    /// Whether they match.
     count: bool,
 }
 
@@ -61,13 +61,13 @@ impl ImportLog<'_> {
         self.parsed.problem(&path, Some(&self.rule), message)
     }
 
-    /// Something that makes the file unusable.
+    /// Reports an error.
     pub fn problem(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
         let problem = self.problem_at(node, message.into());
         self.read.problems.push(problem);
     }
 
-    /// Something worth knowing.
+    /// Reports a note.
     pub fn note(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
         let note = self.problem_at(node, message.into());
         if !self.read.notes.contains(&note) {
@@ -76,7 +76,6 @@ impl ImportLog<'_> {
     }
 }
 
-/// Reads a file.
 pub(crate) fn import_rules(parsed: &ParsedRuleFile, value: &Value) -> FluxzyImport {
     let mut ledger =
         ImportLog { parsed, rule: String::new(), read: FluxzyImport::default(), errors: NetworkErrorUse::default() };
@@ -172,7 +171,7 @@ fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
     }
 }
 
-/// The phase of a moment by Fluxzy's name.
+/// The phase for Fluxzy's scope name.
 pub(crate) fn phase_by_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> Option<Phase> {
     let phase = phase_names::find(text);
     match phase {
@@ -189,7 +188,7 @@ pub(crate) fn phase_by_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, t
     phase
 }
 
-/// A condition on the tags that comments are kept as.
+/// A condition on the tags that represent comments.
 pub(crate) fn comment_condition(test: crate::text_predicate::TextPredicate) -> ConditionExpr {
     ConditionExpr::Text(crate::text_predicate::TextField::Tag, test)
 }

@@ -1,4 +1,4 @@
-//! A part of a Fluxzy file, its keys in any case, and what of it was read.
+//! A node of a Fluxzy file with case-insensitive keys; tracks which keys were read.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,6 @@ impl NodePathStep {
     }
 }
 
-/// A part of the file.
 pub(crate) struct FluxzyNode<'v> {
     value: &'v Value,
     pub path: Vec<NodePathStep>,
@@ -40,7 +39,7 @@ impl<'v> FluxzyNode<'v> {
         self.value.as_object()
     }
 
-    /// What stands under a key, in any case.
+    /// The value of a key, case-insensitive.
     pub fn get(&self, key: &str) -> Option<Self> {
         self.used.borrow_mut().push(key.to_ascii_lowercase());
         let (_, value) = self.map()?.iter().find(|(k, _)| k.eq_ignore_ascii_case(key))?;
@@ -49,7 +48,7 @@ impl<'v> FluxzyNode<'v> {
         Some(FluxzyNode { value, path, used: RefCell::default() })
     }
 
-    /// The members of a list; a single thing counts as a list of one.
+    /// The items of a list; a single value counts as a list of one.
     pub fn items(&self) -> Vec<Self> {
         match self.value.as_array() {
             Some(list) => list
@@ -65,7 +64,7 @@ impl<'v> FluxzyNode<'v> {
         }
     }
 
-    /// A text; numbers and truth values count as theirs.
+    /// A text; numbers and booleans are converted.
     pub fn text(&self) -> Option<String> {
         match self.value {
             Value::String(s) => Some(s.clone()),
@@ -79,7 +78,7 @@ impl<'v> FluxzyNode<'v> {
         self.get(key)?.text()
     }
 
-    /// A truth value as YAML 1.1 writes it, or what holds when there is none.
+    /// A boolean in YAML 1.1 spelling, or the default.
     pub fn bool_value(&self, ledger: &mut ImportLog<'_>, key: &str, default: bool) -> bool {
         let Some(node) = self.get(key) else { return default };
         let Some(text) = node.text().filter(|t| !t.is_empty()) else {
@@ -107,14 +106,14 @@ impl<'v> FluxzyNode<'v> {
         number
     }
 
-    /// A text that may hold variables.
+    /// A text that may contain variables.
     pub fn template(&self, ledger: &mut ImportLog<'_>, key: &str) -> Option<TextTemplate> {
         let node = self.get(key)?;
         let text = node.text()?;
         Some(template(ledger, &node, &text))
     }
 
-    /// The same; a key that is missing is a problem.
+    /// As `template`; a missing key is an error.
     pub fn required_template(&self, ledger: &mut ImportLog<'_>, key: &str) -> TextTemplate {
         match self.template(ledger, key) {
             Some(template) => template,
@@ -125,7 +124,7 @@ impl<'v> FluxzyNode<'v> {
         }
     }
 
-    /// Says which keys were not read: Fluxzy drops them without a word.
+    /// Reports the keys that were not read: Fluxzy ignores them silently.
     pub fn report_unknown(&self, ledger: &mut ImportLog<'_>) {
         let used = self.used.borrow();
         for key in self.map().into_iter().flat_map(|m| m.keys()) {
@@ -140,7 +139,7 @@ impl<'v> FluxzyNode<'v> {
         }
     }
 
-    /// What kind of filter or action it is: without its ending, in lower case.
+    /// The `typeKind` of the filter or action, without its suffix, in lower case.
     pub fn kind(&self, ledger: &mut ImportLog<'_>, ending: &str) -> Option<String> {
         let kind = match self.text_of("typeKind") {
             Some(kind) => kind,
@@ -158,7 +157,7 @@ impl<'v> FluxzyNode<'v> {
     }
 }
 
-/// Reads a text with Fluxzy's variables.
+/// Parses a text with Fluxzy's variables.
 pub(crate) fn template(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> TextTemplate {
     let mut unknown = Vec::new();
     let template = TextTemplate::parse_fluxzy(text, &mut unknown);

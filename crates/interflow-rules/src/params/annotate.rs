@@ -1,4 +1,4 @@
-//! Parameters of actions that wait or leave marks.
+//! Parameters of actions that delay, annotate or hold.
 
 use std::fmt;
 
@@ -11,12 +11,9 @@ use super::RegexParam;
 use crate::json::JsonPath;
 use crate::template::TextTemplate;
 
-/// A wait.
 #[derive(Clone, Debug)]
 pub struct DelayParams {
-    /// How long.
     pub time: HumanDuration,
-    /// Up to so much longer or shorter, at random.
     pub jitter: HumanDuration,
 }
 
@@ -25,7 +22,7 @@ pub struct DelayParams {
 struct DelayMap {
     /// How long; at most an hour.
     time: HumanDuration,
-    /// Up to so much longer or shorter, at random.
+    /// Random variation, up to this much longer or shorter.
     #[serde(default)]
     jitter: HumanDuration,
 }
@@ -42,23 +39,18 @@ impl TryFrom<DelayMap> for DelayParams {
 }
 shorthand!(DelayParams from DelayMap by time);
 
-/// What goes into a variable.
 #[derive(Clone, Debug)]
 pub struct CaptureParams {
-    /// The variable.
     pub name: String,
-    /// Where it is taken from.
     pub source: CaptureSource,
-    /// A regex on it: its first group, or all that it found.
+    /// A regex on it: its first group, or the whole match.
     pub regex: Option<Regex>,
 }
 
-/// Where a variable is taken from.
+/// The source of a captured variable.
 #[derive(Clone, Debug)]
 pub enum CaptureSource {
-    /// A text.
     Text(TextTemplate),
-    /// A JSONPath in the body of a side.
     Json(interflow_types::Direction, JsonPath),
 }
 
@@ -67,7 +59,7 @@ pub enum CaptureSource {
 struct CaptureMap {
     /// The variable: `${var.NAME}`.
     name: String,
-    /// The text it is taken from, such as `${resp.header.location}`.
+    /// The source text, such as `${resp.header.location}`.
     #[serde(default)]
     from: Option<TextTemplate>,
     /// A JSONPath in the request's body.
@@ -76,7 +68,7 @@ struct CaptureMap {
     /// A JSONPath in the response's body.
     #[serde(default)]
     response_json: Option<String>,
-    /// A regex: its first group, or all that it found, is taken.
+    /// A regex: its first group, or the whole match, is taken.
     #[serde(default)]
     regex: Option<RegexParam>,
 }
@@ -97,27 +89,24 @@ impl TryFrom<CaptureMap> for CaptureParams {
 }
 shorthand!(CaptureParams from CaptureMap by name);
 
-/// A line for the log.
 #[derive(Clone, Debug)]
 pub struct LogParams {
-    /// The text.
     pub text: TextTemplate,
-    /// How grave.
     pub level: LogLevel,
 }
 
-/// How grave a line of the log is.
+/// Severity of a log line.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Of no weight.
+    /// Debug.
     Debug,
-    /// Worth knowing.
+    /// Informational.
     #[default]
     Info,
-    /// Worth looking at.
+    /// Warning.
     Warn,
-    /// Wrong.
+    /// Error.
     Error,
 }
 
@@ -126,7 +115,7 @@ pub enum LogLevel {
 struct LogMap {
     /// The text.
     text: TextTemplate,
-    /// How grave; `info` when absent.
+    /// The severity; `info` when absent.
     #[serde(default)]
     level: LogLevel,
 }
@@ -140,38 +129,31 @@ impl TryFrom<LogMap> for LogParams {
 }
 shorthand!(LogParams from LogMap by text);
 
-/// A line for a file.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppendFileParams {
-    /// The file.
     pub file: TextTemplate,
-    /// The line.
     pub text: TextTemplate,
-    /// Whether the text is written as it is, without a line feed behind it.
+    /// Whether the text is written without a trailing line feed.
     #[serde(default)]
     pub verbatim: bool,
 }
 
-/// A hold.
 #[derive(Clone, Debug)]
 pub struct HoldParams {
-    /// How long; the configuration's when absent.
     pub timeout: Option<HumanDuration>,
-    /// Whether the flow goes on when nobody decided.
     pub pass: bool,
-    /// Words for whoever decides.
     pub note: Option<TextTemplate>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct HoldMap {
-    /// How long somebody may take; `rules.hold_timeout` when absent.
+    /// Time limit for the decision; `rules.hold_timeout` when absent.
     timeout: Option<HumanDuration>,
-    /// Whether the flow goes on when nobody decided in time; otherwise it is denied.
+    /// Whether the flow continues when nobody decided in time; otherwise it is denied.
     pass: bool,
-    /// Words for whoever decides.
+    /// A note for the operator.
     note: Option<TextTemplate>,
 }
 

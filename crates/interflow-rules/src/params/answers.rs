@@ -1,4 +1,4 @@
-//! Parameters of actions that answer.
+//! Parameters of actions that respond locally.
 
 use std::fmt;
 
@@ -9,20 +9,18 @@ use serde::{Deserialize, Deserializer, de};
 use super::{RegexParam, TemplatePairs};
 use crate::template::{ReplacementTemplate, TextTemplate};
 
-/// Files to answer from.
 #[derive(Clone, Debug)]
 pub struct MapLocalParams {
-    /// A file, or a folder; groups of the regex may stand in it.
+    /// A file, or a folder; may contain groups of the regex.
     pub path: ReplacementTemplate,
-    /// A regex on the whole URL; what follows it is the path below the folder.
+    /// A regex on the whole URL; what follows the match is the path below the folder.
     pub regex: Option<Regex>,
-    /// What is taken off the request's path before it is looked up below the folder.
+    /// A prefix removed from the request's path before it is looked up below the folder.
     pub strip: Option<String>,
-    /// Whether the request goes on to the origin when there is no such file.
+    /// Whether the request goes to the origin if there is no such file.
     pub fall_through: bool,
-    /// The status.
     pub status: u16,
-    /// The media type in place of the one that the file's name tells.
+    /// Overrides the media type derived from the file name.
     pub content_type: Option<String>,
 }
 
@@ -31,19 +29,19 @@ pub struct MapLocalParams {
 struct LocalMap {
     /// A file, or a folder in which the request's path is looked up.
     path: ReplacementTemplate,
-    /// A regex on the whole URL; `$1` may stand in the path, and what follows the match is looked up below a folder.
+    /// A regex on the whole URL; `path` may contain `$1`, and what follows the match is looked up below a folder.
     #[serde(default)]
     regex: Option<RegexParam>,
-    /// What is taken off the request's path first.
+    /// A prefix to remove from the request's path first.
     #[serde(default)]
     strip: Option<String>,
-    /// Whether the request goes on to the origin when there is no such file; otherwise the answer is 404.
+    /// Whether the request goes to the origin if there is no such file; otherwise the response is 404.
     #[serde(default)]
     fall_through: bool,
     /// The status; 200 when absent.
     #[serde(default)]
     status: Option<u16>,
-    /// The media type; told by the file's name when absent.
+    /// The media type; derived from the file name when absent.
     #[serde(default)]
     content_type: Option<String>,
 }
@@ -64,27 +62,21 @@ impl TryFrom<LocalMap> for MapLocalParams {
 }
 shorthand!(MapLocalParams from LocalMap by path);
 
-/// A response of our own.
+/// A local response.
 #[derive(Clone, Debug)]
 pub struct AnswerParams {
-    /// The status.
     pub status: u16,
-    /// Fields.
     pub headers: Vec<(TextTemplate, TextTemplate)>,
-    /// The body.
     pub body: AnswerBody,
-    /// The media type.
     pub content_type: Option<TextTemplate>,
 }
 
-/// Where a body comes from.
+/// The source of a body.
 #[derive(Clone, Debug)]
 pub enum AnswerBody {
-    /// A text.
     Text(TextTemplate),
-    /// Bytes.
     Bytes(bytes::Bytes),
-    /// A file, read each time.
+    /// A file, read for each response.
     File(TextTemplate),
 }
 
@@ -103,7 +95,7 @@ struct AnswerMap {
     base64: Option<String>,
     /// A file as the body.
     file: Option<TextTemplate>,
-    /// The media type; told by the form of the body when absent.
+    /// The media type; derived from the kind of body when absent.
     content_type: Option<TextTemplate>,
 }
 
@@ -144,23 +136,20 @@ impl TryFrom<AnswerMap> for AnswerParams {
 }
 shorthand!(AnswerParams from AnswerMap by status);
 
-/// A refusal.
 #[derive(Clone, Debug)]
 pub struct BlockParams {
-    /// The status.
     pub status: u16,
-    /// The reason, shown to the client.
+    /// The reason returned to the client.
     pub message: Option<TextTemplate>,
-    /// The media type of the message.
     pub content_type: Option<TextTemplate>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct BlockMap {
-    /// The status; 403 when absent, and then the answer is Interflow's own page. 444 closes the connection.
+    /// The status; 403 when absent, with Interflow's own page. 444 closes the connection.
     status: Option<u16>,
-    /// The reason, shown to the client.
+    /// The reason returned to the client.
     message: Option<TextTemplate>,
     /// The media type of the message; plain text when absent.
     content_type: Option<TextTemplate>,
@@ -175,12 +164,9 @@ impl TryFrom<BlockMap> for BlockParams {
 }
 shorthand!(BlockParams from BlockMap by status);
 
-/// Another place for the client.
 #[derive(Clone, Debug)]
 pub struct RedirectParams {
-    /// The status.
     pub status: u16,
-    /// The URL.
     pub to: TextTemplate,
 }
 
@@ -200,12 +186,12 @@ impl TryFrom<RedirectMap> for RedirectParams {
     fn try_from(m: RedirectMap) -> Result<Self, String> {
         match m.status.unwrap_or(302) {
             status @ (301 | 302 | 303 | 307 | 308) => Ok(Self { status, to: m.to }),
-            other => Err(format!("{other} is no redirect: 301, 302, 303, 307 or 308")),
+            other => Err(format!("{other} is not a redirect status: 301, 302, 303, 307 or 308")),
         }
     }
 }
 shorthand!(RedirectParams from RedirectMap by to);
 
 fn redirect_status(code: u16) -> Result<u16, String> {
-    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is no final status code: 200 to 599")) }
+    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 599")) }
 }

@@ -14,53 +14,49 @@ use crate::json::JsonPath;
 use crate::matchers::OneOrManyStrings;
 use crate::template::{ReplacementTemplate, TextTemplate};
 
-/// A change of a text.
+/// An edit of a text.
 #[derive(Clone, Debug)]
 pub enum EditParams {
-    /// This text everywhere by that one, while it streams.
+    /// Replaces every occurrence of a text; works on a stream.
     Find(TextTemplate, TextTemplate),
-    /// What a regex finds.
+    /// Replaces the matches of a regex.
     Regex(Regex, ReplacementTemplate),
-    /// Another text altogether.
+    /// Replaces the whole text.
     Set(TextTemplate),
-    /// Another text from a file.
+    /// Replaces the whole text by a file.
     File(TextTemplate),
-    /// Values by JSONPath.
+    /// Sets values by JSONPath.
     JsonSet(Vec<(JsonPath, JsonTemplate)>),
-    /// Places by JSONPath.
+    /// Removes values by JSONPath.
     JsonRemove(Vec<JsonPath>),
-    /// A JSON Patch.
+    /// Applies a JSON Patch.
     JsonPatch(Vec<serde_json::Value>),
 }
 
-/// A message to put in.
 #[derive(Clone, Debug)]
 pub struct InjectParams {
-    /// What it says.
     pub text: InjectText,
-    /// Whether it goes back to where the message came from.
+    /// Whether it is sent back to the sender of the matching message.
     pub back: bool,
 }
 
-/// What an injected message says.
+/// The payload of an injected message.
 #[derive(Clone, Debug)]
 pub enum InjectText {
-    /// A text with variables.
     Text(TextTemplate),
-    /// Bytes.
     Bytes(bytes::Bytes),
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InjectMap {
-    /// What it says; `${message}` is the message that matched.
+    /// The payload; `${message}` is the message that matched.
     #[serde(default)]
     text: Option<TextTemplate>,
-    /// The same as bytes in base64, for gRPC and binary messages.
+    /// The payload as bytes in base64, for gRPC and binary messages.
     #[serde(default)]
     base64: Option<String>,
-    /// `onward`, to where the message goes (when absent), or `back`, to where it came from (WebSockets alone).
+    /// `onward`, in the direction of the message (when absent), or `back`, to its sender (WebSockets only).
     #[serde(default)]
     to: Option<InjectDirection>,
 }
@@ -92,31 +88,29 @@ impl TryFrom<InjectMap> for InjectParams {
 }
 shorthand!(InjectParams from InjectMap by text);
 
-/// A JSON value whose texts may hold variables.
+/// A JSON value whose texts may contain variables.
 #[derive(Clone, Debug)]
 pub enum JsonTemplate {
-    /// As it is.
     Plain(serde_json::Value),
-    /// A text with variables.
     Filled(TextTemplate),
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct EditMap {
-    /// A text that is replaced wherever it stands.
+    /// A text to replace, everywhere.
     find: Option<TextTemplate>,
-    /// A regex; what it finds is replaced. Needs the whole body, or the whole event or message of a stream.
+    /// A regex whose matches are replaced. Needs the whole body, or the whole event or message of a stream.
     regex: Option<RegexParam>,
-    /// What stands there instead; nothing when absent.
+    /// The replacement; empty when absent.
     with: Option<ReplacementTemplate>,
-    /// The whole new text.
+    /// The new text.
     set: Option<TextTemplate>,
-    /// A file with the whole new text.
+    /// A file with the new text.
     file: Option<TextTemplate>,
-    /// Values by JSONPath.
+    /// Values to set by JSONPath.
     json_set: Option<serde_json::Map<String, serde_json::Value>>,
-    /// JSONPaths of what is taken out.
+    /// JSONPaths of values to remove.
     json_remove: Option<OneOrManyStrings>,
     /// A JSON Patch (RFC 6902).
     json_patch: Option<Vec<serde_json::Value>>,
@@ -178,21 +172,19 @@ impl TryFrom<EditMap> for EditParams {
 }
 shorthand!(EditParams from EditMap by set);
 
-/// HTML to insert.
 #[derive(Clone, Debug)]
 pub struct InjectHtmlParams {
-    /// The tag behind which it stands, in lower case.
+    /// The tag after which it is inserted, in lower case.
     pub tag: String,
-    /// The HTML.
     pub html: AnswerBody,
-    /// Whether only `text/html` is touched.
+    /// Whether only `text/html` is changed.
     pub only_html: bool,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InjectHtmlMap {
-    /// The tag behind whose first opening it stands; `head` when absent.
+    /// The tag after whose first occurrence the HTML is inserted; `head` when absent.
     #[serde(default)]
     tag: Option<String>,
     /// The HTML.
@@ -201,7 +193,7 @@ struct InjectHtmlMap {
     /// A file with the HTML.
     #[serde(default)]
     file: Option<TextTemplate>,
-    /// Whether only `text/html` is touched; true when absent.
+    /// Whether only `text/html` is changed; true when absent.
     #[serde(default)]
     only_html: Option<bool>,
 }
@@ -217,19 +209,17 @@ impl TryFrom<InjectHtmlMap> for InjectHtmlParams {
         };
         let tag = m.tag.unwrap_or_else(|| "head".into()).to_ascii_lowercase();
         if tag.is_empty() || !tag.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err(format!("`{tag}` is no name of an HTML tag"));
+            return Err(format!("`{tag}` is not the name of an HTML tag"));
         }
         Ok(Self { tag, html, only_html: m.only_html.unwrap_or(true) })
     }
 }
 shorthand!(InjectHtmlParams from InjectHtmlMap by html);
 
-/// Caps on speed, in bytes per second.
+/// Speed limits in bytes per second.
 #[derive(Clone, Debug)]
 pub struct ThrottleParams {
-    /// Of the request's body.
     pub request: Option<ByteSize>,
-    /// Of the response's body.
     pub response: Option<ByteSize>,
     /// One budget for all flows of the rule.
     pub shared: Option<[Arc<ThrottleBudget>; 2]>,
@@ -238,11 +228,11 @@ pub struct ThrottleParams {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct ThrottleMap {
-    /// Of both bodies, in bytes per second: `64KiB`.
+    /// Limit for both bodies, in bytes per second: `64KiB`.
     both: Option<ByteSize>,
-    /// Of the request's body.
+    /// Limit for the request's body.
     request: Option<ByteSize>,
-    /// Of the response's body.
+    /// Limit for the response's body.
     response: Option<ByteSize>,
     /// Whether all flows of the rule share one budget; otherwise each has its own.
     shared: bool,
@@ -264,17 +254,15 @@ impl TryFrom<ThrottleMap> for ThrottleParams {
 }
 shorthand!(ThrottleParams from ThrottleMap by both);
 
-/// An amount of bytes.
 #[derive(Clone, Debug)]
 pub struct ByteOffsetParams {
-    /// After how many bytes.
     pub after: ByteSize,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct ByteOffsetMap {
-    /// After how many bytes; at once when absent.
+    /// Number of bytes before it takes effect; 0 when absent.
     after: ByteSize,
 }
 

@@ -1,4 +1,4 @@
-//! Parameters of actions on heads.
+//! Parameters of actions on message heads.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ use crate::template::{ReplacementTemplate, TextTemplate};
 pub struct ReplaceField {
     /// The field.
     pub name: TextTemplate,
-    /// What is replaced.
+    /// The pattern to replace.
     pub regex: RegexParam,
-    /// What stands there instead.
+    /// The replacement.
     pub with: ReplacementTemplate,
 }
 
@@ -31,12 +31,11 @@ pub struct BasicAuthParams {
     pub password: TextTemplate,
 }
 
-/// Where requests go instead.
 #[derive(Clone, Debug)]
 pub struct MapRemoteParams {
     /// A regex on the whole URL; without it the request keeps its path below the new base.
     pub regex: Option<Regex>,
-    /// The base URL, or what the URL becomes.
+    /// The base URL, or the replacement.
     pub to: ReplacementTemplate,
     /// Whether the `Host` field stays as the client sent it.
     pub keep_host: bool,
@@ -45,10 +44,10 @@ pub struct MapRemoteParams {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RemoteMap {
-    /// A regex on the whole URL: only what it fits goes elsewhere.
+    /// A regex on the whole URL; only matching requests are redirected.
     #[serde(default)]
     regex: Option<RegexParam>,
-    /// The base URL; with a regex, what stands in place of what it found.
+    /// The base URL; with a regex, the replacement of its match.
     to: ReplacementTemplate,
     /// Whether the `Host` field stays as the client sent it.
     #[serde(default)]
@@ -67,7 +66,7 @@ impl TryFrom<RemoteMap> for MapRemoteParams {
 }
 shorthand!(MapRemoteParams from RemoteMap by to);
 
-/// What of a response is kept for its domain.
+/// What of a response is stored for its domain.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SaveSessionParams {
@@ -85,7 +84,7 @@ impl Default for SaveSessionParams {
     }
 }
 
-/// Which part of a session, and whose.
+/// Selects a part of a session, and the domain.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionPartParams {
@@ -93,9 +92,9 @@ pub struct SessionPartParams {
     pub cookies: bool,
     /// Its fields.
     pub headers: bool,
-    /// Whether cookies that the request has stay beside them.
+    /// Whether cookies of the request are kept beside them.
     pub merge: bool,
-    /// The domain; the request's host when absent, everything for `clear_session`.
+    /// The domain; when absent the request's host, or all domains for `clear_session`.
     pub domain: Option<TextTemplate>,
 }
 

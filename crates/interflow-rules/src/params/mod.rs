@@ -1,4 +1,4 @@
-//! The parameters of actions, as they stand in rule files and ready to be used.
+//! Parameters of actions, as written in rule files and as compiled.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -144,11 +144,12 @@ impl<'de> Deserialize<'de> for TemplatePairs {
     }
 }
 
-/// Fields, cookies and the like are named by tokens; parameters are looser, but no name of one needs these.
+/// Fields and cookies are named by tokens (RFC 9110 5.6.2). Parameter names are less restricted, but never contain
+/// these characters.
 fn check_name(name: &TextTemplate) -> Result<(), String> {
     match name.as_literal() {
         Some(n) if n.is_empty() || n.bytes().any(|b| b <= b' ' || matches!(b, b':' | b'\x7f'..)) => {
-            Err(format!("`{n}` is no header name: letters, digits and signs such as - stand in one"))
+            Err(format!("`{n}` is not a header name: it may contain letters, digits and characters such as -"))
         }
         _ => Ok(()),
     }
@@ -268,13 +269,13 @@ mod tests {
         for (wrong, part) in [
             (interflow_codec::yaml::from_str::<AnswerParams>("{body: a, json: 1}").map(drop), "one of body"),
             (interflow_codec::yaml::from_str::<AnswerParams>("{status: 100}").map(drop), "final status"),
-            (interflow_codec::yaml::from_str::<RedirectParams>("{to: /x, status: 200}").map(drop), "no redirect"),
+            (interflow_codec::yaml::from_str::<RedirectParams>("{to: /x, status: 200}").map(drop), "not a redirect"),
             (interflow_codec::yaml::from_str::<ThrottleParams>("{}").map(drop), "speed is needed"),
             (interflow_codec::yaml::from_str::<ThrottleParams>("0").map(drop), "never end"),
             (interflow_codec::yaml::from_str::<EditParams>("{find: a, set: b}").map(drop), "an edit has one"),
-            (interflow_codec::yaml::from_str::<EditParams>("{json_set: {a: 1}}").map(drop), "no JSONPath"),
+            (interflow_codec::yaml::from_str::<EditParams>("{json_set: {a: 1}}").map(drop), "not a valid JSONPath"),
             (interflow_codec::yaml::from_str::<EditParams>("{json_patch: [{op: x}]}").map(drop), "unknown op"),
-            (interflow_codec::yaml::from_str::<MapRemoteParams>("nowhere").map(drop), "no URL"),
+            (interflow_codec::yaml::from_str::<MapRemoteParams>("nowhere").map(drop), "not a URL"),
             (interflow_codec::yaml::from_str::<NoParams>("{a: 1}").map(drop), "no parameters"),
             (interflow_codec::yaml::from_str::<DelayParams>("2h").map(drop), "longer than an hour"),
         ] {

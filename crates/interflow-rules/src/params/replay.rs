@@ -1,4 +1,4 @@
-//! Parameters of recordings and scripts.
+//! Parameters of `replay` and `script`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,43 +10,40 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::matchers::OneOrManyStrings;
 
-/// A recording to answer from.
 #[derive(Clone, Debug)]
 pub struct ReplayParams {
-    /// Where it is.
     pub from: ReplaySource,
-    /// Parts of the request that do not matter: `host`, `port`, `query`, `body`, or names of query parameters.
+    /// Parts of the request that are ignored: `host`, `port`, `query`, `body`, or names of query parameters.
     pub ignore: Vec<String>,
-    /// Fields of a form in the request's body that do not matter.
+    /// Form fields of the request's body that are ignored.
     pub ignore_form: Vec<String>,
-    /// Fields of the request's head that must be as they were recorded.
+    /// Request fields that must equal the recorded ones.
     pub headers: Vec<String>,
-    /// Whether an answer may be given again.
+    /// Whether a response may be served more than once.
     pub reuse: bool,
     /// What happens to a request that was not recorded.
     pub extra: OnMiss,
-    /// Whether dates are moved to now.
+    /// Whether dates are shifted to the present.
     pub refresh: bool,
-    /// The recording once it was read.
+    /// The recording, once loaded.
     pub(crate) loaded: Arc<std::sync::OnceLock<Result<crate::replay::ReplayIndex, String>>>,
 }
 
-/// Where a recording is.
 #[derive(Clone, Debug)]
 pub enum ReplaySource {
-    /// In an archive: HAR, JSONL, SAZ, Fluxzy's, mitmproxy's.
+    /// An archive: HAR, JSONL, SAZ, Fluxzy's or mitmproxy's.
     File(PathBuf),
-    /// In the recording of this instance: the flows that a query finds when the rules are read.
+    /// Recorded flows of this instance that a query selects when the rules are loaded.
     Flows(String),
 }
 
 /// What happens to a request that was not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMiss {
-    /// It goes on to the origin.
+    /// It is sent to the origin.
     #[default]
     Forward,
-    /// It is answered with this status.
+    /// A response with this status.
     Status(u16),
     /// The client's connection is closed.
     Abort,
@@ -87,25 +84,25 @@ struct ReplayMap {
     /// The archive: HAR, JSONL, SAZ, Fluxzy's or mitmproxy's.
     #[serde(default)]
     file: Option<PathBuf>,
-    /// In place of a file: a query for recorded flows of this instance, read with the rules.
+    /// In place of a file: a query for recorded flows of this instance, evaluated when the rules are loaded.
     #[serde(default)]
     flows: Option<String>,
-    /// Parts of the request that do not matter: `host`, `port`, `query`, `body`, or names of query parameters.
+    /// Parts of the request to ignore: `host`, `port`, `query`, `body`, or names of query parameters.
     #[serde(default)]
     ignore: OneOrManyStrings,
-    /// Fields of a form in the request's body that do not matter.
+    /// Form fields of the request's body to ignore.
     #[serde(default)]
     ignore_form: OneOrManyStrings,
-    /// Fields of the request's head that must be as they were recorded; none when absent.
+    /// Request fields that must equal the recorded ones; none when absent.
     #[serde(default)]
     headers: OneOrManyStrings,
-    /// Whether an answer may be given again; otherwise each is given once, in the recorded order.
+    /// Whether a response may be served more than once; otherwise each is served once, in the recorded order.
     #[serde(default)]
     reuse: bool,
     /// What happens to a request that was not recorded.
     #[serde(default)]
     extra: OnMiss,
-    /// Whether dates are moved to now; true when absent.
+    /// Whether dates are shifted to the present; true when absent.
     #[serde(default)]
     refresh: Option<bool>,
 }
@@ -133,27 +130,19 @@ impl TryFrom<ReplayMap> for ReplayParams {
 }
 shorthand!(ReplayParams from ReplayMap by file);
 
-/// A script.
 #[derive(Clone, Debug)]
 pub struct ScriptParams {
-    /// Where it came from, for errors.
+    /// The name in errors.
     pub name: String,
-    /// Its text, or the file it is in.
     pub source: ScriptSource,
-    /// How long one run may take.
     pub limit: Option<HumanDuration>,
-    /// How much memory one run may take.
     pub memory: Option<ByteSize>,
-    /// The script made ready.
     pub(crate) compiled: Arc<std::sync::OnceLock<Arc<crate::script::CompiledScript>>>,
 }
 
-/// Where a script is.
 #[derive(Clone, Debug)]
 pub enum ScriptSource {
-    /// Here.
     Text(String),
-    /// In a file.
     File(PathBuf),
 }
 
@@ -166,10 +155,10 @@ struct ScriptMap {
     /// The file that it is in.
     #[serde(default)]
     file: Option<PathBuf>,
-    /// How long one run may take; `rules.script_timeout` when absent.
+    /// Time limit of one run; `rules.script_timeout` when absent.
     #[serde(default)]
     limit: Option<HumanDuration>,
-    /// How much memory one run may take; `rules.script_memory` when absent.
+    /// Memory limit of one run; `rules.script_memory` when absent.
     #[serde(default)]
     memory: Option<ByteSize>,
 }

@@ -1,4 +1,4 @@
-//! Parameters of actions on the way to the origin.
+//! Parameters of actions on the upstream connection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,21 +12,20 @@ use super::NameList;
 use crate::matchers::OneOrManyStrings;
 use crate::template::TextTemplate;
 
-/// Upstream proxies.
 #[derive(Clone, Debug)]
 pub struct UpstreamProxyParams {
-    /// Proxies in the order they are passed.
+    /// The proxy chain.
     pub via: Vec<TextTemplate>,
-    /// Hosts that are reached without.
+    /// Hosts that are reached directly.
     pub bypass: Vec<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UpstreamProxyMap {
-    /// `http://user:password@host:port` or `socks5://host:port`; several are passed in order.
+    /// `http://user:password@host:port` or `socks5://host:port`; several form a chain.
     via: NameList,
-    /// Hosts that are reached without: a name stands for itself and what is below it, `*.name` for what is below it, `*` for all.
+    /// Hosts that are reached directly: a name matches itself and its subdomains, `*.name` only subdomains, `*` all.
     #[serde(default)]
     bypass: OneOrManyStrings,
 }
@@ -41,7 +40,7 @@ impl TryFrom<UpstreamProxyMap> for UpstreamProxyParams {
 shorthand!(UpstreamProxyParams from UpstreamProxyMap by via);
 
 impl UpstreamProxyParams {
-    /// Whether this host is reached without.
+    /// Whether this host is reached directly.
     pub fn bypasses(&self, host: &str) -> bool {
         self.bypass.iter().any(|b| {
             let below = |name: &str| {
@@ -55,17 +54,15 @@ impl UpstreamProxyParams {
     }
 }
 
-/// Where to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectToParams {
-    /// Host, and port if another: `127.0.0.1`, `localhost:8080`, `:8443`.
     pub to: TextTemplate,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ConnectToMap {
-    /// Host, and port if another: `127.0.0.1`, `localhost:8080`, `:8443`.
+    /// Host, and port if it differs: `127.0.0.1`, `localhost:8080`, `:8443`.
     to: TextTemplate,
 }
 
@@ -78,7 +75,7 @@ impl TryFrom<ConnectToMap> for ConnectToParams {
 }
 shorthand!(ConnectToParams from ConnectToMap by to);
 
-/// A version of TLS.
+/// A TLS version.
 #[derive(Clone, Copy, Debug)]
 pub struct TlsVersionParam(pub TlsVersion);
 
@@ -103,7 +100,7 @@ impl JsonSchema for TlsVersionParam {
     }
 }
 
-/// A server of DNS over HTTPS.
+/// A DNS over HTTPS server.
 #[derive(Clone, Debug)]
 pub struct DnsServerParam(pub String);
 
@@ -115,7 +112,7 @@ impl<'de> Deserialize<'de> for DnsServerParam {
 }
 
 impl DnsServerParam {
-    /// Reads `https://host/path` or the name of a well-known server.
+    /// Parses `https://host/path` or the name of a well-known server.
     ///
     /// # Errors
     /// Neither of them.
@@ -126,7 +123,7 @@ impl DnsServerParam {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
-            "`{text}` is no server of DNS over HTTPS: write https://host/path, or one of cloudflare, google, quad9"
+            "`{text}` is not a DNS over HTTPS server: write https://host/path, or one of cloudflare, google, quad9"
         ))
     }
 }
@@ -141,14 +138,14 @@ impl JsonSchema for DnsServerParam {
     }
 }
 
-/// Whose fingerprint a connection has.
+/// The TLS fingerprint of a connection.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[schemars(with = "String")]
 pub struct FingerprintParam(String);
 
 impl FingerprintParam {
-    /// As the configuration writes it.
+    /// In the configuration's syntax.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -169,12 +166,12 @@ impl TryFrom<String> for FingerprintParam {
 #[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateParams {
-    /// The certificate chain in PEM; or a PKCS#12 file, which holds the key too.
+    /// The certificate chain in PEM; or a PKCS#12 file, which also contains the key.
     pub certificate: PathBuf,
     /// Its key in PEM; absent with PKCS#12.
     #[serde(default)]
     pub key: Option<PathBuf>,
-    /// The password of the PKCS#12 file; `env:NAME` and `file:PATH` say where it stands.
+    /// The password of the PKCS#12 file; may be a reference `env:NAME` or `file:PATH`.
     #[serde(default)]
     pub password: Option<String>,
 }
@@ -186,7 +183,6 @@ impl fmt::Debug for CertificateParams {
 }
 
 impl CertificateParams {
-    /// The files that hold it.
     pub fn files(&self) -> CertificateFiles {
         CertificateFiles::new(self.certificate.clone(), self.key.clone(), self.password.clone())
     }

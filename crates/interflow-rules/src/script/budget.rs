@@ -1,11 +1,10 @@
-//! What one run of a script may use: instructions and steps, time, and memory held outside of Lua.
+//! The budget of one script run: instructions and steps, time, and memory outside Lua.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptLimits {
     pub time: Duration,
@@ -13,7 +12,6 @@ pub(crate) struct ScriptLimits {
     pub memory: usize,
 }
 
-/// The budget of one run.
 #[derive(Debug)]
 pub(crate) struct ScriptBudget {
     limits: ScriptLimits,
@@ -23,7 +21,7 @@ pub(crate) struct ScriptBudget {
     cancelled: Arc<AtomicBool>,
 }
 
-/// What was used up.
+/// The exhausted resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BudgetExceeded {
     Instructions(u64),
@@ -46,16 +44,16 @@ impl fmt::Display for BudgetExceeded {
 impl std::error::Error for BudgetExceeded {}
 
 impl ScriptBudget {
-    /// A budget whose time begins now.
+    /// A budget whose time starts now.
     pub fn begin(limits: ScriptLimits, cancelled: Arc<AtomicBool>) -> Self {
         let deadline = Instant::now() + limits.time;
         Self { limits, deadline, used: AtomicU64::new(0), held: AtomicUsize::new(0), cancelled }
     }
 
-    /// Takes so many steps from the budget, and looks at the clock.
+    /// Takes steps from the budget and checks the clock.
     ///
     /// # Errors
-    /// What is used up.
+    /// The exhausted resource.
     pub fn spend(&self, steps: u64) -> Result<(), BudgetExceeded> {
         if self.used.fetch_add(steps, Relaxed).saturating_add(steps) > self.limits.instructions {
             return Err(BudgetExceeded::Instructions(self.limits.instructions));
@@ -69,10 +67,10 @@ impl ScriptBudget {
         Ok(())
     }
 
-    /// The steps that so many bytes cost a function that goes over them once.
+    /// Charges a function that processes this many bytes once.
     ///
     /// # Errors
-    /// What is used up.
+    /// The exhausted resource.
     pub fn spend_bytes(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.spend(1 + bytes as u64 / 16)
     }
@@ -83,7 +81,7 @@ impl ScriptBudget {
     }
 }
 
-/// Bytes outside of Lua's own memory that count towards its limit for as long as this is there.
+/// Bytes outside Lua's own memory that count towards its limit until this is dropped.
 pub(crate) struct HeldMemory<'b> {
     budget: &'b ScriptBudget,
     bytes: usize,
@@ -94,10 +92,10 @@ impl<'b> HeldMemory<'b> {
         Self { budget, bytes: 0 }
     }
 
-    /// Counts further bytes.
+    /// Accounts for more bytes.
     ///
     /// # Errors
-    /// More than the limit.
+    /// The memory limit is exceeded.
     pub fn grow(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.bytes += bytes;
         let limit = self.budget.limits.memory;

@@ -1,4 +1,4 @@
-//! JSON for scripts: read straight into Lua's tables, so that the run's memory limit holds, and written from them.
+//! JSON for scripts: parsed directly into Lua tables, so that the run's memory limit applies, and written from them.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess};
 
 use super::budget::{HeldMemory, ScriptBudget};
 
-/// How deep values may nest.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 128;
 
-/// The table `json`: `decode`, `encode`, `array`, `null`.
+/// Creates the table `json`: `decode`, `encode`, `array`, `null`.
 pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<ScriptBudget>) -> Result<()> {
     let json = lua.create_table()?;
     json.set("null", Value::NULL)?;
@@ -20,7 +20,7 @@ pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<ScriptBudget>) -> 
         b.spend_bytes(bytes.len())?;
         let mut d = serde_json::Deserializer::from_slice(&bytes);
         let read = LuaJsonReader { lua, arrays: &a, budget: &b }.deserialize(&mut d).and_then(|v| d.end().map(|()| v));
-        // The budget has the last word: what it refused is no fault of the text.
+        // An exhausted budget is reported as such, not as a JSON error.
         b.spend(0)?;
         match read {
             Ok(value) => Ok((value, None)),
@@ -151,7 +151,9 @@ impl LuaJsonWriter<'_> {
             v if v.is_null() || v.is_nil() => self.out.extend_from_slice(b"null"),
             other => {
                 let kind = other.type_name();
-                return Err(mlua::Error::runtime(format!("json.encode: a {kind} or infinite number is no JSON")));
+                return Err(mlua::Error::runtime(format!(
+                    "json.encode: a {kind} or infinite number is not valid JSON"
+                )));
             }
         }
         Ok(())
@@ -170,7 +172,7 @@ impl LuaJsonWriter<'_> {
             self.out.push(b']');
             return Ok(());
         }
-        // Lua keeps no order of names: sorted, the same table is always the same text.
+        // Lua tables are unordered: names are sorted so that the output is deterministic.
         let mut names: Vec<LuaString> = Vec::new();
         for pair in table.pairs::<Value, Value>() {
             self.budget.spend(8)?;
@@ -179,7 +181,7 @@ impl LuaJsonWriter<'_> {
                 Value::String(name) => names.push(name),
                 other => {
                     let kind = other.type_name();
-                    return Err(mlua::Error::runtime(format!("json.encode: a {kind} is no name of a member")));
+                    return Err(mlua::Error::runtime(format!("json.encode: a {kind} cannot be a member name")));
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Scripts in Lua that look at a flow, change it, answer or deny: each run in a state of its own, off the workers, with a
-//! budget of time, instructions and memory, and without files, processes or the network.
+//! Lua scripts that inspect, change, answer or deny a flow. Each run has a Lua state of its own, off the worker
+//! threads, with limits on time, instructions and memory, and no access to files, processes or the network.
 
 mod budget;
 mod json;
@@ -28,7 +28,6 @@ use budget::{ScriptBudget, ScriptLimits};
 use snapshot::ScriptSnapshot;
 pub(crate) use store::ScriptStore;
 
-/// A script made ready.
 #[derive(Debug)]
 pub(crate) struct CompiledScript {
     name: String,
@@ -37,7 +36,7 @@ pub(crate) struct CompiledScript {
     bounds: store::ScriptStoreBounds,
 }
 
-/// What a script wants.
+/// What a script requested.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptOutcome {
     pub changes: ExternalChanges,
@@ -55,10 +54,10 @@ pub(crate) enum ScriptVerdict {
 }
 
 impl ScriptParams {
-    /// The script, read and found to be well formed.
+    /// The compiled script; its syntax is checked.
     ///
     /// # Errors
-    /// A file that cannot be read, or what is wrong with the script, with its line.
+    /// A file that cannot be read, or a syntax error with its line.
     pub(crate) fn compile(&self, config: &RulesConfig) -> Result<Arc<CompiledScript>, String> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(Arc::clone(compiled));
@@ -87,7 +86,7 @@ impl ScriptParams {
     }
 }
 
-/// Where scripts run: so many at once, on threads that may block, while others wait for their turn.
+/// Runs scripts on blocking threads with bounded concurrency and a bounded queue.
 #[derive(Debug)]
 pub(crate) struct ScriptRunner {
     slots: Arc<Semaphore>,
@@ -95,10 +94,11 @@ pub(crate) struct ScriptRunner {
     most_waiting: usize,
 }
 
-/// How much longer than its own limit a run is waited for: a single operation on large texts is not interrupted.
+/// How long a run may exceed its own limit before it is abandoned: a single operation on large texts is not
+/// interrupted.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// One that waits for its turn, or no longer does.
+/// Counts a queued run until it is dropped.
 struct ScriptQueueGuard<'s>(&'s AtomicUsize);
 
 impl Drop for ScriptQueueGuard<'_> {
@@ -107,7 +107,7 @@ impl Drop for ScriptQueueGuard<'_> {
     }
 }
 
-/// Ends the run when nobody waits for it any more.
+/// Cancels the run when nobody waits for it any more.
 struct ScriptCancelGuard(Arc<AtomicBool>);
 
 impl Drop for ScriptCancelGuard {
@@ -125,10 +125,10 @@ impl ScriptRunner {
         }
     }
 
-    /// Runs a script on what was kept of a flow.
+    /// Runs a script on a snapshot of a flow.
     ///
     /// # Errors
-    /// What went wrong, with the script's line; what it used up; no place to wait.
+    /// A script error with its line, an exhausted budget, or a full queue.
     pub async fn run(&self, asked: ScriptRun) -> Result<ScriptOutcome, String> {
         let turn = match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(turn) => turn,
@@ -144,7 +144,7 @@ impl ScriptRunner {
         let cancel = ScriptCancelGuard(Arc::default());
         let (cancelled, limit) = (Arc::clone(&cancel.0), asked.compiled.limits.time);
         let running = tokio::task::spawn_blocking(move || {
-            // The turn ends with the run, however long somebody waits for it.
+            // The permit is held until the run ends, even if the caller stops waiting.
             let _turn = turn;
             let budget = Arc::new(ScriptBudget::begin(asked.compiled.limits, cancelled));
             run::run(&asked.compiled, &asked.snapshot, &budget, &asked.store)
@@ -157,7 +157,7 @@ impl ScriptRunner {
     }
 }
 
-/// A run to come: all that it needs, so that it may leave its flow's thread.
+/// The input of a run, detached from the flow so that it can move to another thread.
 pub(crate) struct ScriptRun {
     compiled: Arc<CompiledScript>,
     snapshot: ScriptSnapshot,

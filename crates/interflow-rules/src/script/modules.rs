@@ -1,4 +1,4 @@
-//! The modules that scripts find: `base64`, `hash`, `hmac`, `time`, `url` and `store`. `json` stands by itself.
+//! The modules available to scripts: `base64`, `hash`, `hmac`, `time`, `url` and `store`. `json` has a file of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use sha2::Digest;
 use super::budget::{HeldMemory, ScriptBudget};
 use super::store::{ScriptStore, ScriptStoreBounds, StoredScriptValue};
 
-/// Makes the modules.
+/// Installs the modules.
 pub(crate) fn install(
     lua: &Lua,
     budget: &Arc<ScriptBudget>,
@@ -30,7 +30,7 @@ pub(crate) fn install(
     globals.set("store", store_table(lua, store, bounds)?)
 }
 
-/// A function from bytes to bytes, whose work and result count.
+/// A function from bytes to bytes; its work and result count towards the budget.
 fn bytes_function(
     lua: &Lua,
     budget: &Arc<ScriptBudget>,
@@ -41,7 +41,7 @@ fn bytes_function(
         let bytes = s.as_bytes();
         budget.spend_bytes(bytes.len())?;
         let mut held = HeldMemory::new(&budget);
-        // No function here makes more than three bytes of one.
+        // No function here produces more than three bytes per input byte.
         held.grow(bytes.len() * 3)?;
         f(&bytes).map(|out| lua.create_string(&out)).transpose()
     })
@@ -69,21 +69,20 @@ fn base64_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     Ok(table)
 }
 
-/// A digest as `hex` (unless something else is asked for), `base64` or `raw`.
+/// A digest as `hex` (default), `base64` or `raw`.
 fn encode_digest(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<LuaString> {
     let form = form.as_ref().map(|f| f.to_string_lossy());
     match form.as_deref() {
         None | Some("hex") => lua.create_string(digest.iter().map(|b| format!("{b:02x}")).collect::<String>()),
         Some("base64") => lua.create_string(STANDARD.encode(digest)),
         Some("raw") => lua.create_string(digest),
-        Some(other) => Err(mlua::Error::runtime(format!("`{other}` is no form of a digest: hex, base64 or raw"))),
+        Some(other) => Err(mlua::Error::runtime(format!("`{other}` is not a digest format: hex, base64 or raw"))),
     }
 }
 
-/// A digest of a text.
 type DigestFn = fn(&[u8]) -> Vec<u8>;
 
-/// A digest of a text (the second) under a key.
+/// A digest of a text (the second argument) under a key.
 type KeyedDigestFn = fn(&[u8], &[u8]) -> Vec<u8>;
 
 fn hash_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
@@ -107,7 +106,7 @@ fn hash_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
 }
 
 fn compute_mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
-    // A key of any length is one to HMAC.
+    // HMAC accepts keys of any length, so this does not fail.
     let Ok(mut mac) = <M as Mac>::new_from_slice(key) else { return Vec::new() };
     mac.update(text);
     mac.finalize().into_bytes().to_vec()
@@ -160,7 +159,7 @@ fn time_table(lua: &Lua) -> Result<Table> {
     Ok(table)
 }
 
-/// What stands in a URL as it is (RFC 3986 2.3).
+/// Everything but RFC 3986's unreserved characters (2.3).
 const URL_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {

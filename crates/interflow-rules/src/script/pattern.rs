@@ -1,24 +1,24 @@
-//! Lua 5.4 patterns with a budget: the matcher counts its steps, so that a pattern that backtracks without end is ended.
+//! Lua 5.4 patterns with a step budget, so that excessive backtracking is aborted.
 
 use super::budget::{BudgetExceeded, ScriptBudget};
 
-/// The most captures of a pattern (`LUA_MAXCAPTURES`).
+/// Maximum number of captures (`LUA_MAXCAPTURES`).
 const MAX_CAPTURES: usize = 32;
 
-/// How deep a pattern may nest (`MAXCCALLS`).
+/// Maximum nesting depth (`MAXCCALLS`).
 const MAX_DEPTH: u32 = 200;
 
-/// After how many steps the budget is asked.
+/// Steps between checks of the budget.
 const BUDGET_STRIDE: u32 = 256;
 
 const ESCAPE: u8 = b'%';
 
-/// Why a match could not be decided.
+/// Why matching failed.
 #[derive(Debug)]
 pub(crate) enum LuaPatternError {
-    /// The pattern is malformed, in the words of Lua.
+    /// The pattern is malformed; Lua's message.
     Malformed(String),
-    /// The budget is spent.
+    /// The budget is exhausted.
     Spent(BudgetExceeded),
 }
 
@@ -47,16 +47,15 @@ struct CaptureSlot {
     length: CaptureLength,
 }
 
-/// What a pair of parentheses matched.
+/// A capture of a pair of parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatternCapture {
-    /// The bytes from here to there.
+    /// A byte range.
     Range(usize, usize),
     /// `()`: a position, from 1.
     Position(usize),
 }
 
-/// A pattern being matched with a subject.
 pub(crate) struct LuaPatternMatcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
@@ -73,22 +72,22 @@ impl<'a> LuaPatternMatcher<'a> {
         Self { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
     }
 
-    /// Where a match that begins at `at` ends.
+    /// The end of a match that begins at `at`.
     ///
     /// # Errors
-    /// A malformed pattern, or a spent budget.
+    /// A malformed pattern, or an exhausted budget.
     pub fn match_at(&mut self, at: usize) -> Result<Option<usize>> {
         (self.level, self.depth) = (0, 0);
         self.step(1)?;
         self.run(at, 0)
     }
 
-    /// How many captures the last match had.
+    /// The number of captures of the last match.
     pub fn captures(&self) -> usize {
         self.level
     }
 
-    /// One capture of the last match, which stood at `start..end`; the whole match where the pattern has none.
+    /// A capture of the last match, which was at `start..end`; the whole match if the pattern has no captures.
     ///
     /// # Errors
     /// No such capture.
@@ -116,7 +115,7 @@ impl<'a> LuaPatternMatcher<'a> {
         Ok(())
     }
 
-    /// A byte of the pattern; behind its end 0, as in C.
+    /// A byte of the pattern; 0 past its end, as in C.
     fn at(&self, p: usize) -> u8 {
         self.pattern.get(p).copied().unwrap_or(0)
     }
@@ -275,7 +274,7 @@ impl<'a> LuaPatternMatcher<'a> {
         Ok(None)
     }
 
-    /// Behind the single-character class that begins at `p`.
+    /// The end of the single-character class that begins at `p`.
     fn class_end(&self, p: usize) -> Result<usize> {
         let len = self.pattern.len();
         let mut p = p + 1;
@@ -313,7 +312,7 @@ impl<'a> LuaPatternMatcher<'a> {
         }
     }
 
-    /// Whether the set that begins with the `[` at `p` and ends with the `]` at `last` has the byte.
+    /// Whether the set from the `[` at `p` to the `]` at `last` contains the byte.
     fn set_contains(&self, c: u8, mut p: usize, last: usize) -> bool {
         let mut positive = true;
         if self.at(p + 1) == b'^' {
@@ -340,7 +339,7 @@ impl<'a> LuaPatternMatcher<'a> {
     }
 }
 
-/// Whether a byte belongs to a class such as `%a`; a capital letter is the opposite, any other sign stands for itself.
+/// Whether a byte belongs to a class such as `%a`; a capital letter negates it, any other character matches itself.
 fn class_contains(c: u8, class: u8) -> bool {
     let is = match class.to_ascii_lowercase() {
         b'a' => c.is_ascii_alphabetic(),
@@ -353,7 +352,7 @@ fn class_contains(c: u8, class: u8) -> bool {
         b'u' => c.is_ascii_uppercase(),
         b'w' => c.is_ascii_alphanumeric(),
         b'x' => c.is_ascii_hexdigit(),
-        // No longer documented, and still there.
+        // Undocumented, but still supported by Lua.
         b'z' => c == 0,
         _ => return class == c,
     };

@@ -1,4 +1,4 @@
-//! One run of a script: a state of its own, what it is shown, and what it changed.
+//! One script run: its Lua state, input and result.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,16 +11,16 @@ use super::store::ScriptStore;
 use super::{CompiledScript, ScriptOutcome, ScriptVerdict, json, modules, strings};
 use crate::actions::hold::ExternalChanges;
 
-/// How many instructions run between two looks at the budget. Few, since one of them may take as long as a text in the
-/// script's memory is large.
+/// Instructions between checks of the budget. Few, since one instruction may take time proportional to the script's
+/// memory.
 const BUDGET_STRIDE: u32 = 100;
 
-/// The most tags, and the most lines of log, of one run.
+/// Maximum number of tags, and of log lines, of one run.
 const MAX_MARKS: usize = 64;
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// A state without anything that reaches outside, that could catch the end of its budget, or that runs outside of it.
+/// A Lua state without I/O, and without functions that could catch or evade the end of its budget.
 fn new_lua_state(
     compiled: &CompiledScript,
     budget: &Arc<ScriptBudget>,
@@ -41,8 +41,8 @@ fn new_lua_state(
 }
 
 fn load_function(lua: &Lua, compiled: &CompiledScript) -> mlua::Result<Function> {
-    // A handler of a to-be-closed variable runs while the error of a spent budget unwinds, with the hook off: nothing would
-    // end it. `setmetatable` refuses one that is there already; this refuses one that would be added later.
+    // A `__close` handler runs while the error of an exhausted budget unwinds, with the hook disabled, so nothing would
+    // stop it. `setmetatable` rejects an existing `__close`; this rejects one that would be added later.
     if let Some(at) = compiled.code.find("__close") {
         let line = compiled.code[..at].matches('\n').count() + 1;
         let name = &compiled.name;
@@ -52,17 +52,17 @@ fn load_function(lua: &Lua, compiled: &CompiledScript) -> mlua::Result<Function>
 }
 
 impl CompiledScript {
-    /// Whether the script is well formed.
+    /// Checks the syntax.
     ///
     /// # Errors
-    /// What is wrong with it, with its line.
+    /// The syntax error with its line.
     pub(super) fn check(&self) -> Result<(), String> {
         let budget = Arc::new(ScriptBudget::begin(self.limits, Arc::default()));
         let (lua, _) = new_lua_state(self, &budget, &Arc::default()).map_err(|e| self.explain(&e))?;
         load_function(&lua, self).map(drop).map_err(|e| self.explain(&e))
     }
 
-    /// What went wrong, with the line of the script in which it did.
+    /// The error with the line of the script.
     fn explain(&self, e: &mlua::Error) -> String {
         let mut trace = String::new();
         let mut cause = e;
@@ -74,12 +74,12 @@ impl CompiledScript {
             mlua::Error::MemoryError(_) => BudgetExceeded::Memory(self.limits.memory).to_string(),
             other => other.to_string(),
         };
-        // An error of Lua's own carries the stack behind its first line.
+        // An error from Lua carries the stack after its first line.
         let (line, stack) = text.split_once('\n').unwrap_or((&text, ""));
         trace.push_str(stack);
         let line = line.trim_start_matches("syntax error: ").trim_start_matches("runtime error: ");
         let line = line.strip_prefix("prelude:").and_then(|l| l.split_once(": ")).map_or(line, |(_, why)| why);
-        // An error of a function of ours knows no place itself.
+        // An error from a Rust function has no location.
         let mark = format!("{}:", self.name);
         let number = || {
             let behind = &trace[trace.find(&mark)? + mark.len()..];
@@ -93,22 +93,22 @@ impl CompiledScript {
     }
 }
 
-/// Runs a script on a flow.
+/// Runs a script on a snapshot.
 ///
 /// # Errors
-/// What went wrong, with the script's line; what was used up.
+/// A script error with its line, or an exhausted budget.
 pub(super) fn run(
     compiled: &CompiledScript,
-    shown: &ScriptSnapshot,
+    snapshot: &ScriptSnapshot,
     budget: &Arc<ScriptBudget>,
     store: &Arc<ScriptStore>,
 ) -> Result<ScriptOutcome, String> {
-    run_script(compiled, shown, budget, store).map_err(|e| compiled.explain(&e))
+    run_script(compiled, snapshot, budget, store).map_err(|e| compiled.explain(&e))
 }
 
 fn run_script(
     compiled: &CompiledScript,
-    shown: &ScriptSnapshot,
+    snapshot: &ScriptSnapshot,
     budget: &Arc<ScriptBudget>,
     store: &Arc<ScriptStore>,
 ) -> mlua::Result<ScriptOutcome> {
@@ -121,15 +121,15 @@ fn run_script(
         })
     })?;
     let tags = Arc::new(Mutex::new(Vec::new()));
-    populate_globals(&lua, &inner, shown, compiled, &tags)?;
+    populate_globals(&lua, &inner, snapshot, compiled, &tags)?;
     let back: Value = load_function(&lua, compiled)?.call(())?;
-    let mut outcome = collect_outcome(&lua, &inner, shown)?;
+    let mut outcome = collect_outcome(&lua, &inner, snapshot)?;
     outcome.tags = tags.lock().map(|t| t.clone()).unwrap_or_default();
     outcome.end = read_verdict(&inner, back)?;
     Ok(outcome)
 }
 
-/// A table with header fields, as the prelude makes it.
+/// A table of header fields, as the prelude defines it.
 fn headers_table(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua::Result<Table> {
     let list = lua.create_table()?;
     for (name, value) in fields {
@@ -142,30 +142,30 @@ fn headers_table(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua
 fn populate_globals(
     lua: &Lua,
     inner: &Table,
-    shown: &ScriptSnapshot,
+    snapshot: &ScriptSnapshot,
     compiled: &CompiledScript,
     tags: &Arc<Mutex<Vec<String>>>,
 ) -> mlua::Result<()> {
     let globals = lua.globals();
-    globals.set("phase", crate::phase_names::name(shown.phase))?;
+    globals.set("phase", crate::phase_names::name(snapshot.phase))?;
     let flow = lua.create_table()?;
-    flow.set("id", shown.id.to_string())?;
-    flow.set("host", shown.host.as_str())?;
-    flow.set("port", shown.port)?;
-    flow.set("scheme", shown.scheme)?;
-    flow.set("client", shown.client.as_str())?;
-    flow.set("user", shown.user.as_deref())?;
+    flow.set("id", snapshot.id.to_string())?;
+    flow.set("host", snapshot.host.as_str())?;
+    flow.set("port", snapshot.port)?;
+    flow.set("scheme", snapshot.scheme)?;
+    flow.set("client", snapshot.client.as_str())?;
+    flow.set("user", snapshot.user.as_deref())?;
     let vars = lua.create_table()?;
-    for (n, v) in &shown.variables {
+    for (n, v) in &snapshot.variables {
         vars.set(n.as_str(), v.as_str())?;
     }
     flow.set("vars", vars)?;
     globals.set("flow", flow)?;
-    let body = |side: &str| match shown.body.as_ref().filter(|_| shown.changeable_side() == side) {
+    let body = |side: &str| match snapshot.body.as_ref().filter(|_| snapshot.changeable_side() == side) {
         Some(body) => lua.create_string(body).map(Some),
         None => Ok(None),
     };
-    if let Some(request) = &shown.request {
+    if let Some(request) = &snapshot.request {
         let table = lua.create_table()?;
         table.set("method", request.method.as_str())?;
         table.set("url", request.url.as_str())?;
@@ -174,14 +174,14 @@ fn populate_globals(
         table.set("body", body("request")?)?;
         globals.set("request", table)?;
     }
-    if let Some((status, fields)) = &shown.response {
+    if let Some((status, fields)) = &snapshot.response {
         let table = lua.create_table()?;
         table.set("status", *status)?;
         table.set("headers", headers_table(lua, inner, fields)?)?;
         table.set("body", body("response")?)?;
         globals.set("response", table)?;
     }
-    if let Some(from) = shown.message {
+    if let Some(from) = snapshot.message {
         let table = lua.create_table()?;
         table.set("from", from)?;
         table.set("body", body("message")?)?;
@@ -197,7 +197,7 @@ fn populate_globals(
         Ok(())
     })?;
     globals.set("tag", tag)?;
-    let (name, id) = (compiled.name.clone(), shown.id);
+    let (name, id) = (compiled.name.clone(), snapshot.id);
     let lines = std::sync::atomic::AtomicUsize::new(0);
     let log = lua.create_function(move |_, text: mlua::LuaString| {
         if lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < MAX_MARKS {
@@ -223,7 +223,7 @@ fn as_string(value: &Value) -> Option<String> {
     as_bytes(value).map(|t| String::from_utf8_lossy(&t).into_owned())
 }
 
-/// The fields of a table that a script filled.
+/// The fields of a headers table.
 fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
     let list: Table = inner.get::<Function>("fields")?.call(headers)?;
     let mut all = HeaderPairs::new();
@@ -235,7 +235,7 @@ fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
     Ok(all)
 }
 
-/// Each name whose values are others now, with all of them; none for a field that is gone.
+/// Each name whose values changed, with all its values; empty for a removed field.
 fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(String, Vec<Vec<u8>>)> {
     let values = |list: &[(String, Vec<u8>)], name: &str| -> Vec<Vec<u8>> {
         list.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
@@ -254,13 +254,13 @@ fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(Strin
         .collect()
 }
 
-/// What the script changed.
-fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Result<ScriptOutcome> {
+/// Collects the changes of the script.
+fn collect_outcome(lua: &Lua, inner: &Table, snapshot: &ScriptSnapshot) -> mlua::Result<ScriptOutcome> {
     let globals = lua.globals();
     let mut changes = ExternalChanges::default();
-    let side = shown.changeable_side();
+    let side = snapshot.changeable_side();
     if let Value::Table(table) = globals.get::<Value>(side)? {
-        if let (Some(request), "request") = (&shown.request, side) {
+        if let (Some(request), "request") = (&snapshot.request, side) {
             let method = as_string(&table.get("method")?);
             changes.method = method.filter(|m| *m != request.method);
             let url = as_string(&table.get("url")?).filter(|u| *u != request.url);
@@ -268,17 +268,17 @@ fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Re
             changes.url =
                 url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::query_params::encode_path(&p))));
         }
-        if let (Some((before, _)), "response") = (&shown.response, side) {
+        if let (Some((before, _)), "response") = (&snapshot.response, side) {
             let status = as_string(&table.get("status")?).and_then(|s| s.parse().ok());
             changes.status = status.filter(|s: &u16| s != before);
         }
         if side != "message"
             && let now @ Value::Table(_) = table.get::<Value>("headers")?
         {
-            changes.fields = changed_fields(shown.headers(), &read_fields(inner, now)?);
+            changes.fields = changed_fields(snapshot.headers(), &read_fields(inner, now)?);
         }
         let body = as_bytes(&table.get("body")?).map(Bytes::from);
-        changes.body = body.filter(|b| shown.body.as_ref() != Some(b));
+        changes.body = body.filter(|b| snapshot.body.as_ref() != Some(b));
     }
     let mut variables = Vec::new();
     if let Value::Table(flow) = globals.get::<Value>("flow")?
@@ -286,7 +286,7 @@ fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Re
     {
         for pair in vars.pairs::<Value, Value>() {
             let (name, value) = pair?;
-            variables.extend(as_string(&name).zip(as_string(&value)).filter(|p| !shown.variables.contains(p)));
+            variables.extend(as_string(&name).zip(as_string(&value)).filter(|p| !snapshot.variables.contains(p)));
         }
     }
     Ok(ScriptOutcome { changes, variables, ..ScriptOutcome::default() })

@@ -1,4 +1,4 @@
-//! What a script is shown of a flow, taken out of it, so that the script can run elsewhere.
+//! A detached copy of the parts of a flow that a script may read, so that it can run on another thread.
 
 use bytes::Bytes;
 use interflow_types::{Direction, FlowId, Headers, Phase};
@@ -6,22 +6,22 @@ use interflow_types::{Direction, FlowId, Headers, Phase};
 use crate::actions::ActionContext;
 use crate::program::RuleProgram;
 
-/// Fields by name in lower case, in their order.
+/// Fields by name in lower case, in order.
 pub(crate) type HeaderPairs = Vec<(String, Vec<u8>)>;
 
-/// A request's head, as scripts see it.
+/// A request's head.
 #[derive(Debug)]
 pub(crate) struct RequestSnapshot {
     pub method: String,
-    /// As it is shown.
+    /// The URL presented to the script.
     pub url: String,
     pub path: String,
-    /// `https://host:port`, which a changed path is put behind.
+    /// `https://host:port`, to which a changed path is appended.
     pub base: String,
     pub headers: HeaderPairs,
 }
 
-/// A flow at a moment.
+/// A flow at a phase.
 #[derive(Debug)]
 pub(crate) struct ScriptSnapshot {
     pub phase: Phase,
@@ -34,7 +34,7 @@ pub(crate) struct ScriptSnapshot {
     pub variables: Vec<(String, String)>,
     pub request: Option<RequestSnapshot>,
     pub response: Option<(u16, HeaderPairs)>,
-    /// Which side a message comes from.
+    /// The sender of a message.
     pub message: Option<&'static str>,
     /// The body of this phase, or the message.
     pub body: Option<Bytes>,
@@ -70,7 +70,7 @@ impl ScriptSnapshot {
         }
     }
 
-    /// What the script may change: the name of its table.
+    /// The name of the table that the script may change.
     pub fn changeable_side(&self) -> &'static str {
         if self.message.is_some() {
             "message"

@@ -1,11 +1,10 @@
-//! What scripts share between flows: values by key, bounded in number, bytes and time.
+//! The key-value store that scripts share between flows, bounded in entries, bytes and time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// A value that outlives its flow.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoredScriptValue {
     Boolean(bool),
@@ -23,12 +22,11 @@ impl StoredScriptValue {
     }
 }
 
-/// The bounds of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptStoreBounds {
     pub entries: usize,
     pub bytes: usize,
-    /// How long a value is kept when nobody says.
+    /// Default time to live.
     pub ttl: Duration,
 }
 
@@ -42,13 +40,13 @@ struct ScriptStoreEntry {
 #[derive(Debug, Default)]
 struct ScriptStoreInner {
     entries: HashMap<Vec<u8>, ScriptStoreEntry>,
-    /// Keys by the order in which they were last written.
+    /// Keys in the order of their last write.
     ages: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
     clock: u64,
 }
 
-/// The store; the oldest values make room for new ones.
+/// When full, the oldest values are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptStore(Mutex<ScriptStoreInner>);
 
@@ -62,10 +60,10 @@ impl ScriptStore {
         inner.entries.get(key).map(|e| e.value.clone())
     }
 
-    /// Keeps a value.
+    /// Stores a value.
     ///
     /// # Errors
-    /// One that alone is larger than the store.
+    /// The value alone exceeds the size of the store.
     pub fn set(
         &self,
         key: &[u8],
@@ -77,11 +75,11 @@ impl ScriptStore {
         self.0.lock().set(key, value, ttl, b, now)
     }
 
-    /// Adds to a whole number, which is 0 when there is none, in one step; gives the sum. The time that a value is kept begins with
-    /// its first addition.
+    /// Atomically adds to an integer, which is 0 if absent; returns the sum. The time to live starts at the first
+    /// addition.
     ///
     /// # Errors
-    /// A value that is no whole number.
+    /// The value is not an integer.
     pub fn add(
         &self,
         key: &[u8],
@@ -96,7 +94,7 @@ impl ScriptStore {
             Some(ScriptStoreEntry { value: StoredScriptValue::Integer(before), until, .. }) => {
                 (*before, Some(*until - now))
             }
-            Some(_) => return Err("store.add: the value is no whole number".into()),
+            Some(_) => return Err("store.add: the value is not an integer".into()),
         };
         let sum = before.saturating_add(n);
         inner.set(key, StoredScriptValue::Integer(sum), left, b, now)?;
@@ -108,7 +106,7 @@ impl ScriptStore {
     }
 }
 
-/// What an entry costs beside its key, which stands twice, and its value.
+/// Size of an entry besides its key, which is stored twice, and its value.
 const ENTRY_OVERHEAD: usize = 96;
 
 fn cost(key: &[u8], value: &StoredScriptValue) -> usize {

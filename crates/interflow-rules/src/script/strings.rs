@@ -1,5 +1,5 @@
-//! Lua's `string` library where it could run without end: searches, replacements and repetitions, each within the
-//! run's budget.
+//! Replacements for the functions of Lua's `string` library that could run without bound: search, replacement and
+//! repetition, each within the run's budget.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ impl From<BudgetExceeded> for mlua::Error {
     }
 }
 
-/// Puts the functions into `string`, and the ones that the prelude builds on into `inner`.
+/// Installs the functions in `string`, and those that the prelude uses in `inner`.
 pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<ScriptBudget>) -> Result<()> {
     let string: Table = lua.globals().get("string")?;
-    // Byte code could not be loaded again.
+    // Byte code cannot be loaded anyway.
     string.set("dump", Value::Nil)?;
     let own = || Arc::clone(budget);
     let b = own();
@@ -51,7 +51,7 @@ pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<ScriptBudget>) -> R
     Ok(())
 }
 
-/// A position from 1, or from the end when it is negative, as an index from 0.
+/// Converts a position from 1, or from the end if negative, to an index from 0.
 fn start_index(position: i64, len: usize) -> usize {
     match position {
         1.. => usize::try_from(position - 1).unwrap_or(usize::MAX),
@@ -67,7 +67,7 @@ fn capture_value(lua: &Lua, capture: PatternCapture, subject: &[u8]) -> Result<V
     })
 }
 
-/// The captures of a match, or the whole match when there are none.
+/// The captures of a match, or the whole match if there are none.
 fn captures(lua: &Lua, m: &LuaPatternMatcher<'_>, subject: &[u8], whole: Option<(usize, usize)>) -> Result<MultiValue> {
     let n = if m.captures() == 0 && whole.is_some() { 1 } else { m.captures() };
     let (a, b) = whole.unwrap_or_default();
@@ -106,7 +106,7 @@ fn find(lua: &Lua, (s, p, init, plain): FindArgs, budget: &ScriptBudget, positio
     nothing()
 }
 
-/// One step of `gmatch`: the first match from `from` on that does not end where the last one did. Gives where it ended,
+/// One step of `gmatch`: the first match at or after `from` that does not end where the last one did. Returns its end
 /// and its captures.
 fn next_match(
     lua: &Lua,
@@ -173,7 +173,7 @@ fn bad_argument(kind: &str) -> mlua::Error {
     mlua::Error::runtime(format!("bad argument #3 to 'gsub' (string/function/table expected, got {kind})"))
 }
 
-/// What a replacement has made so far, counted as the script's memory.
+/// The output of a replacement so far, counted as the script's memory.
 struct ReplacementOutput<'b> {
     bytes: Vec<u8>,
     held: HeldMemory<'b>,
@@ -183,7 +183,7 @@ impl ReplacementOutput<'_> {
     fn push_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         let before = self.bytes.capacity();
         if before - self.bytes.len() < bytes.len() {
-            // What growing will come to at the most, before it does.
+            // Accounts for the growth before it happens.
             self.held.grow((before + bytes.len()).max(64))?;
             self.bytes.reserve_exact((before + bytes.len()).max(64) - self.bytes.len());
         }
@@ -192,7 +192,7 @@ impl ReplacementOutput<'_> {
     }
 }
 
-/// Puts in what takes the place of one match.
+/// Appends the replacement of one match.
 fn push_replacement(
     lua: &Lua,
     m: &LuaPatternMatcher<'_>,
@@ -221,7 +221,7 @@ fn push_replacement(
     }
 }
 
-/// `%0` to `%9` in a replacement.
+/// Expands `%0` to `%9`.
 fn expand_replacement(
     m: &LuaPatternMatcher<'_>,
     src: &[u8],

@@ -1,4 +1,4 @@
-//! Patterns against Lua's own, and scripts that try to get past their budget.
+//! Patterns compared with Lua's own, and scripts that try to evade their budget.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,20 +26,20 @@ fn snapshot() -> ScriptSnapshot {
     ScriptSnapshot::from_context(&at, &program)
 }
 
-/// Runs a script; the steps that it took come along.
+/// Runs a script; also returns the steps it took.
 fn attempt(code: &str) -> (Result<ScriptOutcome, String>, u64) {
     let budget = Arc::new(ScriptBudget::begin(LIMITS, Arc::default()));
     let ran = run::run(&compiled(code), &snapshot(), &budget, &Arc::default());
     (ran, budget.used())
 }
 
-/// What a script puts into `flow.vars.v`.
+/// The value that a script assigns to `flow.vars.v`.
 fn says(code: &str) -> String {
     let outcome = attempt(code).0.unwrap_or_else(|e| panic!("{code}: {e}"));
     outcome.variables.into_iter().find(|(n, _)| n == "v").map(|(_, v)| v).unwrap_or_default()
 }
 
-/// Two states: Lua's own library, and ours.
+/// Two states: Lua's own library, and Interflow's.
 struct Both {
     real: Lua,
     ours: Lua,
@@ -56,7 +56,7 @@ impl Both {
         Self { real, ours }
     }
 
-    /// The results of a chunk in each of them; errors by their last words, without place and function.
+    /// The results of a chunk in each of them; of errors only the message, without location and function.
     fn results(&self, code: &str, subject: &[u8], pattern: &[u8]) -> [Result<Vec<String>, String>; 2] {
         [&self.real, &self.ours].map(|lua| {
             let subject = lua.create_string(subject).unwrap();
@@ -240,7 +240,7 @@ fn nothing_that_a_script_calls_runs_past_its_budget() {
         let (ran, used) = attempt(code);
         let error = ran.expect_err(code);
         assert!(why.split('|').any(|w| w.is_empty() || error.contains(w)), "{code}: {error}");
-        // Lua says no line where it has no memory left.
+        // Lua gives no line when it is out of memory.
         let placed = error.starts_with("script:1:") || error.starts_with("script: ") && error.contains("memory");
         assert!(placed, "{code}: {error}");
         assert!(used < 2 * LIMITS.instructions, "{code}: {used} steps");

@@ -1,4 +1,4 @@
-//! A link to a service that is kept up: connected, greeted, and connected again when it breaks.
+//! A persistent connection to an external service: connect, handshake, reconnect with backoff.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -20,30 +20,29 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use super::message::ServiceHandshake;
 use super::{QueuedMessage, ServiceStatus};
 
-/// How long the service may take to greet.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first and the longest wait before the next attempt.
+/// The first and the longest wait before a reconnect.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// A link that stood this long was a good one.
+/// A connection that lasted this long resets the backoff.
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
-/// The largest message that a service may send.
+/// Maximum size of a message from a service.
 const MAX_MESSAGE_SIZE: usize = 64 << 20;
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub trait ServiceTransport: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> ServiceTransport for T {}
 
-/// Opens TLS to services that are reached over it: the house around the rules verifies them as it does origins.
+/// Opens verified TLS connections to services. Implemented outside this crate.
 pub trait TlsConnector: Send + Sync {
-    /// Connects, and makes TLS with what is there, offering HTTP/1.1.
+    /// Connects over TLS, offering HTTP/1.1.
     fn connect<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn ServiceTransport>, Error>>;
 }
 
-/// What a link leads to.
+/// The target of a connection.
 pub(crate) enum ServiceTarget {
     WebSocket(Box<Request<()>>),
-    /// The same over TLS with this authority.
+    /// A WebSocket over TLS with this authority.
     Secure(Box<Request<()>>, Authority),
     Command(Vec<String>),
 }
@@ -53,12 +52,12 @@ impl ServiceTarget {
         let (url, secure) = match url.split_once("://") {
             Some(("http" | "ws", rest)) => (format!("ws://{rest}"), false),
             Some(("https" | "wss", rest)) => (format!("wss://{rest}"), true),
-            _ => return Err(format!("`{url}` is no URL of a service: write it as ws://127.0.0.1:9000/path")),
+            _ => return Err(format!("`{url}` is not the URL of a service: write it as ws://127.0.0.1:9000/path")),
         };
-        let mut request = url.as_str().into_client_request().map_err(|e| format!("`{url}` is no URL: {e}"))?;
+        let mut request = url.as_str().into_client_request().map_err(|e| format!("`{url}` is not a URL: {e}"))?;
         if let Some(auth) = auth {
             let (name, value) = auth.split_once(':').ok_or("`auth_header` is written as Name: value")?;
-            let name: HeaderName = name.trim().parse().map_err(|_| format!("`{name}` is no header name"))?;
+            let name: HeaderName = name.trim().parse().map_err(|_| format!("`{name}` is not a header name"))?;
             let value: HeaderValue =
                 value.trim().parse().map_err(|_| "`auth_header` has a value that none may have")?;
             request.headers_mut().insert(name, value);
@@ -89,7 +88,7 @@ impl ServiceTarget {
                     .map_err(|e| format!("it cannot be reached: {e}"))
             }
             Self::Secure(request, authority) => {
-                let opener = opener.ok_or("there is no way out from here")?;
+                let opener = opener.ok_or("no HTTP client is available here")?;
                 let io = opener.connect(authority).await.map_err(|e| format!("it cannot be reached: {e}"))?;
                 let opened =
                     tokio_tungstenite::client_async_with_config((**request).clone(), io, Some(websocket_config()))
@@ -102,7 +101,7 @@ impl ServiceTarget {
                 let mut command = Command::new(&words[0]);
                 command.args(&words[1..]).env("GREYPROXY_TRANSPORT", "stdio").kill_on_drop(true);
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-                // A group of its own, so that what it starts ends with it.
+                // A process group of its own, so that its children end with it.
                 #[cfg(unix)]
                 command.process_group(0);
                 let mut child = command.spawn().map_err(|e| format!("`{}` cannot be started: {e}", words[0]))?;
@@ -120,7 +119,7 @@ fn websocket_config() -> WebSocketConfig {
     WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_SIZE)).max_frame_size(Some(MAX_MESSAGE_SIZE))
 }
 
-/// The text of the next message; `None` when it was something else, such as a ping.
+/// The text of the next message; `None` for others, such as a ping.
 fn message_text(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<String>, String> {
     match message {
         Some(Ok(Message::Text(text))) => Ok(Some(text.to_string())),
@@ -130,7 +129,7 @@ fn message_text(message: Option<Result<Message, tungstenite::Error>>) -> Result<
     }
 }
 
-/// A link that stands.
+/// An established connection.
 enum ServiceConnection {
     WebSocket(Box<WebSocketStream<MaybeTlsStream<TcpStream>>>),
     Secure(Box<WebSocketStream<Box<dyn ServiceTransport>>>),
@@ -144,7 +143,7 @@ struct ServiceProcess {
     output: Lines<BufReader<ChildStdout>>,
 }
 
-/// A process with all that it started.
+/// A process with all its children.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
@@ -196,13 +195,13 @@ impl ServiceConnection {
             };
             match serde_json::from_str(&text) {
                 Ok(value) => return Ok(value),
-                Err(e) => tracing::warn!("a service sent what is no JSON, and it is passed over: {e}"),
+                Err(e) => tracing::warn!("ignored a message of a service that is not JSON: {e}"),
             }
         }
     }
 }
 
-/// Keeps a link up until nobody asks any more.
+/// Keeps the connection up until all senders are dropped.
 pub(crate) async fn run_connection(
     name: &str,
     target: &ServiceTarget,
@@ -232,7 +231,7 @@ pub(crate) async fn run_connection(
         if began.elapsed() >= HEALTHY_AFTER {
             wait = BACKOFF[0];
         }
-        // Messages meanwhile are answered by nobody: dropping them tells who waits.
+        // Messages received during the pause are dropped, which fails their callers.
         let pause = tokio::time::sleep(crate::fault_injection::with_jitter(wait, wait / 5));
         tokio::pin!(pause);
         loop {
@@ -258,7 +257,7 @@ async fn connect(
     tokio::time::timeout(HANDSHAKE_TIMEOUT, greeted).await.unwrap_or_else(|_| Err("it did not greet within 5 s".into()))
 }
 
-/// Carries messages both ways; `Ok` when nobody asks any more.
+/// Exchanges messages; `Ok` when all senders are dropped.
 async fn exchange_messages(
     link: &mut ServiceConnection,
     queued: &mut mpsc::Receiver<QueuedMessage>,
@@ -268,7 +267,7 @@ async fn exchange_messages(
         tokio::select! {
             message = queued.recv() => {
                 let Some(message) = message else { return Ok(()) };
-                // Whoever no longer waits is forgotten before the list grows.
+                // Forget callers that stopped waiting before the list grows.
                 waiting.retain(|_, w| !w.is_closed());
                 waiting.insert(message.id, message.answer);
                 link.send(&message.text).await?;

@@ -1,4 +1,4 @@
-//! The messages of Greyproxy's middleware protocol v1: what is sent, and what an answer means.
+//! Messages of Greyproxy's middleware protocol v1, and the decisions in the replies.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,15 +9,15 @@ use serde_json::{Map, Value, json};
 
 use crate::view::FlowView;
 
-/// The version that we speak.
+/// The protocol version that Interflow implements.
 const PROTOCOL_VERSION: u64 = 1;
 
-/// What a service wants.
+/// The hooks and limits that a service requested in its handshake.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceHandshake {
     pub name: Option<String>,
     hooks: Vec<ServiceHook>,
-    /// Larger bodies are sent as null; 0 for no bound.
+    /// Larger bodies are sent as null; 0 for no limit.
     max_body: usize,
 }
 
@@ -33,12 +33,12 @@ struct ServiceHook {
     llm: Option<bool>,
 }
 
-/// A message that can be sent.
+/// The kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServiceMessageKind {
     Request,
     Response,
-    /// A chunk of a response's body: an extension of ours, sent only to services that ask for it.
+    /// A chunk of a response's body: an extension, sent only to services that request it.
     Chunk,
 }
 
@@ -52,7 +52,7 @@ impl ServiceMessageKind {
     }
 }
 
-/// What a service decided.
+/// The decision of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServiceDecision {
     Pass,
@@ -61,7 +61,7 @@ pub(crate) enum ServiceDecision {
 }
 
 impl ServiceHandshake {
-    /// For services that do not greet.
+    /// For services without a handshake.
     pub fn accept_all() -> Self {
         let hook = |kind: ServiceMessageKind| ServiceHook {
             kind: kind.kind().into(),
@@ -82,7 +82,10 @@ impl ServiceHandshake {
 
     pub fn parse(value: &Value) -> Result<Self, String> {
         if value["type"] != "hello" {
-            return Err(format!("its first message is no hello but `{}`", value["type"].as_str().unwrap_or("nothing")));
+            return Err(format!(
+                "its first message is not a hello but `{}`",
+                value["type"].as_str().unwrap_or("nothing")
+            ));
         }
         let (min, max) = (
             value["min_version"].as_u64().unwrap_or(PROTOCOL_VERSION),
@@ -99,12 +102,12 @@ impl ServiceHandshake {
         Ok(Self { name: value["name"].as_str().map(ToOwned::to_owned), hooks, max_body })
     }
 
-    /// Whether it wants this message of the flow.
+    /// Whether it requested this message for the flow.
     pub fn wants_message(&self, ask: ServiceMessageKind, view: &FlowView<'_>) -> bool {
         self.hooks.iter().any(|h| h.kind == ask.kind() && h.matches(ask, view))
     }
 
-    /// Whether it wants messages of this kind at all.
+    /// Whether it requested messages of this kind at all.
     pub fn wants_kind(&self, ask: ServiceMessageKind) -> bool {
         self.hooks.iter().any(|h| h.kind == ask.kind())
     }
@@ -172,7 +175,7 @@ fn glob_regex(text: &str) -> Result<Regex, String> {
     crate::text_predicate::build_regex(&format!("(?s)^{source}$"), true)
 }
 
-/// Who the client is: its program, where that is known.
+/// The client's process, if known.
 fn container(flow: &Flow) -> &str {
     flow.client.process.as_ref().map(|p| p.name.as_str()).unwrap_or_default()
 }
@@ -223,15 +226,15 @@ pub(crate) fn response_message(
     })
 }
 
-/// What an answer means.
+/// Parses the decision.
 ///
 /// # Errors
-/// A body that is no base64.
+/// A body that is not base64.
 pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDecision, String> {
     let status = answer["status_code"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n));
     let body = match &answer["body"] {
         Value::String(text) => {
-            Some(STANDARD.decode(text).map_err(|e| format!("the body of its answer is no base64: {e}"))?.into())
+            Some(STANDARD.decode(text).map_err(|e| format!("the body of its answer is not base64: {e}"))?.into())
         }
         _ => None,
     };
@@ -246,7 +249,7 @@ pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDec
     })
 }
 
-/// The fields to set, without those that no service may.
+/// The fields to set, except those that services may not set.
 fn settable_headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> {
     const FORBIDDEN: [&str; 12] = [
         "connection",

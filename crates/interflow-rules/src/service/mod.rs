@@ -1,5 +1,5 @@
-//! Services that are asked about messages: a process on its standard streams or a WebSocket server, both speaking
-//! Greyproxy's middleware protocol v1, or an HTTP server that is sent the same messages.
+//! External services that decide about messages: a process on its standard streams or a WebSocket server, both using
+//! Greyproxy's middleware protocol v1, or an HTTP server that receives the same messages.
 
 mod connection;
 mod message;
@@ -23,23 +23,23 @@ pub use connection::{ServiceTransport, TlsConnector};
 pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
 pub(crate) use stream::pass_chunks;
 
-/// Messages that wait for a service.
+/// Messages queued for a service.
 const QUEUE_MESSAGES: usize = 1024;
 
-/// A service as it stands in a rule file.
+/// A service as defined in a rule file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceDef {
-    /// A WebSocket server: `ws://host:port/path`, or `wss://…`, whose certificate is verified; `http://` and `https://` mean the
-    /// same here.
+    /// A WebSocket server: `ws://host:port/path`, or `wss://…`, whose certificate is verified; `http://` and `https://`
+    /// are equivalent.
     pub url: Option<String>,
-    /// A program and its arguments, spoken with over its standard streams, one JSON message per line.
+    /// A program and its arguments, used over its standard streams, one JSON message per line.
     pub command: Option<OneOrManyStrings>,
-    /// An HTTP server that each message is posted to as JSON.
+    /// An HTTP server to which each message is posted as JSON.
     pub post: Option<String>,
-    /// How long an answer may take; 10 s when absent.
+    /// Time limit of a reply; 10 s when absent.
     pub timeout: Option<HumanDuration>,
-    /// What happens without an answer: `deny` (when absent) or `pass`.
+    /// What happens without a reply: `deny` (when absent) or `pass`.
     pub on_failure: OnFailure,
     /// A field for the handshake or each post: `X-Secret: abc`.
     pub auth_header: Option<String>,
@@ -51,36 +51,35 @@ impl PartialEq for OneOrManyStrings {
     }
 }
 
-/// A service that stands.
+/// A running service.
 pub struct ExternalService {
-    /// Its name in the rule file.
     pub name: String,
     pub(crate) def: ServiceDef,
     kind: ServiceKind,
 }
 
 enum ServiceKind {
-    /// Over a link that is kept up.
+    /// Over a persistent connection.
     Link { queue: mpsc::Sender<QueuedMessage>, status: watch::Receiver<ServiceStatus> },
-    /// By posts.
+    /// By HTTP POST.
     Post { url: interflow_types::Url, egress: Option<Arc<dyn HttpClient>> },
 }
 
-/// A message on its way to the service, and where its answer goes.
+/// A queued message and the channel for its reply.
 pub(crate) struct QueuedMessage {
     pub id: String,
     pub text: String,
     pub answer: oneshot::Sender<Value>,
 }
 
-/// How the link stands.
+/// State of the connection.
 #[derive(Clone, Debug)]
 pub(crate) enum ServiceStatus {
-    /// It is being made for the first time.
+    /// Connecting for the first time.
     Starting,
-    /// It is there, and the service has said what it wants.
+    /// Connected; the handshake is complete.
     Up(Arc<message::ServiceHandshake>),
-    /// It is not.
+    /// Disconnected, with the reason.
     Down(String),
 }
 
@@ -91,10 +90,10 @@ impl std::fmt::Debug for ExternalService {
 }
 
 impl ExternalService {
-    /// Stands a service up; it is connected to from now on.
+    /// Starts a service; it connects immediately.
     ///
     /// # Errors
-    /// A definition that makes no sense.
+    /// An invalid definition.
     pub fn new(
         name: &str,
         def: ServiceDef,
@@ -114,7 +113,7 @@ impl ExternalService {
         Ok(Arc::new(Self { name: name.to_owned(), def, kind: way }))
     }
 
-    /// Says what is wrong with a definition, without connecting.
+    /// Validates a definition without connecting.
     ///
     /// # Errors
     /// What is wrong.
@@ -131,7 +130,7 @@ impl ExternalService {
         self.def.timeout.map_or(Duration::from_secs(10), |t| t.0)
     }
 
-    /// What the service said that it wants, when it has.
+    /// The handshake, if it is complete.
     pub(crate) fn handshake_if_ready(&self) -> Option<Arc<message::ServiceHandshake>> {
         match &self.kind {
             ServiceKind::Post { .. } => None,
@@ -142,7 +141,7 @@ impl ExternalService {
         }
     }
 
-    /// What the service said that it wants; waits while it is connected to for the first time.
+    /// The handshake; waits during the first connection attempt.
     pub(crate) async fn handshake(&self) -> Result<Arc<message::ServiceHandshake>, String> {
         let ServiceKind::Link { status, .. } = &self.kind else {
             return Ok(Arc::new(message::ServiceHandshake::accept_all()));
@@ -163,10 +162,10 @@ impl ExternalService {
         tokio::time::timeout(self.timeout(), up).await.unwrap_or_else(|_| Err("it is not connected yet".into()))
     }
 
-    /// Sends a message and waits for its answer.
+    /// Sends a message and waits for the reply.
     ///
     /// # Errors
-    /// The service is down, or does not answer in time.
+    /// The service is down, or the reply timed out.
     pub(crate) async fn ask(&self, id: &str, message: Value) -> Result<ServiceDecision, String> {
         let asked = async {
             let answer = match &self.kind {
@@ -190,7 +189,7 @@ impl ExternalService {
         egress: Option<&Arc<dyn HttpClient>>,
         message: &Value,
     ) -> Result<Value, String> {
-        let egress = egress.ok_or("there is no way out from here")?;
+        let egress = egress.ok_or("no HTTP client is available here")?;
         let mut headers = interflow_types::Headers::new();
         headers.append_unchecked(b"Host", url.authority.to_host_header(url.scheme).as_bytes());
         headers.append_unchecked(b"Content-Type", b"application/json");
@@ -210,10 +209,10 @@ impl ExternalService {
             return Err(format!("it answered {}", response.head.status));
         }
         let (body, _) = response.body.collect(64 << 20).await.map_err(|e| e.to_string())?;
-        serde_json::from_slice(&body).map_err(|e| format!("its answer is no JSON: {e}"))
+        serde_json::from_slice(&body).map_err(|e| format!("its answer is not JSON: {e}"))
     }
 
-    /// [`ask`](Self::ask) for whoever has to poll.
+    /// [`ask`](Self::ask) as a boxed future, for callers that poll.
     pub(crate) fn ask_boxed(
         self: &Arc<Self>,
         id: String,
@@ -232,7 +231,7 @@ fn start_connection(
     let (queue, queued) = mpsc::channel(QUEUE_MESSAGES);
     let (says, status) = watch::channel(ServiceStatus::Starting);
     let name = name.to_owned();
-    // A thread of its own: a link outlives the worker that first asked for it.
+    // A separate thread: the connection outlives the worker that first called it.
     let started = std::thread::Builder::new().name(format!("service-{name}")).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {

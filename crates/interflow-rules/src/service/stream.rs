@@ -1,5 +1,5 @@
-//! Chunks of a response's body shown to a service one by one, so that it is not held back as a whole: an extension of
-//! ours, for services whose greeting has a hook `http-response-chunk`.
+//! Sends the chunks of a response's body to a service one by one, so that it is not buffered as a whole: an extension
+//! for services whose handshake has a hook `http-response-chunk`.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{ExternalService, ServiceDecision, ServiceMessageKind};
 use crate::config::OnFailure;
 
-/// The body, each of its chunks passed by the service.
+/// The body, each chunk approved or replaced by the service.
 pub(crate) fn pass_chunks(service: Arc<ExternalService>, id: String, body: Body) -> Body {
     Body::stream(ServiceChunkedBody { service, id, body, number: 0, asked: None })
 }
@@ -58,7 +58,7 @@ impl BodyStream for ServiceChunkedBody {
             let frame = ready!(self.body.poll_frame(cx));
             let Some(Ok(BodyFrame::Data(chunk))) = frame else { return Poll::Ready(frame) };
             self.number += 1;
-            // Each chunk has an answer of its own, and so an id of its own.
+            // Each chunk has a reply of its own, and therefore an id of its own.
             let id = format!("{}/{}", self.id, self.number);
             let message = json!({
                 "type": ServiceMessageKind::Chunk.kind(), "id": id, "response_id": self.id, "sequence": self.number, "body": STANDARD.encode(&chunk),

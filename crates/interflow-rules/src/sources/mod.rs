@@ -1,4 +1,4 @@
-//! Reading rule files: their form, their includes, and the place of what is wrong.
+//! Reads rule files: format, includes, and the location of errors.
 
 mod source_location;
 
@@ -14,23 +14,22 @@ use crate::rule_file::RuleFile;
 
 pub(crate) use source_location::{PathSegment, locate};
 
-/// The largest rule file, in bytes.
+/// Maximum size of a rule file in bytes.
 const MAX_FILE_SIZE: u64 = 16 << 20;
 
-/// How deep files may include one another.
+/// Maximum include depth.
 const MAX_INCLUDE_DEPTH: usize = 16;
 
-/// The form of a text.
+/// The format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleFileFormat {
-    /// TOML.
     Toml,
-    /// YAML, or JSON, which is YAML too.
+    /// YAML, of which JSON is a subset.
     Yaml,
 }
 
 impl RuleFileFormat {
-    /// By the name of the file, or by its first line.
+    /// By the file name, or by the first line.
     pub fn detect(name: &str, text: &str) -> Self {
         let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
         match ending.as_str() {
@@ -47,31 +46,29 @@ impl RuleFileFormat {
     }
 }
 
-/// A text of rules and where it came from.
+/// The text of a rule file and where it came from.
 #[derive(Clone, Debug)]
 pub struct RuleFileSource {
     /// The name in messages.
     pub name: String,
-    /// The file, when it is one: includes and other files are looked for beside it.
+    /// The file, if any: relative paths are resolved beside it.
     pub path: Option<PathBuf>,
-    /// Its text.
     pub text: String,
 }
 
-/// One file, read.
 #[derive(Debug)]
 pub(crate) struct ParsedRuleFile {
     pub source: RuleFileSource,
     pub form: RuleFileFormat,
     pub content: RuleFileContent,
-    /// Where each rule stands, found in one go when it is first asked for.
+    /// The location of each rule, computed in one pass on first use.
     places: OnceCell<Vec<(usize, usize)>>,
-    /// How many places inside of rules were looked for one by one.
+    /// How many locations inside rules were computed individually.
     looked: Cell<usize>,
 }
 
-/// In a file of more rules than this, only so many places inside of rules are looked for: each walks the file anew. The others
-/// are told by their rule.
+/// In a file with more rules than this, only this many locations inside rules are computed, since each one parses the
+/// file again. Further errors give the location of the rule.
 const MAX_LOCATED: usize = 200;
 
 #[derive(Debug)]
@@ -81,7 +78,7 @@ pub(crate) enum RuleFileContent {
 }
 
 impl ParsedRuleFile {
-    /// What is wrong at a path into the file.
+    /// An error at a path into the file.
     pub fn problem(&self, path: &[PathSegment<'_>], rule: Option<&str>, message: impl Into<String>) -> RuleProblem {
         let (line, column) = self.locate(path);
         let (file, rule) = (self.source.name.clone(), rule.map(ToOwned::to_owned));
@@ -105,7 +102,7 @@ impl RuleFileSource {
     /// Reads a file.
     ///
     /// # Errors
-    /// A file that cannot be read, is too large or no text.
+    /// A file that cannot be read, is too large or is not UTF-8.
     pub fn read(path: &Path) -> Result<Self, RuleProblem> {
         let name = path.display().to_string();
         let failed = |message: String| RuleProblem { file: name.clone(), message, ..RuleProblem::default() };
@@ -117,7 +114,6 @@ impl RuleFileSource {
         Ok(Self { name, path: Some(path.to_owned()), text })
     }
 
-    /// A text from elsewhere.
     pub fn from_text(name: &str, text: impl Into<String>) -> Self {
         Self { name: name.into(), path: None, text: text.into() }
     }
@@ -151,10 +147,10 @@ fn parse_yaml(text: &str) -> Result<RuleFileContent, yaml::YamlError> {
     RuleFile::deserialize(document.deserializer()).map(RuleFileContent::Own)
 }
 
-/// Reads sources and all that they include; what is included comes before what includes it.
+/// Reads sources and their includes; an included file precedes the one that includes it.
 ///
 /// # Errors
-/// Everything that is wrong with them; a cycle of includes.
+/// All errors; a cycle of includes.
 pub(crate) fn read_all(sources: Vec<RuleFileSource>) -> Result<Vec<ParsedRuleFile>, RuleLoadError> {
     let mut reading = SourceLoader::default();
     for source in sources {

@@ -1,4 +1,4 @@
-//! The line and column of a path into a file, found by walking the file again up to there.
+//! Line and column of a path into a file, found by parsing the file again up to that point.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,21 +8,19 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 
 use super::RuleFileFormat;
 
-/// A step of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PathSegment<'a> {
-    /// Into a map, by key in any case.
+    /// A map key, case-insensitive.
     Key(&'a str),
-    /// Into a list.
     Index(usize),
 }
 
-/// Line and column, from 1, of what stands at a path; of the deepest part of it that is there.
+/// Line and column, from 1, of a path, or of its deepest existing part.
 pub(crate) fn locate(text: &str, form: RuleFileFormat, path: &[PathSegment<'_>]) -> Option<(usize, usize)> {
     (0..=path.len()).rev().find_map(|n| locate_exact(text, form, &path[..n]))
 }
 
-/// The places of all entries under `rules`, in one walk; fewer, or none, where they cannot be told apart so.
+/// The locations of all entries of `rules`, in one pass; fewer, or none, if they cannot be determined.
 pub(crate) fn locate_rules(text: &str, form: RuleFileFormat) -> Vec<(usize, usize)> {
     match form {
         RuleFileFormat::Toml => locate_toml_rules(text).unwrap_or_default(),
@@ -38,7 +36,7 @@ fn locate_toml_rules(text: &str) -> Option<Vec<(usize, usize)>> {
     }
     let file: TomlRuleFile = toml::from_str(text).ok()?;
     let starts: Vec<usize> = file.rules.iter().map(|r| r.span().start).collect();
-    // In one go from the top: the next place is looked for behind the last.
+    // One pass from the top: each search begins after the last location.
     let (mut line, mut begin, mut seen) = (1, 0, 0);
     let mut places = Vec::with_capacity(starts.len());
     for start in starts {
@@ -51,7 +49,7 @@ fn locate_toml_rules(text: &str) -> Option<Vec<(usize, usize)>> {
     Some(places)
 }
 
-/// A list in block style has its items' dashes in one column, and everything inside of them further right.
+/// In a YAML block list the dashes of the items are in one column, and their content is further right.
 fn locate_yaml_rules(text: &str) -> Option<Vec<(usize, usize)>> {
     let (first, column) =
         locate_exact(text, RuleFileFormat::Yaml, &[PathSegment::Key("rules"), PathSegment::Index(0)])?;
@@ -65,7 +63,7 @@ fn locate_yaml_rules(text: &str) -> Option<Vec<(usize, usize)>> {
         }
         let inside = content.strip_prefix("- ").filter(|_| indent == dash);
         let Some(inside) = inside else { break };
-        // More space behind the dash, or a comment there, is left to the parser.
+        // More than one space after the dash, or a comment, is left to the parser.
         if inside.starts_with([' ', '#']) {
             return None;
         }
@@ -90,13 +88,13 @@ fn locate_exact(text: &str, form: RuleFileFormat, path: &[PathSegment<'_>]) -> O
     }
 }
 
-/// Line and column of a byte, from 1.
+/// Line and column of a byte offset, from 1.
 pub(crate) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..text.floor_char_boundary(at.min(text.len()))];
     (before.matches('\n').count() + 1, before.chars().rev().take_while(|c| *c != '\n').count() + 1)
 }
 
-/// Goes down a path and fails at its end, so that the parser says where that was.
+/// Descends a path and fails at its end, so that the parser's error contains the location.
 struct LocationVisitor<'a> {
     path: &'a [PathSegment<'a>],
     reached: &'a Cell<bool>,
@@ -200,7 +198,7 @@ mod tests {
                 assert_eq!(one, Some(*place), "rule {i} of {text}");
             }
         }
-        // Other ways of writing lists are left to the parser, rule by rule.
+        // Other list styles are left to the parser, rule by rule.
         for text in ["rules: [{name: a}, {name: b}]", "rules:\n  -   name: a\n  - name: b\n", "rules: 7"] {
             assert_eq!(locate_rules(text, RuleFileFormat::Yaml), [], "{text}");
         }

@@ -1,4 +1,4 @@
-//! Fluxzy's files read as they are: each of its filters and actions does here what it is named for.
+//! Import of Fluxzy's files: each filter and action behaves as documented.
 
 mod page;
 mod rows;
@@ -20,7 +20,7 @@ fn load(text: &str) -> Result<Arc<RuleProgram>, String> {
     .map_err(|e| e.to_string())
 }
 
-/// A request and response that most filters can be asked about.
+/// A request and response that most filters can be evaluated on.
 fn flow(change: &str) -> interflow_rules::FlowFixture {
     let mut asked = json!({
         "method": "POST", "url": "https://api.example.com:8443/v1/users?page=2&q=x",
@@ -51,7 +51,7 @@ fn flow(change: &str) -> interflow_rules::FlowFixture {
     sample
 }
 
-/// Whether a filter, as YAML flow, holds for the flow once its response has come.
+/// Whether a filter, in YAML flow style, matches the flow once its response has arrived.
 async fn holds(filter: &str, change: &str) -> bool {
     let text = format!(
         "rules:\n- name: f\n  filter: {filter}\n  action: {{typeKind: setResponseCookieAction, name: seen, value: '1'}}\n"
@@ -155,7 +155,7 @@ fn came_of(trial: &simulate::Simulation, outcome: &str) -> bool {
     let (what, rest) = outcome.split_once(' ').unwrap_or((outcome, ""));
     let request = trial.request.as_ref();
     let response = trial.response.as_ref();
-    // The last field of the name: what was there before may stand before it.
+    // The last field of the name: earlier values may precede it.
     let field = |headers: &interflow_types::Headers| {
         let (name, value) = rest.split_once(": ").unwrap();
         let is = headers.get_all(name).last().map(|v| String::from_utf8_lossy(v).into_owned());
@@ -259,7 +259,7 @@ fn versions_of_tls_and_name_servers_that_are_none_are_errors() {
     for (action, part) in [
         ("{typeKind: forceTlsVersion, sslProtocols: tls11}", "is broken and spoken by nothing here"),
         ("{typeKind: forceTlsVersion, sslProtocols: tls14}", "did you mean `tls1"),
-        ("{typeKind: useDnsOverHttps, nameOrUrl: 'http://dns.test/'}", "is no server of DNS over HTTPS"),
+        ("{typeKind: useDnsOverHttps, nameOrUrl: 'http://dns.test/'}", "is not a DNS over HTTPS server"),
     ] {
         let text = format!("rules:\n- filter: {{typeKind: any}}\n  action: {action}\n");
         let error = load(&text).unwrap_err();
@@ -269,7 +269,7 @@ fn versions_of_tls_and_name_servers_that_are_none_are_errors() {
 
 #[tokio::test]
 async fn several_actions_of_different_moments_all_run() {
-    // The case that never works there: their own pages show it.
+    // A case from Fluxzy's own documentation that never works there.
     let text = "rules:
 - name: r
   filter: {typeKind: postFilter}

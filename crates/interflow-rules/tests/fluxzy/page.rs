@@ -1,4 +1,4 @@
-//! The reference page of rules, made from what is known of matchers and actions: each with the test that proves it.
+//! The reference page of rules, generated from the tables of matchers and actions, each with the test that covers it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use interflow_rules::{phase_names, schema};
 use super::load;
 use super::rows::{ACTIONS, FILTERS};
 
-/// Where the proof of an action stands when it is no row of `tests/actions.rs`, or a fuller one than that: file and test.
+/// Tests of actions that have no row in `tests/actions.rs`, or a more complete test than that: file and test.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
-    ("serve_http1", WAYS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
-    ("show_certificate", WAYS, "clients_are_shown_the_certificate_that_a_rule_names"),
-    ("dns_over_https", WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
-    ("tls_version", WAYS, "only_the_version_of_tls_that_a_rule_names_is_spoken"),
-    ("connect_to", WAYS, "no_origin_is_probed_before_a_rule_selects_the_route"),
+    ("serve_http1", UPSTREAM_ACTIONS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
+    ("show_certificate", UPSTREAM_ACTIONS, "clients_are_shown_the_certificate_that_a_rule_names"),
+    ("dns_over_https", UPSTREAM_ACTIONS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
+    ("tls_version", UPSTREAM_ACTIONS, "only_the_version_of_tls_that_a_rule_names_is_spoken"),
+    ("connect_to", UPSTREAM_ACTIONS, "no_origin_is_probed_before_a_rule_selects_the_route"),
     ("upstream_proxy", ROWS, "ways_upstream"),
     ("direct", ROWS, "ways_upstream"),
     ("http_version", ROWS, "ways_upstream"),
@@ -36,7 +36,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("script", OUTSIDE, "scripts_look_change_answer_and_deny"),
     ("call", OUTSIDE, "a_middleware_sees_both_messages_and_rewrites_them"),
 ];
-/// What of Fluxzy's is proved by real traffic beside its row: names, file and test.
+/// Fluxzy features that are also tested with real traffic: names, file and test.
 const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
     (
         &["ipIngress", "ipEgress", "processId", "processName", "authority", "agentLabel", "h11TrafficOnly"],
@@ -126,14 +126,14 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
         THEIR_ACTIONS,
         "skipped_tls_is_not_intercepted_and_fingerprints_need_their_build",
     ),
-    (&["serveHttp11"], WAYS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
-    (&["useDnsOverHttps"], WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
+    (&["serveHttp11"], UPSTREAM_ACTIONS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
+    (&["useDnsOverHttps"], UPSTREAM_ACTIONS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
 ];
 const THEIR_FILTERS: &str = "interflow/tests/rules/fluxzy_filters.rs";
 const THEIR_ACTIONS: &str = "interflow/tests/rules/fluxzy_actions.rs";
 const ROWS: &str = "interflow-rules/tests/actions.rs";
 const OUTSIDE: &str = "interflow-rules/tests/outside.rs";
-const WAYS: &str = "interflow/tests/rules/upstream_actions.rs";
+const UPSTREAM_ACTIONS: &str = "interflow/tests/rules/upstream_actions.rs";
 const MESSAGES: &str = "interflow/tests/rules/messages.rs";
 const REPLAYS: &str = "interflow/tests/rules/replays.rs";
 const MATCHERS: &str = "interflow-rules/src/matchers.rs";
@@ -147,7 +147,7 @@ fn source(file: &str) -> String {
     std::fs::read_to_string(crates().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// The test that proves an action, which must be there.
+/// The test that covers an action; it must exist.
 fn proof(action: &str) -> String {
     let Some((_, file, test)) = ELSEWHERE.iter().find(|(a, ..)| *a == action) else {
         assert!(source(ROWS).contains(&format!("\n    {action}: \"")), "{action} has no test");
@@ -157,18 +157,18 @@ fn proof(action: &str) -> String {
     format!("`{file}`: `{test}`")
 }
 
-/// The tests that prove one of Fluxzy's filters or actions: its row, and real traffic where that shows more.
+/// The tests that cover one of Fluxzy's filters or actions: its row, and real traffic where there is any.
 fn their_proof(kind: &str, row: &str) -> String {
     let mut out = format!("`{FLUXZY}`: `{row}`");
     for (_, file, test) in ON_THE_WIRE.iter().filter(|(kinds, ..)| kinds.contains(&kind)) {
         assert!(source(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
-        assert!(source(file).contains(kind) || *file == WAYS, "{file} does not speak of {kind}");
+        assert!(source(file).contains(kind) || *file == UPSTREAM_ACTIONS, "{file} does not speak of {kind}");
         write!(out, "; `{file}`: `{test}`").unwrap();
     }
     out
 }
 
-/// What of ours one of Fluxzy's entries becomes: condition and actions, or why it is refused.
+/// The conditions and actions that one of Fluxzy's entries becomes, or why it is rejected.
 fn becomes(filter: &str, action: &str) -> Result<(String, Vec<&'static str>), String> {
     let text = format!("rules:\n- filter: {filter}\n  action: {action}\n");
     let program = load(&text)?;
@@ -178,7 +178,7 @@ fn becomes(filter: &str, action: &str) -> Result<(String, Vec<&'static str>), St
     Ok((rule.cond.describe(), names))
 }
 
-/// The name by which Fluxzy's own pages call it: as it stands in its row.
+/// The name in Fluxzy's own documentation, as in its row.
 fn kind(row: &str) -> &str {
     let rest = row.split_once("typeKind: ").map_or("", |(_, r)| r);
     rest.split([',', '}']).next().unwrap_or_default().trim_end_matches("Filter").trim_end_matches("Action")

@@ -1,9 +1,9 @@
 //! One row for each of Fluxzy's filters and actions.
 
-/// Filter, a flow for which it holds, a filter or flow for which it does not.
+/// Filter, a flow that it matches, a filter or flow that does not match.
 pub type Row = (&'static str, &'static str, &'static str, Option<&'static str>, &'static str);
 
-/// Every filter in the order of the kinds.
+/// Every filter, in the order of the kinds.
 pub const FILTERS: &[Row] = &[
     ("any", "{typeKind: anyFilter}", "", Some("{typeKind: any, inverted: true}"), ""),
     ("no", "{typeKind: no, inverted: true}", "", Some("{typeKind: no}"), ""),
@@ -229,7 +229,7 @@ pub const FILTERS: &[Row] = &[
     ("searchtext", "{typeKind: searchText, pattern: nginx}", "", Some("{typeKind: searchText, pattern: NGINX}"), ""),
 ];
 
-/// Action, its parameters, and what must come of it: `request NAME: VALUE`, `response NAME: VALUE`, `url`, `method`, …
+/// Action, its parameters, and the expected result: `request NAME: VALUE`, `response NAME: VALUE`, `url`, `method`, …
 pub const ACTIONS: &[(&str, &str, &str)] = &[
     ("skipssltunneling", "{typeKind: skipSslTunnelingAction}", "tunnel"),
     ("skipremotecertificatevalidation", "{typeKind: skipRemoteCertificateValidation}", "way danger_skip_verify: true"),
@@ -361,9 +361,9 @@ pub const ACTIONS: &[(&str, &str, &str)] = &[
     ("breakpoint", "{typeKind: BreakPoint}", "note held"),
 ];
 
-/// Defaults and parameters beyond the rows above: a filter, a flow, and whether it holds.
+/// Defaults and parameters beyond the rows above: a filter, a flow, and whether it matches.
 pub const DEFAULTS: &[(&str, &str, bool)] = &[
-    // What is compared, and how, when nothing is said.
+    // Default operation and comparison.
     ("{typeKind: host, pattern: api.example.com}", "", true),
     ("{typeKind: host, pattern: API.EXAMPLE.COM, caseSensitive: true}", "", false),
     ("{typeKind: host, pattern: '${authority.host}'}", "", true),
@@ -393,7 +393,7 @@ pub const DEFAULTS: &[(&str, &str, bool)] = &[
     ("{typeKind: commentSearch, pattern: 'at this', operation: endsWith}", "", true),
     ("{typeKind: commentSearch, pattern: 'look'}", "", true),
     ("{typeKind: commentSearch, pattern: 'look', operation: exact}", "", false),
-    // Media types hold for what they name and for nothing beside it.
+    // Media types match only what they name.
     ("{typeKind: formRequest}", "request=application/x-www-form-urlencoded", true),
     ("{typeKind: multipartDataRequest}", "request=application/x-www-form-urlencoded", false),
     ("{typeKind: isGrpc}", "request=text/application/grpc", false),
@@ -403,7 +403,7 @@ pub const DEFAULTS: &[(&str, &str, bool)] = &[
     ("{typeKind: font}", "response=application/font-woff", true),
     ("{typeKind: image}", "response=application/json", false),
     ("{typeKind: contentTypeXml}", "response=application/atom+xml", true),
-    // Classes of status end where they end.
+    // Status classes end at their bounds.
     ("{typeKind: statusCodeSuccess}", "response=299", true),
     ("{typeKind: statusCodeSuccess}", "response=300", false),
     ("{typeKind: statusCodeRedirection}", "response=399", true),
@@ -411,7 +411,7 @@ pub const DEFAULTS: &[(&str, &str, bool)] = &[
     ("{typeKind: statusCodeClientError}", "response=500", false),
     ("{typeKind: statusCodeServerError}", "response=499", false),
     ("{typeKind: statusCode, statusCodes: []}", "", false),
-    // Collections, nested and turned around.
+    // Collections, nested and negated.
     ("{typeKind: filterCollection, operation: and, children: []}", "", true),
     ("{typeKind: filterCollection, operation: and, children: [{typeKind: post}, {typeKind: get}]}", "", false),
     ("{typeKind: filterCollection, children: [{typeKind: get}, {typeKind: post}]}", "", true),
@@ -421,16 +421,16 @@ pub const DEFAULTS: &[(&str, &str, bool)] = &[
         "",
         true,
     ),
-    // A search looks into heads, and into bodies only where it is told to.
+    // A search covers heads, and bodies only if configured.
     ("{typeKind: searchText, pattern: one}", "", true),
     ("{typeKind: searchText, pattern: one, searchInRequestHeader: false}", "", false),
     ("{typeKind: searchText, pattern: nginx, searchInResponseHeader: false}", "", false),
     ("{typeKind: searchText, pattern: NGINX, caseSensitive: false}", "", true),
-    // Names in any case, with the ending and without; the keys too.
+    // Names in any case, with and without the suffix; keys too.
     ("{TYPEKIND: HOSTFILTER, Pattern: EXAMPLE, Operation: CONTAINS}", "", true),
 ];
 
-/// Searches in bodies, which hold once the bodies are there.
+/// Searches in bodies, which match once the bodies are complete.
 pub const IN_BODIES: &[(&str, bool)] = &[
     ("{typeKind: searchText, pattern: '\"a\":1'}", false),
     ("{typeKind: searchText, pattern: '\"a\":1', searchInRequestBody: true}", true),

@@ -1,4 +1,4 @@
-//! A fake LLM provider in a process of its own: `fake-llm ADDR [CERT.pem KEY.pem] [--watch MARKER]...`
+//! A fake LLM provider as a separate process: `fake-llm ADDR [CERT.pem KEY.pem] [--watch MARKER]...`
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The testkit's site in a process of its own, for clients in other languages: `origin CA.pem NAME...` listens without and
-//! with TLS, writes the CA of its certificate, and prints the two ports.
+//! The testkit's site as a separate process, for clients in other languages: `origin CA.pem NAME...` listens with and
+//! without TLS, writes the CA of its certificate, and prints the two ports.
 #![forbid(unsafe_code)]
 
 use interflow_testkit::Origin;

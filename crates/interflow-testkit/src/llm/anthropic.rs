@@ -22,7 +22,7 @@ pub(super) fn whole(turn: &Turn) -> Value {
     message
 }
 
-/// The pieces of the stream: what opens it, one per piece of text, and with the last one what ends it.
+/// The events of the stream: the opening ones, one per fragment of text, and with the last one the closing ones.
 pub(super) fn events(turn: &Turn) -> Vec<String> {
     let mut index = 0;
     let mut open = event(json!({ "type": "message_start", "message": envelope(turn) }));

@@ -1,4 +1,4 @@
-//! What a request asks the fake provider to answer.
+//! Parameters by which a request controls the fake provider's response.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 use crate::llm::STAMP;
 use crate::message::Request;
 
-/// The knobs a request can turn by query parameter or `x-` header.
+/// The settings of a request, by query parameter or `x-` header.
 #[derive(Clone, Debug)]
 pub struct Knobs {
     /// `status`: 200 unless set; 429 comes with `Retry-After: 1`, 529 as `overloaded_error`.
     pub status: u16,
-    /// `chunks`: pieces of text in a stream, 4 unless set.
+    /// `chunks`: number of text fragments in a stream, 4 unless set.
     pub chunks: usize,
-    /// `gap`: milliseconds between the pieces, 0 unless set.
+    /// `gap`: milliseconds between the fragments, 0 unless set.
     pub gap: Duration,
     /// `delay`: milliseconds before the head, 0 unless set.
     pub delay: Duration,
-    /// `size`: bytes of text, 64 unless set; no meaning beside `text` or `echo`.
+    /// `size`: bytes of text, 64 unless set; ignored with `text` or `echo`.
     pub size: usize,
     /// `text`: exactly this text (`+` is a space in a query).
     pub text: Option<String>,
@@ -28,7 +28,7 @@ pub struct Knobs {
     pub tool: Option<String>,
     /// `thinking=1`: thinks first (Responses: a reasoning item).
     pub thinking: bool,
-    /// `stamp=1`: each piece of a stream's text begins with its send time, 19 digits of nanoseconds since 1970.
+    /// `stamp=1`: each fragment of a stream's text begins with its send time, 19 digits of nanoseconds since 1970.
     pub stamp: bool,
 }
 
@@ -57,10 +57,10 @@ impl Knobs {
 /// The arguments of every tool call.
 pub(super) const TOOL_ARGUMENTS: &str = r#"{"city":"Paris","days":3}"#;
 
-/// What every thinking variant thinks.
+/// The text of every thinking block.
 pub(super) const THOUGHT: &str = "The user wants a short answer.";
 
-/// One answer, before it takes a wire format.
+/// One response, before it is formatted for an API.
 pub(super) struct Turn {
     pub id: String,
     pub model: String,
@@ -99,7 +99,7 @@ impl Turn {
     }
 }
 
-/// The text of the last user message in any of the three request shapes.
+/// The text of the last user message in any of the three API formats.
 fn last_user_text(body: &Value) -> String {
     if let Some(text) = body["input"].as_str() {
         return text.to_owned();
@@ -113,7 +113,7 @@ fn last_user_text(body: &Value) -> String {
     }
 }
 
-/// Cuts text into at most `n` pieces of about the same number of characters.
+/// Splits text into at most `n` pieces of about the same number of characters.
 fn cut(text: &str, n: usize) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     if chars.is_empty() {

@@ -1,4 +1,4 @@
-//! OpenAI's WebSockets: Responses, and Realtime in text.
+//! OpenAI's WebSocket APIs: Responses, and Realtime in text.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use super::responses;
 use crate::message::Request;
 use crate::reply::Reply;
 
-/// Opens one; each text of the client is looked at as a request's body is.
+/// Opens a WebSocket; each text message is processed like a request body.
 pub(super) fn open(request: &Request, received: Arc<Received>) -> Reply {
     let knobs = Knobs::of(request);
     let realtime = request.path().ends_with("/realtime");
@@ -56,7 +56,7 @@ fn answer(request: &Request, knobs: &Knobs, event: Value) -> Vec<String> {
     stream.lines().filter_map(|l| l.strip_prefix("data: ")).map(str::to_owned).collect()
 }
 
-/// The events of Realtime for an answer in text.
+/// The events of Realtime for a text response.
 fn speak(request: &Request, knobs: &Knobs, said: &str) -> Vec<String> {
     let body = json!({ "model": request.query("model").unwrap_or_default(), "input": said });
     let turn = turn(request, knobs, &body);

@@ -1,5 +1,5 @@
-//! A fake LLM provider: Anthropic Messages, OpenAI Chat Completions and OpenAI Responses, as JSON or SSE, told by the request what
-//! to answer, and counting what it received.
+//! A fake LLM provider: Anthropic Messages, OpenAI Chat Completions and OpenAI Responses, as JSON or SSE. The request
+//! controls the response, and received data is counted.
 //!
 //! | path | |
 //! |---|---|
@@ -8,12 +8,12 @@
 //! | `POST /v1/chat/completions` | OpenAI Chat Completions |
 //! | `POST /v1/responses` | OpenAI Responses |
 //! | `GET /v1/responses`, a WebSocket | OpenAI Responses: `response.create` is answered with events |
-//! | `GET /v1/realtime`, a WebSocket | OpenAI Realtime in text: the last item comes back as the answer |
+//! | `GET /v1/realtime`, a WebSocket | OpenAI Realtime in text: the last item is returned as the answer |
 //! | `GET /v1/models` | a list of two models |
 //! | `GET /stats` | what it received, as JSON |
 //!
-//! Each knob is a query parameter `NAME=value` or a header `x-NAME: value`; see [`Knobs`]. Whether it streams is said by the body's
-//! `stream`, as with the real ones. The same request always gets the same bytes, unless `stamp` is on.
+//! Each setting is a query parameter `NAME=value` or a header `x-NAME: value`; see [`Knobs`]. Streaming is requested by
+//! the body's `stream`, as with the real APIs. Equal requests get identical bytes, unless `stamp` is set.
 
 mod anthropic;
 mod chat;
@@ -36,10 +36,10 @@ use crate::message::Request;
 use crate::origin::{Origin, OriginBuilder};
 use crate::reply::Reply;
 
-/// Text that stands where a send time goes: 19 digits of nanoseconds since 1970.
+/// Placeholder for a send time: 19 digits of nanoseconds since 1970.
 const STAMP: &[u8] = b"STAMP-STAMP-STAMP-1";
 
-/// The running counts of a fake provider, shared with its handler.
+/// The counters of a fake provider, shared with its handler.
 #[derive(Default)]
 pub struct Received {
     requests: AtomicU64,
@@ -49,7 +49,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Requests, errors included.
+    /// Number of requests, including errors.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -59,17 +59,17 @@ impl Received {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Requests that were not what a provider accepts (no credentials, no JSON, fields missing).
+    /// Requests that a provider would reject (no credentials, not JSON, missing fields).
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// From now on counts the requests whose head or body holds `marker`, in any place.
+    /// Starts counting requests that contain `marker` anywhere in head or body.
     pub fn watch_for(&self, marker: &str) {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).push((marker.to_owned(), 0));
     }
 
-    /// The watched markers and in how many requests each was seen.
+    /// The watched markers and the number of requests that contained each.
     pub fn sightings(&self) -> Vec<(String, u64)> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -77,7 +77,7 @@ impl Received {
     /// Asserts that no watched marker ever arrived.
     ///
     /// # Panics
-    /// When one did.
+    /// If one did.
     pub fn assert_nothing_leaked(&self) {
         let leaked: Vec<_> = self.sightings().into_iter().filter(|(_, n)| *n > 0).collect();
         assert!(leaked.is_empty(), "the provider received {leaked:?}");
@@ -111,7 +111,7 @@ impl Received {
     }
 }
 
-/// Counts the markers that stand in one of the pieces.
+/// Counts the markers that occur in the pieces.
 fn look(watched: &mut [(String, u64)], pieces: &[&[u8]]) {
     for (marker, seen) in watched.iter_mut() {
         *seen += u64::from(pieces.iter().any(|p| memmem::find(p, marker.as_bytes()).is_some()));

@@ -181,7 +181,7 @@ async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
         ("keys.toml", "[[key]]\nid = \"a\"\nhash = \"plain\"\n", "", "keys.toml: line 1: the key `a`"),
         ("prices.json", "{\"prices\": 5}", "[quota]\nprices = \"prices.json\"\n", "quota.prices"),
         ("none", "", "[keys.provider]\nopenai = \"env:NOT_SET_ANYWHERE\"\n", "keys.provider.openai"),
-        ("none", "", "[[quota.rule]]\nallow = { requests = \"5/y\" }\n", "`5/y` is no rate"),
+        ("none", "", "[[quota.rule]]\nallow = { requests = \"5/y\" }\n", "`5/y` is not a rate"),
         ("none", "", "[quota.shared]\nredis = \"http://x\"\n", "quota.shared.redis"),
     ] {
         std::fs::write(home.dir.path().join(file), text).unwrap();

@@ -1,5 +1,5 @@
-//! AWS's chain: variables, web identity (IRSA), the shared files, the container's endpoint (ECS, EKS Pod Identity), and the
-//! instance's metadata (IMDSv2), in this order.
+//! AWS's credential chain: variables, web identity (IRSA), the shared files, the container endpoint (ECS, EKS Pod
+//! Identity), and instance metadata (IMDSv2), in this order.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use super::super::aws_signature::{self as sigv4, AwsCredentials, SigningScope};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, UNLIMITED, between, lifetime, read_file};
 use crate::config::LlmUpstreamConfig;
 
-/// Addresses of ECS and of EKS Pod Identity, which may be asked without TLS.
+/// Addresses of ECS and of EKS Pod Identity, to which plain HTTP is allowed.
 const CONTAINER_HOSTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
 
-/// What the configuration says of it.
+/// Settings from the configuration.
 pub(super) struct Options {
     region: String,
     role_arn: Option<String>,
@@ -84,7 +84,7 @@ fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
     }
 }
 
-/// A service account of Kubernetes (IRSA), or whoever else is given a token of OpenID Connect.
+/// Web identity: a Kubernetes service account (IRSA), or another OpenID Connect token.
 async fn by_web_identity(
     options: &Options,
     environment: &Environment,
@@ -93,7 +93,7 @@ async fn by_web_identity(
     let Some(file) = environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") else { return Ok(None) };
     let role = environment.get("AWS_ROLE_ARN").ok_or("AWS_WEB_IDENTITY_TOKEN_FILE is set without AWS_ROLE_ARN")?;
     let session = environment.get("AWS_ROLE_SESSION_NAME").unwrap_or_else(|| "interflow".into());
-    // The file is read anew each time: its token lives for hours only.
+    // The file is read each time: its token is valid for hours only.
     let token = read_file(&file).map_err(|e| format!("AWS_WEB_IDENTITY_TOKEN_FILE: {e}"))?;
     let pairs = [
         ("Action", "AssumeRoleWithWebIdentity"),
@@ -107,7 +107,7 @@ async fn by_web_identity(
     found.map(Some).map_err(|e| format!("the web identity is given no role ({role}): {e}"))
 }
 
-/// Keys of the profile `AWS_PROFILE`, else `default`, in the credentials file or the config file.
+/// The keys of the profile `AWS_PROFILE`, else `default`, in the credentials file or the config file.
 fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String> {
     let named = environment.get("AWS_PROFILE");
     let name = named.as_deref().unwrap_or("default");
@@ -129,7 +129,7 @@ fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String>
     }
 }
 
-/// The endpoint that ECS and EKS Pod Identity give a container.
+/// The credentials endpoint of ECS and EKS Pod Identity.
 async fn by_container(environment: &Environment, egress: TokenEgress<'_>) -> Result<Option<Fetched>, String> {
     let url = match environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
         Some(path) => format!("http://169.254.170.2/{}", path.trim_start_matches('/')),
@@ -166,7 +166,7 @@ fn is_of_a_container(host: &Host) -> bool {
     }
 }
 
-/// The role of the virtual machine, by a session of IMDSv2.
+/// The role of the virtual machine, by IMDSv2.
 async fn by_instance(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let ipv6 =
         environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").is_some_and(|m| m.eq_ignore_ascii_case("ipv6"));
@@ -195,7 +195,7 @@ async fn by_instance(environment: &Environment, egress: TokenEgress<'_>) -> Resu
     by_json(&ask(&format!("{roles}{role}")).await?)
 }
 
-/// Credentials as metadata services write them.
+/// Credentials in the format of metadata services.
 fn by_json(answer: &Answered) -> Result<Fetched, String> {
     let said = answer.granted()?;
     let text = |name: &str| said[name].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
@@ -209,7 +209,7 @@ fn by_json(answer: &Answered) -> Result<Fetched, String> {
     Ok((AccessToken::Aws(credentials), until.map_or(UNLIMITED, lifetime)))
 }
 
-/// Credentials as AWS's token service writes them, in JSON or in XML.
+/// Credentials in the format of AWS STS, JSON or XML.
 fn by_sts(answer: &Answered, action: &str) -> Result<Fetched, String> {
     let said: Value = answer.granted()?;
     let inside = &said[format!("{action}Response")][format!("{action}Result")]["Credentials"];

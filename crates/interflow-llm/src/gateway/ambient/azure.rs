@@ -1,5 +1,5 @@
-//! Azure's chain: a client secret in variables, workload identity (AKS), and managed identity (App Service, then the virtual
-//! machine's metadata), in this order.
+//! Azure's credential chain: a client secret in variables, workload identity (AKS), and managed identity (App Service,
+//! then the virtual machine's metadata), in this order.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::config::LlmUpstreamConfig;
 /// The scope of Azure's AI services.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
 
-/// What the configuration says of it.
+/// Settings from the configuration.
 pub(super) struct Options {
     scope: String,
     tenant: Option<String>,
@@ -28,7 +28,7 @@ impl Options {
         }
     }
 
-    /// Managed identities are asked for a resource, not for a scope.
+    /// Managed identity takes a resource rather than a scope.
     fn resource(&self) -> &str {
         self.scope.strip_suffix("/.default").unwrap_or(&self.scope)
     }
@@ -54,7 +54,7 @@ pub(super) async fn fetch(
     })
 }
 
-/// An application of Entra, by its secret or by the token that Kubernetes gives its service account.
+/// An Entra application, by its secret or by a Kubernetes service account token.
 async fn by_entra(
     options: &Options,
     environment: &Environment,
@@ -79,7 +79,7 @@ async fn by_entra(
     let call = match (secret, federated) {
         (Some(secret), _) => Call::post_form(&url, &[&common[..], &[("client_secret", secret.trim())]].concat()),
         (None, Some(file)) => {
-            // Kubernetes puts another one there before the old one runs out.
+            // Kubernetes replaces the file before the token expires.
             let token = read_file(&file).map_err(|e| format!("AZURE_FEDERATED_TOKEN_FILE: {e}"))?;
             let assertion = [
                 ("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"),
@@ -93,7 +93,7 @@ async fn by_entra(
     granted(&answer).map(Some)
 }
 
-/// App Service, Functions and Container Apps have an endpoint of their own.
+/// The identity endpoint of App Service, Functions and Container Apps.
 async fn by_app_service(
     options: &Options,
     environment: &Environment,
@@ -125,7 +125,7 @@ fn query(options: &Options, environment: &Environment, version: &str) -> String 
 fn granted(answer: &Answered) -> Result<Fetched, String> {
     let said = answer.granted()?;
     let (token, life) = parse_bearer(&said).ok_or_else(|| without_token(&answer.at, answer.status))?;
-    // App Service says when it ends, not how long it lives.
+    // App Service returns the expiry time rather than the lifetime.
     let until = &said["expires_on"];
     let until = until.as_i64().or_else(|| until.as_str()?.parse().ok()).filter(|_| said["expires_in"].is_null());
     let life = until.and_then(|s| jiff::Timestamp::from_second(s).ok()).map_or(life, lifetime);

@@ -1,5 +1,5 @@
-//! Google's Application Default Credentials: a file (a service account's key, a person's, or workload identity federation), or
-//! the metadata server of Compute Engine, GKE and Cloud Run.
+//! Google's Application Default Credentials: a file (a service account's key, a user's credentials, or workload
+//! identity federation), or the metadata server of Compute Engine, GKE and Cloud Run.
 
 use interflow_types::Method;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_fi
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
 
-/// A person's credentials, as `gcloud auth application-default login` writes them.
+/// A user's credentials, as written by `gcloud auth application-default login`.
 #[derive(Deserialize)]
 struct AuthorizedUser {
     client_id: String,
@@ -20,7 +20,7 @@ struct AuthorizedUser {
     token_uri: Option<String>,
 }
 
-/// A token of another identity provider, to be exchanged for one of Google's.
+/// Workload identity federation: another provider's token is exchanged for Google's.
 #[derive(Deserialize)]
 struct ExternalAccount {
     audience: String,
@@ -52,7 +52,7 @@ pub(super) async fn fetch(environment: &Environment, egress: TokenEgress<'_>) ->
 }
 
 async fn by_file(text: &str, egress: TokenEgress<'_>) -> Result<Fetched, String> {
-    let value: Value = serde_json::from_str(text).map_err(|e| format!("this is no JSON: {e}"))?;
+    let value: Value = serde_json::from_str(text).map_err(|e| format!("this is not JSON: {e}"))?;
     let wrong = |kind: &str, e: serde_json::Error| format!("this is no {kind}: {e}");
     match value["type"].as_str().unwrap_or_default() {
         "service_account" => {
@@ -81,7 +81,7 @@ async fn by_file(text: &str, egress: TokenEgress<'_>) -> Result<Fetched, String>
     }
 }
 
-/// Workload identity federation whose token stands in a file (RFC 8693).
+/// Workload identity federation with a token from a file (RFC 8693).
 async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let source = &account.credential_source;
     let Some(file) = source["file"].as_str() else {

@@ -1,5 +1,5 @@
-//! Ambient credentials: what the machine, the container or the pod is given by its cloud, found the way the cloud's own SDKs
-//! find it. Nothing of it stands in the configuration but `credentials = "ambient"`.
+//! Ambient credentials: those that a cloud provides to the machine, container or pod, found as the cloud's own SDKs do.
+//! Enabled by `credentials = "ambient"`.
 
 mod aws;
 mod azure;
@@ -18,35 +18,33 @@ use super::upstream::parse_target;
 use crate::Provider;
 use crate::config::{CredentialsMode, LlmUpstreamConfig};
 
-/// The largest answer of a token endpoint that is read.
+/// Maximum size of a token endpoint's response.
 const MAX_ANSWER: usize = 256 << 10;
 
-/// The largest file of credentials that is read.
+/// Maximum size of a credentials file.
 const MAX_FILE: u64 = 256 << 10;
 
-/// How long a metadata service has to answer: it is next door, or there is none.
+/// Timeout of metadata services: they are link-local, or absent.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long credentials without an end are used until they are looked up again.
+/// Refresh interval of credentials without an expiry.
 const UNLIMITED: Duration = Duration::from_secs(15 * 60);
 
-/// The egress for token endpoints on the Internet, and the one for metadata services. Only the latter reaches link-local
-/// and loopback addresses, whatever `access.deny_private` says, and it never goes through an upstream proxy.
+/// The client for token endpoints on the Internet, and the one for metadata services. Only the latter can reach
+/// link-local and loopback addresses, whatever `access.deny_private` is, and it never uses an upstream proxy.
 #[derive(Clone, Copy)]
 pub(in crate::gateway) struct TokenEgress<'a> {
     pub web: &'a dyn HttpClient,
     pub metadata: &'a dyn HttpClient,
 }
 
-/// The process's environment variables; tests bring their own.
+/// Environment variables; replaceable in tests.
 #[derive(Clone)]
 pub(in crate::gateway) struct Environment(Arc<Lookup>);
 
-/// Looks up an environment variable.
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Environment {
-    /// The variables of this process.
     pub fn of_process() -> Self {
         Self::new(|name| std::env::var(name).ok())
     }
@@ -55,7 +53,7 @@ impl Environment {
         Self(Arc::new(get))
     }
 
-    /// A variable that is set to something.
+    /// A variable that is set and not empty.
     fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|value| !value.trim().is_empty())
     }
@@ -69,10 +67,10 @@ impl Environment {
     }
 }
 
-/// A token and how long it is good for.
+/// A token and its lifetime.
 type Fetched = (AccessToken, Duration);
 
-/// Credentials by the surroundings of the process.
+/// Credentials from the environment of the process.
 pub(in crate::gateway) struct Ambient {
     cloud: Cloud,
     environment: Environment,
@@ -85,7 +83,7 @@ enum Cloud {
 }
 
 impl Ambient {
-    /// The source that a config asks for with `credentials = "ambient"`.
+    /// The source for `credentials = "ambient"`.
     ///
     /// # Errors
     /// Keys that contradict it, or an API whose cloud has no such credentials.
@@ -122,12 +120,12 @@ impl Ambient {
         Ok(Some(Self { cloud, environment }))
     }
 
-    /// Whether it brings keys that requests are signed with.
+    /// Whether it provides keys for signing requests.
     pub fn signs(&self) -> bool {
         matches!(self.cloud, Cloud::Aws(_))
     }
 
-    /// The cloud, for people.
+    /// The cloud's name for messages.
     pub fn name(&self) -> &'static str {
         match self.cloud {
             Cloud::Aws(_) => "AWS",
@@ -136,10 +134,10 @@ impl Ambient {
         }
     }
 
-    /// Credentials by the first place that has some.
+    /// Fetches credentials from the first source of the chain that has any.
     ///
     /// # Errors
-    /// What was looked for and is missing, or which endpoint refuses; never a secret.
+    /// What is missing, or which endpoint rejected the request; never contains a secret.
     pub async fn fetch(&self, egress: TokenEgress<'_>) -> Result<Fetched, String> {
         let environment = &self.environment;
         match &self.cloud {
@@ -158,11 +156,11 @@ struct Call {
 
 impl Call {
     fn new(method: Method, url: &str) -> Result<Self, String> {
-        // A target has no query, this may have one.
+        // A target URL has no query, this one may have.
         let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
         let (scheme, authority, path) = parse_target(base)?;
         let mut path = if path.is_empty() { "/".to_owned() } else { path };
-        // Metadata services list what is below a path that ends so.
+        // Metadata services list the entries below a path that ends in `/`.
         if base.ends_with('/') && !path.ends_with('/') {
             path.push('/');
         }
@@ -211,7 +209,7 @@ impl Call {
         Ok(Answered { at, status, text: String::from_utf8_lossy(&body).into_owned() })
     }
 
-    /// As [`send`](Self::send), to a service that is near or not there.
+    /// As `send`, to a link-local service with a short timeout.
     async fn send_near(self, egress: &dyn HttpClient) -> Result<Answered, String> {
         let at = self.head.url.authority.to_string();
         let sent = tokio::time::timeout(METADATA_TIMEOUT, self.send(egress)).await;
@@ -219,7 +217,6 @@ impl Call {
     }
 }
 
-/// What an endpoint answered.
 struct Answered {
     at: String,
     status: StatusCode,
@@ -227,10 +224,10 @@ struct Answered {
 }
 
 impl Answered {
-    /// The JSON of an answer that grants something.
+    /// The JSON of a successful response.
     ///
     /// # Errors
-    /// The status and the reason's code; descriptions may repeat what was sent, so they are left out.
+    /// The status and the error code; descriptions may echo secrets, so they are omitted.
     fn granted(&self) -> Result<Value, String> {
         let said: Value = serde_json::from_str(&self.text).unwrap_or_default();
         if self.status.is_success() {
@@ -244,13 +241,13 @@ impl Answered {
     }
 }
 
-/// What stands in an element of XML without attributes.
+/// The content of an XML element without attributes.
 fn between<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     rest.split_once(&format!("</{name}>")).map(|(inside, _)| inside.trim())
 }
 
-/// A small file that a variable or a convention names.
+/// Reads a small file that a variable or a convention names.
 ///
 /// # Errors
 /// The path and why it cannot be read.
@@ -263,7 +260,7 @@ fn read_file(path: &str) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| wrong(&e))
 }
 
-/// Until when, as seconds from now, at least one and at most half a day.
+/// The time until expiry, at least one second and at most half a day.
 fn lifetime(until: jiff::Timestamp) -> Duration {
     let left = until.as_second().saturating_sub(jiff::Timestamp::now().as_second()).clamp(1, 43_200);
     Duration::from_secs(left.unsigned_abs())

@@ -1,4 +1,4 @@
-//! Each way to ambient credentials, against fake endpoints that answer by path and keep what they were asked.
+//! Each source of ambient credentials, against fake endpoints that reply by path and record the requests.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::aws_signature::AwsCredentials;
 use super::*;
 
-/// What a fake answers: status and body by what the URL holds.
+/// Replies of a fake: URL substring, status and body.
 type Answers = Vec<(&'static str, u16, String)>;
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl HttpClient for Fake {
     }
 }
 
-/// What came of a fetch, and what both egresses were asked.
+/// The result of a fetch, and the requests to both clients.
 struct Outcome {
     found: Result<Fetched, String>,
     web: Vec<(RequestHead, String)>,
@@ -192,7 +192,7 @@ async fn aws_asks_the_containers_endpoint_with_its_token() {
         run(Provider::Bedrock, |_| (), &set, vec![], vec![("http://169.254.170.2/v2/x", 200, metadata_keys("ASIAE"))])
             .await;
     assert_eq!(it.keys().0, "ASIAE");
-    // Keys are not fetched in the clear from anywhere else.
+    // Keys are not fetched over plain HTTP from other hosts.
     let set = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.test/x")];
     let it = run(Provider::Bedrock, |_| (), &set, vec![], vec![]).await;
     assert!(it.says().contains("must be https") && it.web.is_empty() && it.metadata.is_empty(), "{}", it.says());

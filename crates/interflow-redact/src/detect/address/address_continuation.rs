@@ -1,11 +1,12 @@
-//! What an address goes on with behind its street: unit, town, region, postal code.
+//! The continuation of an address after its street: unit, town, region, postal code.
 
 use super::super::ScanState;
 use super::{is_name_join, place_at};
 use crate::lexicon::mark;
 use crate::token::{TokenShape, WordToken};
 
-/// Follows the address to the right over unit, town, region and postal code. Gives the last token and how many parts.
+/// Extends the address to the right over unit, town, region and postal code. Returns the last token and the number of
+/// parts.
 pub(super) fn extend_address(scan: &ScanState<'_>, core_last: usize) -> (usize, usize) {
     let mut last = core_last;
     let mut pieces = 0;
@@ -24,7 +25,7 @@ pub(super) fn extend_address(scan: &ScanState<'_>, core_last: usize) -> (usize, 
     (last, pieces)
 }
 
-/// One more part of the address behind token `last`: gives its last token.
+/// The next part of the address after token `last`: returns its last token.
 fn next_part(scan: &ScanState<'_>, last: usize, gap: &str) -> Option<usize> {
     let i = last + 1;
     let token = scan.token(i)?;
@@ -45,7 +46,7 @@ fn next_part(scan: &ScanState<'_>, last: usize, gap: &str) -> Option<usize> {
     if code && scan.token(i + 1).is_none_or(|t| t.is_digits() && t.len() >= 4 || scan.gap(i).contains('\n')) {
         return Some(i);
     }
-    // An unknown town: capitals between separators, with a region or a code behind it.
+    // An unknown town: capitals between separators, followed by a region or a postal code.
     let separated =
         gap.contains([',', '\n']) || token.shape == TokenShape::Upper || scan.token(last).is_some_and(|t| !t.is_word());
     if !separated

@@ -1,31 +1,31 @@
-//! What the words around a possible name say: a person, a place, a body, or that the line is code.
+//! Evidence from the words around a possible name: a person, a place, an organisation, or code.
 
 use super::super::ScanState;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 
-/// What the words before and behind say.
+/// Evidence from the preceding and following words.
 pub(super) struct ContextCues {
     pub honorific: bool,
-    /// The text says that a name comes: `my name is`.
+    /// The text announces a name: `my name is`.
     pub name_told: bool,
-    /// Somebody's relative or a signature: a plain word is a name here too.
+    /// A relative or a signature: a common word is accepted as a name too.
     pub kin: bool,
     /// A name must follow: `my name is`, `says`, `called`.
     pub strong_cue: bool,
     pub person_cue: bool,
     pub place_cue: bool,
-    /// How much an organisation is spoken of: not, perhaps, likely, surely.
+    /// Evidence for an organisation: none, possible, likely, certain.
     pub org: u8,
-    /// `at` or a word that only an organisation follows stands before it.
+    /// Preceded by `at` or a word that only an organisation follows.
     pub at: bool,
-    /// A label says what it is: `city: `, `"name": "`, `<company>`.
+    /// A label names the kind: `city: `, `"name": "`, `<company>`.
     pub labelled: bool,
     /// The first word of a sentence, a line or a quotation.
     pub opening: bool,
     pub code: bool,
-    /// Everything around is in capitals.
+    /// All surrounding text is in capitals.
     pub shouted: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn context_cues(scan: &ScanState<'_>, first: usize, last: usize) -> C
     let opening = gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '*', '>']).is_empty() && before(1).is_none()
         || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
         || gap_before.ends_with('-') && gap_before.len() > 1;
-    // `MS-DOS`, `MS Windows`: a maker, unless the name is in capitals too.
+    // `MS-DOS`, `MS Windows`: the vendor, unless the name is in capitals too.
     let maker = || before(1).is_some_and(|t| scan.word(t) == "MS") && list[first].shape != TokenShape::Upper;
     let honorific = near_before
         && gap_before != "-"
@@ -68,7 +68,7 @@ pub(super) fn context_cues(scan: &ScanState<'_>, first: usize, last: usize) -> C
     }
 }
 
-/// What people do, as it is told of them, and hardly anything else.
+/// Verbs of personal action, which rarely have another subject.
 const DEEDS: &[&str] = &[
     "shouted",
     "whispered",
@@ -101,7 +101,7 @@ const DEEDS: &[&str] = &[
     "emailed",
 ];
 
-/// Whom a person has: `Sumaya's kid`.
+/// Relations of a person: `Sumaya's kid`.
 const KIN: &[&str] = &[
     "kid",
     "kids",
@@ -144,7 +144,7 @@ const KIN: &[&str] = &[
     "lawyer",
 ];
 
-/// How much the words around speak of a person.
+/// The evidence for a person.
 struct PersonCue {
     told: bool,
     kin: bool,
@@ -152,7 +152,7 @@ struct PersonCue {
     any: bool,
 }
 
-/// Whether the words around speak of a person: by saying so, surely, and at all.
+/// The evidence for a person in the context: announced, strong, weak.
 fn person_cue<'a>(
     marks_before: &impl Fn(usize) -> u32,
     word_before: &impl Fn(usize) -> &'a str,
@@ -182,7 +182,7 @@ fn person_cue<'a>(
             | ("under" | "account", "of")
             | ("of", "name")
     );
-    // `my niece Destiny`, and what stands below `Cheers,`.
+    // `my niece Destiny`, and the line below `Cheers,`.
     let kin = gap_before == " "
         && marks_before(1) & RELATION != 0
         && matches!(short_lower(word_before(2), &mut [0; 8]), "my" | "his" | "her" | "our" | "your" | "their");
@@ -191,7 +191,7 @@ fn person_cue<'a>(
         && (gap_after.is_empty() || gap_after.starts_with(['\n', '\r']));
     let greeted = topics_before & topic::GREETED != 0;
     let strong_greeted = topics_before & topic::ADDRESSED != 0;
-    // `Jakobine, can you …`, `Duqyaha shouted at`: spoken to, or doing what only people do.
+    // `Jakobine, can you …`, `Duqyaha shouted at`: addressed, or the subject of a personal action.
     let begins = || {
         gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '>']).is_empty()
             || gap_before.ends_with(['\n', '“'])
@@ -261,7 +261,7 @@ pub(super) fn has_location_cue(scan: &ScanState<'_>, first: usize) -> bool {
     direct || tied || lived || hailing || labelled
 }
 
-/// Labels behind which an organisation stands.
+/// Labels of organisations.
 pub(in super::super) const ORG_LABELS: &[&str] = &[
     "company",
     "employer",
@@ -295,7 +295,7 @@ pub(in super::super) const ORG_LABELS: &[&str] = &[
     "arbeitgeber",
 ];
 
-/// Labels behind which a place stands.
+/// Labels of places.
 pub(in super::super) const PLACE_LABELS: &[&str] = &[
     "where",
     "location",
@@ -328,7 +328,7 @@ pub(in super::super) const PLACE_LABELS: &[&str] = &[
     "miasto",
 ];
 
-/// Words that an organisation's name follows at once.
+/// Words directly followed by an organisation's name.
 const OBJECT_LABELS: &[&str] = &[
     "client",
     "merchant",
@@ -356,7 +356,7 @@ const OBJECT_LABELS: &[&str] = &[
     "manufacturer",
 ];
 
-/// Whether the signs before it are those between a label and its value.
+/// Whether the preceding punctuation separates a label from its value.
 fn is_object_label(scan: &ScanState<'_>, first: usize) -> bool {
     let gap = scan.gap_before(first);
     if gap.len() > 8 || gap.contains('\n') || !gap.contains([':', '=', '>', '|']) {
@@ -372,7 +372,7 @@ fn follows_at_organisation(scan: &ScanState<'_>, first: usize) -> bool {
     scan.gap_before(first) == " " && (matches!(word, "at" | "from" | "for") || OBJECT_LABELS.contains(&word))
 }
 
-/// `a 78 year old man from`: a town follows.
+/// `a 78 year old man from`: followed by a town.
 fn has_age_cue(scan: &ScanState<'_>, first: usize) -> bool {
     scan.near_word(
         first,
@@ -382,7 +382,7 @@ fn has_age_cue(scan: &ScanState<'_>, first: usize) -> bool {
     )
 }
 
-/// How much an organisation is spoken of around the run.
+/// The evidence for an organisation around the run.
 pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
     let list = scan.list();
     let (gap_before, gap_after) = (scan.gap_before(first), scan.gap(last));
@@ -449,7 +449,7 @@ pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
     u8::from(back.iter().chain(ahead).any(|t| t.has(ORG_CUE)))
 }
 
-/// Whether the line around looks like code or data rather than prose.
+/// Whether the surrounding line looks like code or data rather than prose.
 pub(super) fn is_in_code(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
     let list = scan.list();
     let (start, end) = (list[first].start(), list[last].end());
@@ -468,7 +468,7 @@ pub(super) fn is_in_code(scan: &ScanState<'_>, first: usize, last: usize) -> boo
     let outside = |at: &&u32| (**at as usize) < start || (**at as usize) >= end;
     let from = close.partition_point(|at| (*at as usize) < line_start);
     let signs = close[from..].iter().take_while(inside).filter(outside).count();
-    // Prose hardly ends a line so, and styles and declarations have few signs besides.
+    // Prose rarely ends a line this way, and styles and declarations have little other punctuation.
     let ended = matches!(right.trim_ascii_end().last(), Some(b';' | b'{' | b'}'));
     let comment =
         left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
@@ -476,7 +476,7 @@ pub(super) fn is_in_code(scan: &ScanState<'_>, first: usize, last: usize) -> boo
     ended && signs > 0 || signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
 }
 
-/// Whether code is all around: signs in every other word of the lines before and behind.
+/// Whether the surroundings are code: punctuation at every other word of the adjacent lines.
 pub(super) fn is_near_code(scan: &ScanState<'_>, at: usize) -> bool {
     const WINDOW: usize = 240;
     let signs = &scan.tokens.signs;
@@ -486,7 +486,7 @@ pub(super) fn is_near_code(scan: &ScanState<'_>, at: usize) -> bool {
     (to - from) * 18 > length && length > 100
 }
 
-/// Whether the words around are of no language that the lexicon knows: then a word that no list knows tells nothing.
+/// Whether the context is in a language that the lexicon does not cover: then an unknown word is no evidence.
 pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
     let list = scan.list();
     let around = &list[first.saturating_sub(12)..(last + 13).min(list.len())];
@@ -501,7 +501,7 @@ pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -
     unknown >= 4 && unknown * 2 >= known
 }
 
-/// Nouns that discoveries, illnesses and methods end with, which are called after somebody long known.
+/// Nouns of discoveries, illnesses and methods, which are named after well-known people.
 const EPONYMS: &[&str] = &[
     "algorithm",
     "algorithms",
@@ -557,7 +557,7 @@ const EPONYMS: &[&str] = &[
     "trees",
 ];
 
-/// `Moore's law`, `the Laplace operator`: nobody's name any more.
+/// `Moore's law`, `the Laplace operator`: not a reference to a person.
 pub(super) fn is_eponym(scan: &ScanState<'_>, last: usize) -> bool {
     let list = scan.list();
     let owned = matches!(scan.gap(last), "'" | "’") && list.get(last + 1).is_some_and(|t| t.len() == 1);
@@ -570,7 +570,7 @@ pub(super) fn is_eponym(scan: &ScanState<'_>, last: usize) -> bool {
     called(1) || owned && called(2)
 }
 
-/// The word in small letters; of one with capitals nothing when it is longer than the words asked for, or not ASCII.
+/// The word in lower case; empty for a capitalized word that is longer than those asked for, or not ASCII.
 pub(super) fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8; N]) -> &'b str {
     if !word.bytes().any(|b| b.is_ascii_uppercase()) {
         return word;

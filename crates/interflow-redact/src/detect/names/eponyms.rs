@@ -5,10 +5,10 @@ use super::context_cues::{context_cues, is_eponym, short_lower};
 use crate::lexicon::mark::*;
 use crate::token::{TokenShape, WordToken};
 
-/// Most names in one compound.
+/// Maximum number of names in a compound.
 const MAX_PARTS: usize = 5;
 
-/// What is named after scholars besides what any name can stand before.
+/// Nouns named after scholars, besides those that any name can precede.
 const EPONYM_NOUNS: &[&str] = &[
     "algebra",
     "algebras",
@@ -109,7 +109,7 @@ const EPONYM_NOUNS: &[&str] = &[
     "weights",
 ];
 
-/// The last token of what is named after a scholar and begins at token `i`.
+/// The last token of an eponymous term that begins at token `i`.
 pub(super) fn named_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let list = scan.list();
     let token = list.get(i).filter(|t| t.shape == TokenShape::Title)?;
@@ -128,7 +128,7 @@ pub(super) fn named_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
         return None;
     }
     let noun = is_eponym(scan, last) || scholars > 0 && is_followed_by_noun(scan, last);
-    // `Adams-Moore` may be anybody's firm.
+    // `Adams-Moore` may be a company.
     let rare = list[i..=last].iter().any(|t| t.has(SCHOLAR) && !t.has(LAST_TOP));
     if !noun && (last == i || scholars < 2 || !rare) {
         return None;
@@ -139,13 +139,13 @@ pub(super) fn named_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     (!begun && !told).then_some(last)
 }
 
-/// A first name or an initial before it makes a person of it.
+/// A preceding first name or initial makes it a person.
 fn begins_a_name(before: &WordToken, gap: &str) -> bool {
     let named = gap == " " && before.has(FIRST | HONORIFIC) && !before.has(STOP | COMMON);
     before.is_capital() && (named || gap == ". " && before.len() == 1)
 }
 
-/// Whether one of the nouns stands behind it, at once or behind one more small word: `Gauss-Seidel fixed-point iteration`.
+/// Whether one of the nouns follows, directly or after one lower-case word: `Gauss-Seidel fixed-point iteration`.
 fn is_followed_by_noun(scan: &ScanState<'_>, last: usize) -> bool {
     let list = scan.list();
     let owned = matches!(scan.gap(last), "'" | "’") && list.get(last + 1).is_some_and(|t| t.len() == 1);
@@ -161,7 +161,7 @@ fn is_followed_by_noun(scan: &ScanState<'_>, last: usize) -> bool {
         })
 }
 
-/// `Monte Carlo`, unless somebody is there.
+/// `Monte Carlo`, except as a place.
 fn monte_carlo(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let second = scan.token(i + 1).filter(|t| scan.word(t) == "Carlo" && matches!(scan.gap(i), " " | "-"))?;
     let goes_on = scan.gap(i + 1) == " " && scan.token(i + 2).is_some_and(|t| t.shape == TokenShape::Lower);

@@ -1,4 +1,4 @@
-//! Organisations by the way they are written: firms named after people, company forms, bodies `of` something.
+//! Organisations by their form: firms named after people, company forms, institutions `of` something.
 
 use std::sync::LazyLock;
 
@@ -10,14 +10,14 @@ use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 
-/// Most names that a firm is named after.
+/// Maximum number of partners in a firm's name.
 const MAX_PARTNERS: usize = 12;
 
 fn organisation_chunk(first: usize, last: usize, org: i32) -> NameCandidate {
     NameCandidate { first, last, person: 0, place: 0, org }
 }
 
-/// `Smith, Jones and Brown`, `Ricci & Bauer`, `Lopez-Garcia`, when token `i` begins one.
+/// `Smith, Jones and Brown`, `Ricci & Bauer`, `Lopez-Garcia`, if one begins at token `i`.
 pub(super) fn partnership(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     let mut last = partner(scan, i)?;
     let mut heads = [i; MAX_PARTNERS];
@@ -46,7 +46,7 @@ pub(super) fn partnership(scan: &ScanState<'_>, i: usize) -> Option<NameCandidat
     double_name(scan, i, partner(scan, i)?)
 }
 
-/// What a list of bodies is announced by.
+/// Nouns that announce a list of organisations.
 const GROUP_WORDS: &[&str] = &[
     "agencies",
     "airlines",
@@ -68,7 +68,7 @@ const GROUP_WORDS: &[&str] = &[
     "vendors",
 ];
 
-/// `the suppliers are: Foo, Bar and Baz`: a list behind a colon, in a sentence that says what is listed.
+/// `the suppliers are: Foo, Bar and Baz`: a list after a colon whose sentence names the kind.
 pub(super) fn classify_listed(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     let mut at = 0;
     while at < chunks.len() {
@@ -94,7 +94,7 @@ pub(super) fn classify_listed(scan: &ScanState<'_>, chunks: &mut [NameCandidate]
     }
 }
 
-/// Most hyphens in a family name.
+/// Maximum number of parts of a hyphenated family name.
 const MAX_NAME_PARTS: usize = 4;
 
 /// The last token of one family name: `Smith`, `O'Neil`, `Lopez-Garcia`.
@@ -120,7 +120,7 @@ fn may_be_family_name(token: &WordToken) -> bool {
         && last_name_score(token) > 0
 }
 
-/// Decides on names with `and` or `&` before the last of them.
+/// Classifies names joined by `and` or `&`.
 fn join_partners(scan: &ScanState<'_>, heads: &[usize], last: usize, ampersand: bool) -> Option<NameCandidate> {
     let list = scan.list();
     let first = *heads.first()?;
@@ -149,7 +149,7 @@ fn join_partners(scan: &ScanState<'_>, heads: &[usize], last: usize, ampersand: 
     (!unlisted).then(|| organisation_chunk(first, last, score))
 }
 
-/// `the founders: A, B and C`, `A, B and C were`: people, no firm.
+/// `the founders: A, B and C`, `A, B and C were`: people, not a firm.
 fn has_people_cue(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
     let plural =
         ["were", "are", "have", "all", "both", "met", "went", "agree", "say", "agreed", "told", "said", "testified"];
@@ -168,7 +168,7 @@ fn has_people_cue(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
     scan.gap(last) == " " && scan.near_word(last, &plural, 0, 1) || listed && !company || relatives
 }
 
-/// `Lopez-Garcia` by itself: companies are named so; a person has a first name, a title or does something.
+/// A separate `Lopez-Garcia`: companies have such names; a person has a first name, a title or a verb.
 fn double_name(scan: &ScanState<'_>, i: usize, last: usize) -> Option<NameCandidate> {
     let list = scan.list();
     let hyphens = (i..last).filter(|n| scan.gap(*n) == "-").count();
@@ -198,7 +198,7 @@ fn double_name(scan: &ScanState<'_>, i: usize, last: usize) -> Option<NameCandid
     }
 }
 
-/// The firm with `LLP`, `Ltd`, `Group` behind it.
+/// The firm including `LLP`, `Ltd`, `Group`.
 fn extend_to_company_form(scan: &ScanState<'_>, last: usize) -> (usize, bool) {
     let form = |t: &WordToken| t.is_capital() && t.has(ORG_SUFFIX | ORG_WORD);
     let mut end = last;
@@ -208,7 +208,7 @@ fn extend_to_company_form(scan: &ScanState<'_>, last: usize) -> (usize, bool) {
     (end, end > last)
 }
 
-/// Bodies that are named `of` something.
+/// Institutions named `of` something.
 const ORGANISATION_NOUNS: &[&str] = &[
     "bank",
     "university",
@@ -270,7 +270,7 @@ const ORGANISATION_NOUNS: &[&str] = &[
     "cathedral",
 ];
 
-/// Where the body ends whose kind stands at the end of the run `first..=last`: `Bank of Norwood`, `Padua Chamber of Commerce`.
+/// The end of the institution whose noun ends the run `first..=last`: `Bank of Norwood`, `Padua Chamber of Commerce`.
 pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
     let list = scan.list();
     let kind = &list[last];
@@ -295,7 +295,7 @@ pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -
     }
     let named =
         scan.token(at).filter(|t| t.is_capital() && scan.gap(at - 1) == " " && t.len() > 1 && at <= last + 3)?;
-    // `Court of the`, `Office of the CEO`: the body's own name comes behind.
+    // `Court of the`, `Office of the CEO`: the institution's own name follows.
     if named.has(TECH | JOB | HONORIFIC) || link == "for" && named.has(NRP) {
         return None;
     }
@@ -322,7 +322,7 @@ pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -
     (has_clean_end(scan, &list[end]) && (!around.code || around.labelled)).then(|| organisation_chunk(from, end, 76))
 }
 
-/// Forms with stops or slashes in them, which are no words, and forms joined by a small word.
+/// Company forms with full stops, slashes or small words.
 const COMPANY_FORMS: &[&str] = &[
     " S.A.U",
     " S.L.N.E",
@@ -436,7 +436,7 @@ static FORMS_BY_SECOND_BYTE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
     buckets
 });
 
-/// Where a company's form behind a name ends.
+/// The end of a company form after a name.
 pub(super) fn company_form(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     let rest = scan.text.get(end..)?;
     let [first @ (b' ' | b','), second, ..] = *rest.as_bytes() else { return None };
@@ -450,11 +450,11 @@ pub(super) fn company_form(scan: &ScanState<'_>, end: usize) -> Option<usize> {
             && (f.ends_with('.') || rest.as_bytes().get(f.len()).is_none_or(|b| !b.is_ascii_alphanumeric()))
     };
     let form = bucket.iter().filter(fits).max_by_key(|f| f.len())?;
-    // The stop of a form that ends the sentence as well belongs to the sentence.
+    // A final full stop that also ends the sentence belongs to the sentence.
     Some(end + form.len())
 }
 
-/// Forms that are written so and hardly mean anything else.
+/// Forms that rarely mean anything else in this spelling.
 fn is_held_word(word: &str) -> bool {
     match word.len() {
         0 | 1 => false,
@@ -490,7 +490,7 @@ fn is_held_word(word: &str) -> bool {
     }
 }
 
-/// A run with a company's form or a body's kind in it.
+/// A run that contains a company form or an institution's noun.
 pub(super) fn organisation(
     scan: &ScanState<'_>,
     first: usize,
@@ -508,7 +508,7 @@ pub(super) fn organisation(
         let plain = words[..at].iter().all(|t| t.has(STOP | TECH | DAY | MONTH)) && around.org == 0;
         let loose = matches!(scan.word(&words[at]), "Group" | "Company" | "Holding" | "Limited" | "Co")
             && words[..at].iter().all(|t| t.has(COMMON | STOP | TECH));
-        // `Calgary AB`, `Denver CO`: a province's letters.
+        // `Calgary AB`, `Denver CO`: a province or state abbreviation.
         let coded = matches!(scan.word(&words[at]), "AB" | "CO" | "SC" | "PA" | "PC" | "SA" | "NSW")
             && words[at - 1].has(PLACE | REGION);
         if !(plain || coded || loose && around.org == 0 && (around.opening || at < 2)) {
@@ -527,13 +527,13 @@ pub(super) fn organisation(
         });
         let person_first =
             first_name_score(&words[0]) >= 85 && at + 1 == words.len() && last_name_score(&words[at]) >= 45;
-        // `State Farm Insurance`: plain words, but not the beginning of a sentence, or where a company is spoken of.
+        // `State Farm Insurance`: common words, but not at the beginning of a sentence, or in the context of a company.
         let told = around.org >= 2 || words.len() >= 3 && !around.opening && !words.iter().any(|t| t.has(STOP | TECH));
         if (named || told) && !person_first && at + 1 >= words.len().saturating_sub(1) {
             return Some(organisation_chunk(first, last, if around.org > 0 { 75 } else { 58 }));
         }
     }
-    // `Google Cloud Storage`, `Managed Microsoft AD`: a product, unless its maker is spoken of.
+    // `Google Cloud Storage`, `Managed Microsoft AD`: a product, unless the vendor is meant.
     let product = around.org == 0
         && words.iter().all(|t| t.has(TECH | COMMON | WORD | STOP) || t.shape == TokenShape::Upper)
         && words.iter().any(|t| t.has(ORG) && t.has(TECH));
@@ -543,7 +543,7 @@ pub(super) fn organisation(
     None
 }
 
-/// How much an unknown or plain run looks like an organisation because of what stands around it.
+/// The evidence that an unknown or common run is an organisation because of its context.
 pub(super) fn context_score(words: &[WordToken], around: &ContextCues) -> i32 {
     let at_names = around.at && around.place_cue && words.len() > 1;
     let known_first = words.first().is_some_and(|t| first_name_score(t) >= 85) && words.len() > 1;
@@ -555,7 +555,7 @@ pub(super) fn context_score(words: &[WordToken], around: &ContextCues) -> i32 {
     {
         return 0;
     }
-    // `acquire JDBC`: capitals alone are a thing's as often, unless a label or `at` stands before them.
+    // `acquire JDBC`: capitals are as often a thing, unless a label or `at` precedes them.
     let told = around.labelled || around.place_cue;
     let brand = |t: &WordToken| {
         t.class == 0 && (t.shape == TokenShape::Camel || told && t.shape == TokenShape::Upper) && t.len() > 2

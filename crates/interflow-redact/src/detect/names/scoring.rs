@@ -1,4 +1,4 @@
-//! Weighs a run of capitalised words as a person, a place or a body.
+//! Scores a run of capitalized words as a person, a place or an organisation.
 
 use super::super::{ScanState, address};
 use super::context_cues::{context_cues, is_eponym, is_foreign_text, is_near_code, org_cue};
@@ -8,14 +8,14 @@ use super::{NameCandidate, has_clean_end};
 use crate::lexicon::mark::*;
 use crate::token::{TokenShape, WordToken};
 
-/// How much a word looks like the first of a name, 0 to 100.
+/// The likelihood of a first name, 0 to 100.
 pub(super) fn first_name_score(token: &WordToken) -> i32 {
     let m = token.flags();
     let word = m & (COMMON | WORD) != 0;
     let score = match () {
         () if m & TECH != 0 && m & FIRST != 0 && token.shape == TokenShape::Title && m & (COMMON | STOP) == 0 => 80,
         () if m & (STOP | TECH | MONTH | DAY) != 0 && m & FIRST_TOP == 0 => 0,
-        // April, June and August are months first.
+        // April, June and August are primarily months.
         () if m & (MONTH | DAY) != 0 => 45,
         () if m & FIRST_TOP != 0 && !word => 100,
         () if m & FIRST_TOP != 0 => 60,
@@ -31,7 +31,7 @@ pub(super) fn first_name_score(token: &WordToken) -> i32 {
     }
 }
 
-/// How much a word looks like the last of a name, 0 to 100.
+/// The likelihood of a family name, 0 to 100.
 pub(super) fn last_name_score(token: &WordToken) -> i32 {
     let m = token.flags();
     match () {
@@ -47,7 +47,7 @@ pub(super) fn last_name_score(token: &WordToken) -> i32 {
     }
 }
 
-/// A word that no list knows: neither English nor a name. Short capitals are abbreviations.
+/// An unknown word: neither English nor a name. Short capitals are abbreviations.
 pub(super) fn is_foreign_word(token: &WordToken) -> bool {
     let m = token.flags();
     let unknown = m
@@ -97,7 +97,7 @@ pub(super) fn classify(scan: &ScanState<'_>, first: usize, last: usize) -> Optio
     if let Some(place) = compass_name(scan, first, last) {
         return Some(place);
     }
-    // A trade or a plain word before a first name belongs to the sentence: `Producer Amanda Sultygov`.
+    // A profession or a common word before a first name belongs to the sentence: `Producer Amanda Sultygov`.
     let mut from = first;
     let named_word = first < last
         && list[first].has(FIRST)
@@ -139,7 +139,7 @@ fn is_initial(token: &WordToken) -> bool {
     token.shape == TokenShape::Upper && token.len() == 1
 }
 
-/// A run of English words: nothing, unless a name is told by the words before it.
+/// A run of English words: none, unless the context announces a name.
 fn common_word_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
     let around = context_cues(scan, first, last);
     if around.honorific {
@@ -153,7 +153,7 @@ fn common_word_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option
 fn score_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
     let list = scan.list();
     let mut last = last;
-    // A run that goes on into plain words ends before them.
+    // A run that continues into common words ends before them.
     for (at, t) in list.iter().enumerate().take(last + 1).skip(first + 1) {
         let joined_name = matches!(scan.gap(at - 1), "-" | "'" | "’");
         let known_pair =
@@ -173,7 +173,7 @@ fn score_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameC
     if last == first {
         return score_word(scan, first);
     }
-    // `Mach-O`: a letter is joined to it as to no name.
+    // `Mach-O`: names do not have a letter joined to them like this.
     if is_initial(&list[last]) && scan.gap(last - 1) == "-" {
         return None;
     }
@@ -207,7 +207,7 @@ fn score_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameC
             }
         }
         _ if (last_name_score(head) >= 45 || is_foreign_word(head)) && l >= 60 => 52,
-        // A first name that is a word of computing too, written as a name is.
+        // A first name that is also a computing term, written as a name.
         (40.., 45..) if is_foreign_word(tail) => 52,
         _ if foreigns == core.len() && tongue() => 30,
         _ if foreigns == core.len() && list[first..=last].iter().any(is_initial) => 56,
@@ -229,7 +229,7 @@ fn score_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameC
     if around.code && !around.labelled {
         person -= 15;
     }
-    // `Cyrus IMAPd`, `Borland C`: a product of somebody's name.
+    // `Cyrus IMAPd`, `Borland C`: a product.
     let product = list[last].shape == TokenShape::Camel && list[last].class == 0 || is_initial(&list[last]);
     if !around.honorific && product && l < 45 && technical(scan, first) {
         person = person.min(45);
@@ -262,7 +262,7 @@ fn score_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameC
     Some(NameCandidate { first, last, person, place, org })
 }
 
-/// Endings that towns have and hardly any surname.
+/// Suffixes of towns that surnames rarely have.
 fn has_town_suffix(word: &str) -> bool {
     const ENDS: &[&str] = &[
         "ville",
@@ -295,7 +295,7 @@ fn score_word(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     let token = scan.list()[i];
     let m = token.flags();
     let (f, l) = (first_name_score(&token), last_name_score(&token));
-    // A plain word that begins a sentence, the commonest case by far.
+    // A common word that begins a sentence: by far the most frequent case.
     let titled = i > 0 && scan.list()[i - 1].has(HONORIFIC);
     let named = f.max(l) > 0 || m & (PLACE | REGION | ORG) != 0 || token.shape == TokenShape::Camel || titled;
     if !named && org_cue(scan, i, i) < 2 {
@@ -370,7 +370,7 @@ fn score_word(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     if around.shouted && f < 85 {
         (person, place) = (0, 0);
     }
-    // `English`, `Polish`: hardly anybody's name by itself.
+    // `English`, `Polish`: rarely a name on its own.
     if m & NRP != 0 && m & FIRST_TOP == 0 {
         person = 0;
     }
@@ -381,7 +381,7 @@ fn score_word(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     if around.honorific {
         person = person.max(20) + 55;
     } else if m & TECH != 0 {
-        // `Hi Claude`, `Jenkins said`: by itself rather the machine.
+        // `Hi Claude`, `Jenkins said`: on its own more likely the software.
         person = person.min(45);
     } else if around.kin && !around.code && (f > 0 || l > 0 || m & (PLACE | REGION) != 0) && m & STOP == 0 {
         (person, place) = ((person + 22).max(58), 0);
@@ -419,11 +419,11 @@ fn score_word(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     if around.org == 1 && (unknown || l >= 45 && !plain) {
         org = org.max(55);
     }
-    // `at Solarlist`: a body rather than a town that nobody knows.
+    // `at Solarlist`: an organisation rather than an unknown town.
     if around.at && around.place_cue && unknown && !around.code && scan.near_word(i, &["at"], 1, 0) {
         org = org.max(54);
     }
-    // A town that is known stays one: `the office in`, `moved from`.
+    // A known town remains one: `the office in`, `moved from`.
     let settled = place >= 48 && !unknown && (around.place_cue || around.org < 2);
     if f < 85 && !settled {
         org = org.max(context_score(&[token], &around));
@@ -447,7 +447,7 @@ fn score_word(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     let cued = around.honorific || around.labelled || around.person_cue || around.place_cue;
     let software = || !around.honorific && !around.kin && !around.labelled && technical(scan, i);
     if person.max(place).max(org) >= 50 && f < 100 && !region && software() {
-        // Tools tell, ask and say as well; what is joined to capitals is the name of a sign or a register.
+        // Tools also tell, ask and say; a word joined to capitals is the name of a symbol or a register.
         let row = token.shape == TokenShape::Upper && i > 0 && scan.list()[i - 1].shape == TokenShape::Upper;
         if row || token.shape == TokenShape::Camel && m & FIRST == 0 {
             (person, place, org) = (person.min(40), place.min(40), if around.org >= 3 { org } else { org.min(40) });
@@ -472,7 +472,7 @@ fn score_word(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     Some(NameCandidate { first: i, last: i, person, place, org }).filter(|c| c.person.max(c.place).max(c.org) > 0)
 }
 
-/// `lives in PUNKAHARJU`: somebody lives or goes there, and it is in capitals.
+/// `lives in PUNKAHARJU`: a verb of residence or movement, with the word in capitals.
 fn settles(scan: &ScanState<'_>, i: usize) -> bool {
     let token = &scan.list()[i];
     let before = scan.list().get(i.saturating_sub(3)..i).unwrap_or_default();
@@ -481,7 +481,7 @@ fn settles(scan: &ScanState<'_>, i: usize) -> bool {
         && !technical(scan, i)
 }
 
-/// `name: Clippy`, `"name": "Rustfmt"`: a key of a file, whose value may be anything's name.
+/// `name: Clippy`, `"name": "Rustfmt"`: a key of a file, whose value may be any name.
 fn is_keyed(scan: &ScanState<'_>, i: usize) -> bool {
     let Some(key) = i.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
     let begins = matches!(scan.byte_before(key.start()), b'"' | b'\'' | b'\n' | b'{' | b',')
@@ -489,7 +489,7 @@ fn is_keyed(scan: &ScanState<'_>, i: usize) -> bool {
     key.shape == TokenShape::Lower && scan.word(key) == "name" && begins && scan.gap_before(i).contains([':', '='])
 }
 
-/// `Boeing 737`, `Airbus A320`: what a maker makes.
+/// `Boeing 737`, `Airbus A320`: a product model.
 fn is_model_name(scan: &ScanState<'_>, i: usize) -> bool {
     scan.gap(i) == " " && scan.token(i + 1).is_some_and(|t| t.is_digits() || t.shape == TokenShape::Mixed)
 }

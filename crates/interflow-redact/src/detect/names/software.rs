@@ -1,14 +1,14 @@
-//! Whether software is spoken of, and what programs call things: a capital there is seldom somebody's name.
+//! Detects software contexts and identifiers, where a capitalized word is rarely a person's name.
 
 use super::super::ScanState;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 
-/// Tokens on either side in which [`technical`] counts.
+/// Number of tokens on either side examined by [`technical`].
 const PASSAGE: usize = 40;
 
-/// Whether software is spoken of around: words of computing, identifiers and their signs in every tenth place.
+/// Whether the context is about software: computing terms, identifiers and their punctuation at every tenth token.
 pub(super) fn technical(scan: &ScanState<'_>, i: usize) -> bool {
     let list = scan.list();
     let passage = &list[i.saturating_sub(PASSAGE)..(i + 1 + PASSAGE).min(list.len())];
@@ -21,7 +21,7 @@ pub(super) fn technical(scan: &ScanState<'_>, i: usize) -> bool {
     passage.len() >= 12 && passage.iter().filter(|t| spoken(t)).count() * 10 >= passage.len()
 }
 
-/// `the Ninja generator`: an article before it and a noun behind it.
+/// `the Ninja generator`: an article before it and a noun after it.
 pub(super) fn described(scan: &ScanState<'_>, i: usize) -> bool {
     let article = i.checked_sub(1).and_then(|p| scan.token(p)).map_or("", |t| scan.word(t));
     let noun = scan.token(i + 1).is_some_and(|t| t.shape == TokenShape::Lower && t.len() > 2 && !t.has(STOP | PREP));
@@ -31,7 +31,7 @@ pub(super) fn described(scan: &ScanState<'_>, i: usize) -> bool {
         && scan.gap(i) == " "
 }
 
-/// What names of types, errors and functions end with.
+/// Suffixes of names of types, errors and functions.
 const TYPE_ENDS: &[&str] = &[
     "Adapter",
     "Args",
@@ -128,12 +128,12 @@ const TYPE_ENDS: &[&str] = &[
     "Writer",
 ];
 
-/// `ValueError`, `PendingReview`, `OSs`: what programs call things, and abbreviations in the plural.
+/// `ValueError`, `PendingReview`, `OSs`: identifiers, and plural abbreviations.
 pub(super) fn identifier(scan: &ScanState<'_>, token: &WordToken) -> bool {
     if token.shape != TokenShape::Camel {
         return false;
     }
-    // `impl Connection for TokioIo` between ticks.
+    // `impl Connection for TokioIo` in backticks.
     if scan.byte_at(token.end()) == b'`' {
         return true;
     }

@@ -1,10 +1,10 @@
-//! Values that stand for a secret and are none: templates, stars, the examples of handbooks.
+//! Placeholder values in place of secrets: templates, asterisks, examples from documentation.
 
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-/// What a template or an example of a handbook has somewhere in it.
+/// Substrings of templates and documentation examples.
 static EXAMPLE_PARTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let parts = [
         "example",
@@ -45,7 +45,7 @@ static EXAMPLE_PARTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     AhoCorasick::builder().ascii_case_insensitive(true).build(parts).expect("some thirty short words")
 });
 
-/// Words that stand where a secret would.
+/// Words in place of a secret.
 const EXAMPLE_VALUES: &[&str] = &[
     "password",
     "passwd",
@@ -94,7 +94,7 @@ const EXAMPLE_VALUES: &[&str] = &[
     "here",
 ];
 
-/// Whether the value stands for a secret rather than being one: templates, stars, and the examples of handbooks.
+/// Whether the value is a placeholder: a template, asterisks, or a documentation example.
 pub(super) fn is_placeholder(value: &str) -> bool {
     let mut letters = value.bytes().filter(u8::is_ascii_alphanumeric);
     let one_letter = letters.next().is_none_or(|first| letters.all(|b| b.eq_ignore_ascii_case(&first)));

@@ -1,11 +1,11 @@
-//! Keys and tokens that are known by how they begin, of more than a hundred providers.
+//! Known prefixes of keys and tokens of more than a hundred providers.
 
 use crate::Kind;
 
-/// A key that is known by how it begins.
+/// A known key prefix.
 pub(super) struct KnownPrefix {
     pub prefix: &'static str,
-    /// Fewest and most characters behind the prefix.
+    /// Number of characters after the prefix.
     pub length: std::ops::RangeInclusive<usize>,
     pub kind: Kind,
 }
@@ -14,7 +14,8 @@ const fn known_prefix(prefix: &'static str, least: usize, most: usize, kind: Kin
     KnownPrefix { prefix, length: least..=most, kind }
 }
 
-/// Sorted backwards, so that longer prefixes stand before their own beginnings and those of one first byte together.
+/// In descending order, so that longer prefixes precede their own prefixes, and those with the same first byte are
+/// adjacent.
 pub(super) static KNOWN_PREFIXES: &[KnownPrefix] = &[
     known_prefix("ya29.", 20, 400, Kind::CloudCredential),
     known_prefix("y0_", 40, 80, Kind::Token),
@@ -222,7 +223,7 @@ pub(super) static KNOWN_PREFIXES: &[KnownPrefix] = &[
     known_prefix("1//0", 30, 120, Kind::CloudCredential),
 ];
 
-/// For each first byte where its prefixes begin in [`KNOWN`] and how many there are.
+/// For each first byte, the index of its first prefix in [`KNOWN_PREFIXES`] and their number.
 pub(super) static BY_FIRST: [(u8, u8); 256] = {
     let mut table = [(0, 0); 256];
     let mut i = 0;

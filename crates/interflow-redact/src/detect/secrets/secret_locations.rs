@@ -1,4 +1,4 @@
-//! Passwords in places of their own: hashes of password files, lines of `.pgpass`, arguments of commands.
+//! Passwords in special formats: password hashes, `.pgpass` lines, command arguments.
 
 use super::super::ScanState;
 use super::is_placeholder;
@@ -6,18 +6,18 @@ use crate::Kind;
 use crate::lexicon::topic;
 use crate::token::WordToken;
 
-/// Bytes of a hash, a line or a command that are looked at; all of them are shorter.
+/// Maximum length of a hash, a line or a command.
 const MAX_LINE_BYTES: usize = 256;
 
-/// Names of schemes between the first two `$` of a hash (crypt(5)), those of Apache, Argon2 and scrypt.
+/// Scheme names between the first two `$` of a hash (crypt(5)), and those of Apache, Argon2 and scrypt.
 const HASH_SCHEMES: &[&str] = &[
     "1", "2a", "2b", "2x", "2y", "5", "6", "7", "y", "gy", "apr1", "sha1", "argon2i", "argon2d", "argon2id", "scrypt",
 ];
 
-/// Names of schemes in the braces of RFC 2307.
+/// Scheme names in braces (RFC 2307).
 const BRACED_SCHEMES: &[&str] = &["SHA", "SSHA", "SMD5", "MD5", "CRYPT", "SHA256", "SSHA256", "SHA512", "SSHA512"];
 
-/// `$6$salt$hash`, `pbkdf2_sha256$600000$salt$hash`, `{SSHA}hash` around the token that names the scheme.
+/// `$6$salt$hash`, `pbkdf2_sha256$600000$salt$hash`, `{SSHA}hash` around the scheme's token.
 pub(super) fn password_hash(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     let (word, before, after) = (scan.word(token), scan.byte_before(token.start()), scan.byte_at(token.end()));
     let django =
@@ -89,16 +89,16 @@ struct PasswordCommand {
     names: &'static [&'static str],
     flag: &'static str,
     form: Form,
-    /// Arguments between the flag and the value.
+    /// Number of arguments between the flag and the value.
     skipped: usize,
 }
 
-/// How the value is written.
+/// How the value is passed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// To the flag: `-psecret`.
+    /// Joined to the flag: `-psecret`.
     Joined,
-    /// As an argument of its own.
+    /// As a separate argument.
     Apart,
     /// Either way.
     Either,
@@ -131,7 +131,7 @@ static COMMANDS: &[PasswordCommand] = &[
     behind_user(&["rabbitmqctl"], "change_password"),
 ];
 
-/// The password among the arguments of the command that the token names.
+/// The password among the arguments of the command at this token.
 pub(super) fn password_command(scan: &mut ScanState<'_>, token: &WordToken) {
     let name = scan.word(token);
     for command in COMMANDS.iter().filter(|c| c.names.contains(&name)) {
@@ -163,7 +163,7 @@ fn argument_of(scan: &mut ScanState<'_>, token: &WordToken, command: &PasswordCo
             _ => continue,
         };
         let begin = from + (part.len() - value.len());
-        // A value in quotes may hold spaces.
+        // A quoted value may contain spaces.
         let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''));
         let (begin, end) = match quote {
             Some(q) => {
@@ -180,8 +180,8 @@ fn argument_of(scan: &mut ScanState<'_>, token: &WordToken, command: &PasswordCo
     }
 }
 
-/// Whether a key and its value are two arguments of a call: `define('DB_PASSWORD', 'x')`, `setenv("TOKEN", "x")`.
-/// Gives where the value begins, counted from the end of the key.
+/// Whether key and value are two arguments of a call: `define('DB_PASSWORD', 'x')`, `setenv("TOKEN", "x")`. Returns the
+/// start of the value, relative to the end of the key.
 pub(super) fn argument_value(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     let quote = scan.byte_at(end);
     if !matches!(quote, b'"' | b'\'') || scan.byte_at(end + 1) != b',' {
@@ -199,7 +199,7 @@ pub(super) fn argument_value(scan: &ScanState<'_>, end: usize) -> Option<usize> 
     (called && matches!(scan.byte_at(end + 2 + blanks), b'"' | b'\'')).then_some(2 + blanks)
 }
 
-/// The value of a call: `set_password("x")`. Gives where it begins, counted from the end of the name.
+/// The argument of a call: `set_password("x")`. Returns its start, relative to the end of the name.
 pub(super) fn called(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     let rest = scan.bytes.get(end..)?;
     let [b'(', quote @ (b'"' | b'\''), value @ ..] = rest else { return None };
@@ -209,7 +209,7 @@ pub(super) fn called(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     (drawn && matches!(behind.get(1), Some(b')' | b','))).then_some(1)
 }
 
-/// `password for the printer is x`: gives where the value begins, counted from the blank behind the word.
+/// `password for the printer is x`: returns the start of the value, relative to the space after the word.
 pub(super) fn of_something(text: &str) -> Option<usize> {
     const WHAT: &[&str] = &[" for ", " of ", " to ", " on ", " pour ", " du ", " für ", " para ", " del ", " de "];
     const IS: &[&str] = &[" is ", " was ", " est ", " es ", " ist ", " lautet ", " is: ", ": "];
@@ -220,15 +220,15 @@ pub(super) fn of_something(text: &str) -> Option<usize> {
     let line = line.split(['\n', '.', ';', ',']).next()?;
     let at = IS.iter().filter_map(|w| line.find(w).map(|at| at + w.len())).min()?;
     let value = text.get(at..)?.split_whitespace().next()?;
-    // `is base64-encoded`: capitals or a sign are in few words.
+    // `is base64-encoded`: few words contain capitals or punctuation.
     let drawn = value.bytes().any(|b| b.is_ascii_uppercase() || b"!@#$%&*?+=^".contains(&b))
         && value.bytes().any(|b| b.is_ascii_digit());
     drawn.then_some(at)
 }
 
-/// The value that stands in a block or a field beside the name: Terraform's `variable "db_password" { default = "x" }`,
-/// `- name: DB_PASSWORD` with `value: x` on the next line, `<add key="DbPassword" value="x"/>`.
-/// Gives where what stands behind the value's own key begins, counted from the end of the name.
+/// A value in a block or an adjacent field: Terraform's `variable "db_password" { default = "x" }`, `- name:
+/// DB_PASSWORD` with `value: x` on the next line, `<add key="DbPassword" value="x"/>`. Returns the position after the
+/// value's own key, relative to the end of the name.
 pub(super) fn adjacent_value(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     let rest = scan.text.get(end..)?;
     let rest = &rest[..rest.floor_char_boundary(MAX_LINE_BYTES)];
@@ -244,7 +244,7 @@ pub(super) fn adjacent_value(scan: &ScanState<'_>, end: usize) -> Option<usize> 
     matches!(key.trim_start_matches([' ', '"']).as_bytes().first(), Some(b'=' | b':')).then_some(at)
 }
 
-/// What tells that a token names one of the commands.
+/// Fast filter: whether a token can name one of the commands.
 pub(super) const fn is_command(token: &WordToken) -> bool {
     token.topics & topic::COMMAND != 0
 }
