@@ -25,7 +25,7 @@ const EMPTY_POLICY: &str = "\
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFileView {
     pub file: PathBuf,
-    /// Whether the file exists and is not empty; otherwise the built-in policy is active.
+    /// Whether the file exists; otherwise the built-in policy is active.
     pub written: bool,
     pub name: String,
     /// The routes that use it.
