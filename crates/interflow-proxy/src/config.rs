@@ -453,8 +453,7 @@ pub struct FingerprintRule {
     pub hosts: Vec<String>,
     /// `mirror` (the connecting client's fingerprint), the name of a profile (chrome, edge, android, firefox, safari,
     /// ios, okhttp, curl), or `ja3:` and a JA3 string. `none` keeps Interflow's own fingerprint.
-    #[serde(rename = "as")]
-    pub like: String,
+    pub profile: String,
 }
 
 /// An upstream proxy, or a chain of them.

@@ -391,7 +391,7 @@ mod tests {
             ("[tag]", "`tag` needs a value"),
             ("[{tag: x, abort: {}}]", "one action per entry"),
             ("[{block: {stats: 1}}]", "unknown field `stats`"),
-            ("[{delay: soon}]", "no duration"),
+            ("[{delay: soon}]", "is not a duration"),
             ("[{set_request_header: {'X Y': 1}}]", "header name"),
         ] {
             let error = read(text).unwrap_err();

@@ -83,7 +83,7 @@ async fn a_policy_is_read_checked_written_and_in_force_at_once() {
     let error = &bad.json()["error"];
     assert_eq!((&error["kind"], &error["problems"][0]["line"]), (&json!("bad_policy"), &json!(2)));
     assert!(error["message"].as_str().unwrap().contains("did you mean `except`?"), "{error}");
-    assert!(error["remedy"].as_str().unwrap().contains("still is"), "{error}");
+    assert!(error["remedy"].as_str().unwrap().contains("still active"), "{error}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "nothing has changed");
 
     let elsewhere = it

@@ -107,6 +107,7 @@ pub struct RuleSpec {
     /// Docker or Podman containers of clients, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<String>,
+    /// Agent sessions, by id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
     /// Expiry, as RFC 3339: `2027-01-31T12:00:00Z`.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditConfig {
+    /// Whether the audit log is written.
     pub enabled: bool,
     /// The file, relative to the data directory; `-` for standard output.
     pub file: PathBuf,

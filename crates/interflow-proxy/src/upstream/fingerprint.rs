@@ -63,7 +63,7 @@ impl FingerprintRules {
                 let place = format!("upstream.fingerprint[{i}]{key}");
                 move |what| ConfigError { place, what }
             };
-            let like = parse(&rule.like).map_err(at(".as"))?;
+            let like = parse(&rule.profile).map_err(at(".profile"))?;
             Ok((HostGlobs::new(&rule.hosts).map_err(at(".hosts"))?, like))
         };
         let rules = rules.iter().enumerate().map(one).collect::<Result<_, ConfigError>>()?;

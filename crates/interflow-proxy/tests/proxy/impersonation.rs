@@ -5,7 +5,7 @@ use interflow_proxy::config::{FingerprintRule, ProxyServerConfig};
 use crate::support::config;
 
 fn like(config: &mut ProxyServerConfig, hosts: &str, like: &str) {
-    config.upstream.fingerprint.push(FingerprintRule { hosts: vec![hosts.into()], like: like.into() });
+    config.upstream.fingerprint.push(FingerprintRule { hosts: vec![hosts.into()], profile: like.into() });
 }
 
 #[test]

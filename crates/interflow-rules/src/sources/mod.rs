@@ -275,7 +275,7 @@ mod tests {
         for (text, place, says) in [
             (format!("a0: &a0 x\n{laughs}"), "r.yaml:30:", "aliases"),
             ((0..2000).map(|i| format!("{}a:\n", " ".repeat(i))).collect(), "r.yaml:129:", "nested deeper"),
-            ("rules: []\nrules: []\n".into(), "r.yaml:2:1: ", "twice"),
+            ("rules: []\nrules: []\n".into(), "r.yaml:2:1: ", "duplicate key `rules`"),
         ] {
             let error = fails("r.yaml", &text);
             assert!(error.starts_with(place) && error.contains(says), "{error}");

@@ -135,7 +135,7 @@ async fn a_revoked_key_is_refused_without_a_restart() {
     running.until(async || chat(&running, &key).await.status == 401).await;
     let listed: Value = serde_json::from_str(&home.keys(&["list", "--json"]).ok()).unwrap();
     assert_eq!(listed[0]["state"], "revoked");
-    assert!(home.keys(&["revoke", "nobody"]).fails(1).contains("no key nobody"));
+    assert!(home.keys(&["revoke", "nobody"]).fails(1).contains("no such key: nobody"));
     running.stop();
 }
 
