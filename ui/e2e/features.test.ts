@@ -146,7 +146,7 @@ it('the doctor reports its findings', async () => {
   await page.goto(`http://${world.admin}/settings`);
   await page.getByRole('button', { name: 'Run checks', exact: true }).click();
   await page.getByRole('button', { name: 'Run again' }).waitFor({ timeout: 40_000 });
-  await expect.poll(() => page.getByRole('main').textContent()).toContain('data folder');
+  await expect.poll(() => page.getByRole('main').textContent()).toContain('data directory');
 }, 60_000);
 
 it('an image in a conversation is loaded from the recorded request', async () => {
