@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::budget::{self, PROCESS_BUDGET};
+use crate::budget::{MemoryBudget, PROCESS_BUDGET};
 use crate::{Error, Headers};
 
 /// One frame of a body.
@@ -113,14 +113,22 @@ impl Body {
     /// [`CollectError::TooLarge`] returns a body that replays what was read before the rest, so a caller that chooses
     /// to forward the body unread loses nothing. [`CollectError::Broken`] if the transfer failed, or with
     /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) if the memory budget is exhausted.
-    pub async fn collect(mut self, cap: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
+    pub async fn collect(self, cap: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
+        self.collect_within(cap, &PROCESS_BUDGET).await
+    }
+
+    async fn collect_within(
+        mut self,
+        cap: usize,
+        budget: &'static MemoryBudget,
+    ) -> Result<(Bytes, Option<Headers>), CollectError> {
         if let Self::Full(bytes) = &mut self
             && bytes.len() <= cap
         {
-            let held = budget::reserve_bytes(std::mem::take(bytes)).map_err(CollectError::Broken)?;
+            let held = budget.reserve_bytes(std::mem::take(bytes)).map_err(CollectError::Broken)?;
             return Ok((held, None));
         }
-        let mut held = PROCESS_BUDGET.reserve(0).map_err(CollectError::Broken)?;
+        let mut held = budget.reserve(0).map_err(CollectError::Broken)?;
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         let mut trailers = None;
@@ -146,7 +154,7 @@ impl Body {
             }
         }
         let whole = match all.is_empty() {
-            true => budget::reserve_bytes(first).map_err(CollectError::Broken)?,
+            true => budget.reserve_bytes(first).map_err(CollectError::Broken)?,
             false => held.attach_to(all),
         };
         Ok((whole, trailers))
@@ -277,13 +285,13 @@ mod tests {
 
     #[test]
     fn collected_bytes_count_against_the_budget_and_are_refused_when_it_is_exhausted() {
-        let size = 32 << 20;
-        let before = PROCESS_BUDGET.reserved();
-        let (held, _) = now(Body::stream(Large(512)).collect(size)).unwrap();
-        assert!(PROCESS_BUDGET.reserved() >= before + size as u64);
+        static BUDGET: MemoryBudget = MemoryBudget::new(8 << 20);
+        let size = 4 << 20;
+        let (held, _) = now(Body::stream(Large(64)).collect_within(size, &BUDGET)).unwrap();
+        assert!(BUDGET.reserved() >= size as u64);
         drop(held);
-        assert!(PROCESS_BUDGET.reserved() < before + size as u64);
-        let Err(CollectError::Broken(e)) = now(Body::stream(Large(9000)).collect(usize::MAX)) else {
+        assert_eq!(BUDGET.reserved(), 0);
+        let Err(CollectError::Broken(e)) = now(Body::stream(Large(200)).collect_within(usize::MAX, &BUDGET)) else {
             panic!("the budget was not enforced");
         };
         assert_eq!(e.kind(), crate::ErrorKind::Overloaded);

@@ -61,6 +61,17 @@ impl MemoryBudget {
         Ok(reservation)
     }
 
+    /// Counts existing bytes until the last handle to them is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub fn reserve_bytes(&'static self, bytes: Bytes) -> Result<Bytes, Error> {
+        if bytes.len() < MIN_COUNTED_SIZE {
+            return Ok(bytes);
+        }
+        Ok(self.reserve(bytes.len() as u64)?.attach_to(bytes))
+    }
+
     fn add(&self, bytes: u64) -> Result<(), Error> {
         let limit = self.limit();
         let within = |held: u64| held.checked_add(bytes).filter(|sum| limit == 0 || *sum <= limit);
@@ -146,17 +157,6 @@ impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
-}
-
-/// Counts existing bytes until the last handle to them is dropped.
-///
-/// # Errors
-/// As [`MemoryBudget::reserve`].
-pub fn reserve_bytes(bytes: Bytes) -> Result<Bytes, Error> {
-    if bytes.len() < MIN_COUNTED_SIZE {
-        return Ok(bytes);
-    }
-    Ok(PROCESS_BUDGET.reserve(bytes.len() as u64)?.attach_to(bytes))
 }
 
 #[cfg(test)]
