@@ -23,7 +23,7 @@ pub struct PartBody {
     pub after: Vec<ContentBlock>,
 }
 
-/// An element of a history.
+/// An element of a history: one block of a message, with the ignored blocks around it.
 #[derive(Debug)]
 pub struct ContentPart {
     /// Hash for comparison, combined with everything before it.
@@ -34,7 +34,7 @@ pub struct ContentPart {
 }
 
 impl ContentPart {
-    /// Its text.
+    /// The text of a text block, and the empty string for any other.
     pub fn text(&self) -> &str {
         self.body.block.as_ref().and_then(ContentBlock::as_text).unwrap_or_default()
     }

@@ -35,10 +35,10 @@ const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
 /// Reserved names: they begin the providers' own paths.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
 
-/// Maximum length of an alias chain.
+/// Maximum length of an alias chain, which also ends cycles.
 const MAX_ALIAS_STEPS: usize = 8;
 
-/// The upstreams of a configuration.
+/// The upstreams of a configuration, with what applies to all of them.
 pub struct UpstreamTable {
     upstreams: BTreeMap<String, Arc<LlmUpstream>>,
     open: bool,
@@ -48,7 +48,6 @@ pub struct UpstreamTable {
     pub(super) telemetry: TelemetryRule,
 }
 
-/// The result of routing a path.
 pub(super) struct ResolvedRoute<'p> {
     pub upstream: Arc<LlmUpstream>,
     /// The path at the upstream, including the query.

@@ -26,12 +26,12 @@ pub fn take_list(value: &mut Value, key: &str) -> Vec<Value> {
     }
 }
 
-/// Takes a value; null if absent.
+/// Takes a member's value out of an object; null if it is absent.
 pub fn take_value(value: &mut Value, key: &str) -> Value {
     value.get_mut(key).map_or(Value::Null, Value::take)
 }
 
-/// A nested number; 0 if absent.
+/// A number at a path of members; 0 if it is absent.
 pub fn number(value: &Value, path: &[&str]) -> u64 {
     optional_number(value, path).unwrap_or_default()
 }

@@ -54,7 +54,6 @@ impl Seen {
         self.kind == Kind::List
     }
 
-    /// Whether there is a value.
     pub fn is_given(self) -> bool {
         !matches!(self.kind, Kind::Absent | Kind::Null)
     }

@@ -23,9 +23,7 @@ pub(super) enum ContainerRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StringRole {
     Text,
-    /// JSON encoded as a string.
     Json,
-    /// Text in metadata.
     Metadata,
     /// A client-generated identifier, if it looks like one.
     Identifier,
@@ -34,13 +32,11 @@ pub(super) enum StringRole {
     Structure,
 }
 
-/// The position of a container.
+/// Where a container is: the rule around it, and the names that lead to it.
 pub(super) struct ContainerPosition<'a> {
-    /// The rule of the enclosing container.
     pub zone: ContainerRule,
     /// The member's name, or that of the enclosing array.
     pub key: &'a [u8],
-    /// The name of the enclosing object.
     pub parent: &'a [u8],
     pub object: bool,
 }

@@ -16,7 +16,7 @@ pub struct FormPart {
     pub range: Range<usize>,
 }
 
-/// A malformed form.
+/// Why a form cannot be divided into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no multipart/form-data at byte {at}: {reason}")]
 pub struct MultipartError {

@@ -10,7 +10,7 @@ use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// Scans one response.
+/// Scans one response while it is relayed; whatever it cannot read, it ignores.
 #[derive(Debug)]
 pub struct UsageScanner {
     /// `None` once the response cannot be scanned any further.
@@ -50,7 +50,6 @@ impl UsageScanner {
         &self.settled
     }
 
-    /// The summary so far.
     pub const fn summary(&self) -> &ResponseSummary {
         &self.settled
     }
