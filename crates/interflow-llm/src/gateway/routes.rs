@@ -148,10 +148,12 @@ impl UpstreamTable {
     /// The fallbacks of an upstream in order: each is followed by its own fallbacks, without repetition.
     pub(crate) fn fallback_order(&self, upstream: &LlmUpstream) -> Vec<ByteStr> {
         let mut found: Vec<ByteStr> = Vec::new();
+        // A stack in reverse order, so that fallbacks of a fallback come before its next sibling.
         let mut left: Vec<&str> = upstream.fallback.iter().rev().map(String::as_str).collect();
         while let Some(name) = left.pop() {
             let Some(other) = self.upstreams.get(name) else { continue };
             if name == upstream.name || found.iter().any(|f| f.as_str() == name) {
+                // Upstreams may be each other's fallbacks.
                 continue;
             }
             found.push(name.into());
@@ -175,6 +177,7 @@ impl UpstreamTable {
             return None;
         }
         let only_path = path.split('?').next().unwrap_or_default();
+        // Azure's own paths begin with `openai`, which is also the name of an upstream.
         let azure = only_path.starts_with("/openai/deployments/");
         let named = first_segment(path).filter(|_| !azure);
         if let Some((upstream, rest)) = named.and_then(|(name, rest)| Some((self.upstreams.get(name)?, rest))) {

@@ -75,6 +75,7 @@ fn camel(scan: &ScanState<'_>, token: &WordToken) -> u32 {
 
 fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     let start = token.start();
+    // In the middle of a longer run, a prefix means nothing.
     if is_key_byte(scan.byte_before(start)) {
         return false;
     }
@@ -83,6 +84,7 @@ fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
         return jwt(scan, start);
     }
     let (from, count) = BY_FIRST[usize::from(scan.byte_at(start))];
+    // Of the prefixes with the same first letter, few have the same second one.
     let bucket = KNOWN_PREFIXES.get(usize::from(from)..usize::from(from) + usize::from(count)).unwrap_or_default();
     let second = scan.byte_at(start + 1);
     let alike = |k: &&known_prefixes::KnownPrefix| k.prefix.as_bytes().get(1).is_none_or(|b| *b == second);
@@ -221,6 +223,8 @@ const MAX_PRIVATE_KEY_BYTES: usize = 64 << 10;
 
 /// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text if it is truncated.
 pub(super) fn private_keys(scan: &mut ScanState<'_>) {
+    // The last end mark of the text: after it, no key has an end to search for. This keeps the search linear in a text
+    // with many beginnings.
     let mut done = 0;
     let ends = |d: &&u32| scan.text[**d as usize..].starts_with("-----END ");
     let Some(last_end) = scan.tokens.dashes.first().map(|_| scan.tokens.dashes.iter().rev().find(ends).copied()) else {
@@ -250,6 +254,7 @@ pub(super) fn private_keys(scan: &mut ScanState<'_>) {
                 .count(),
         };
         let body = rest.get(head..len).unwrap_or_default();
+        // Header and footer in a documentation, with nothing or an ellipsis between them.
         if body.bytes().filter(|b| is_token_byte(*b)).count() < 16 + end_mark.len() && found.is_some() {
             continue;
         }
