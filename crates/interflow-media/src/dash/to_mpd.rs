@@ -11,7 +11,7 @@ use crate::relay::BaseUrl;
 /// The location of a section: alternative absolute URLs, and a range.
 pub type SectionSource = (Vec<String>, Option<(u64, u64)>);
 
-/// A URL in a manifest.
+/// What a URL in a manifest leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestUrlKind<'a> {
     /// An initialization section: alternative absolute URLs, range.
@@ -28,7 +28,7 @@ pub enum ManifestUrlKind<'a> {
     },
 }
 
-/// Builds URLs within a size budget.
+/// Builds URLs, and counts their bytes against the limit.
 struct LinkBuilder<'l> {
     link: &'l mut dyn FnMut(ManifestUrlKind<'_>) -> String,
     left: u64,
