@@ -14,8 +14,8 @@ use interflow_types::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::client::DemoEndpoints;
-use super::{BANK, origin};
+use crate::client::DemoEndpoints;
+use crate::{BANK, origin};
 
 /// Handshake timeout.
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -4,9 +4,9 @@ use std::pin::Pin;
 
 use serde_json::{Value, json};
 
-use super::client::{DemoEndpoints, DemoRequest};
-use super::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, LETTER, QUESTIONS, SUPPORT};
-use super::fake_model::call_id;
+use crate::client::{DemoEndpoints, DemoRequest};
+use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, LETTER, QUESTIONS, SUPPORT};
+use crate::fake_model::call_id;
 
 /// Runs all agents concurrently.
 pub async fn run_agents(world: DemoEndpoints, round: u32) {

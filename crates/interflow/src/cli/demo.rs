@@ -1,48 +1,26 @@
 //! `interflow demo`: an instance with sample traffic from a local origin, a fake LLM provider and agents. Nothing leaves
 //! the machine, and all data is removed at the end.
 
-mod agent;
-mod client;
-mod dialogue;
-mod fake_model;
-mod media_demo;
-mod origin;
-mod tls_demo;
-
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use interflow_approvals::approvals::config::{ApprovalMode, RuleSpec};
+use interflow_demo::client::{self, DemoEndpoints};
+use interflow_demo::media_demo::MediaDemo;
+use interflow_demo::{NAMES, ROUND_PAUSE};
 use interflow_host::data_dir::DataDir;
+use interflow_media::endpoint::LinkRequest;
 use interflow_redact::RedactMode;
 use interflow_types::units::HumanDuration;
 use ipnet::IpNet;
+use serde_json::json;
 
 use crate::CliError;
 use crate::cli::listen_address::parse_listen_address;
 use crate::instance::config::InterflowConfig;
 use crate::instance::{log, run};
 
-/// Host names of the demo's traffic; all resolve to this machine.
-const NAMES: [&str; 9] = [
-    "shop.example",
-    "cdn.example",
-    "api.anthropic.com",
-    "api.openai.com",
-    "generativelanguage.googleapis.com",
-    "llm.example",
-    "ollama.example",
-    WAREHOUSE,
-    BANK,
-];
-
-/// A host that serves TLS.
-const BANK: &str = "bank.example";
-
-/// A host without an approval rule: requests to it are held.
-const WAREHOUSE: &str = "warehouse";
 /// Pattern that allows every other host: names with a dot, and addresses.
 const KNOWN_HOSTS: &str = "*[.:]*";
 /// How long a request to the warehouse waits for approval.
@@ -60,9 +38,6 @@ rules:
     then:
       - set_response_header: { Cache-Control: no-store }
 "#;
-
-/// Pause between two rounds of traffic.
-const ROUND_PAUSE: Duration = Duration::from_secs(8);
 
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
@@ -106,7 +81,8 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
 }
 
 async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let origin = origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
+    let origin =
+        interflow_demo::origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
     config.proxy.listen = vec![args.listen_proxy.unwrap_or_else(|| free_port(7070))];
     // With port 0 for the proxy another demo may be running, so use free ports for the rest, too.
     let any = args.listen_proxy.filter(|a| a.port() == 0);
@@ -120,17 +96,20 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     config.upstream.hosts = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
     let vault = home.ca().with_file_name("bank");
-    let bank = tls_demo::start_server(&vault).await.map_err(|e| format!("the demo's bank could not start: {e}"))?;
+    let bank = interflow_demo::tls_demo::start_server(&vault)
+        .await
+        .map_err(|e| format!("the demo's bank could not start: {e}"))?;
     config.upstream.extra_ca = vec![vault.join("ca.pem")];
     config.media.allow_private = vec![IpNet::from(here[0])];
     let running = run::start(&config, home).await?;
-    let film = media_demo::MediaDemo::link(&running, origin.port());
-    let bank = tls_demo::TlsDemo::new(bank.port(), &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
+    let film = film(&running, origin.port());
+    let bank = interflow_demo::tls_demo::TlsDemo::new(bank.port(), &home.ca())
+        .map_err(|e| format!("the demo's authority: {e}"))?;
     let _announced = running.write_instance_file();
     let proxy =
         running.engine.proxy_addresses().first().copied().ok_or_else(|| "the proxy does not listen".to_owned())?;
     print_banner(&running, proxy);
-    let world = client::DemoEndpoints { proxy, port: origin.port() };
+    let world = DemoEndpoints { proxy, port: origin.port() };
     let traffic = async move {
         let mut round = 0;
         while args.rounds.is_none_or(|n| round < n) {
@@ -151,6 +130,15 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
         () = running.run_until_shutdown(crate::instance::run::ShutdownSignal::listen()) => {}
     }
     Ok(())
+}
+
+/// A sealed link to the demo's video; `None` if no gateway listens.
+fn film(running: &run::RunningInstance, port: u16) -> Option<MediaDemo> {
+    let gateway = *running.engine.gateway_addresses().first()?;
+    let request = json!({"endpoint": "/proxy/stream", "destination_url": MediaDemo::video_url(port), "sealed": true});
+    let request: LinkRequest = serde_json::from_value(request).expect("it is a link request");
+    let media = &running.components.media;
+    MediaDemo::new(gateway, &media.link(&request, &media.base(gateway)).ok()?.url)
 }
 
 /// The rule that allows the demo's other traffic.

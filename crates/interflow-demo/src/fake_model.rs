@@ -3,7 +3,7 @@
 use interflow_llm::message::{ApiFormat, ChatMessage, MessageRole, joined, parse};
 use serde_json::{Value, json};
 
-use super::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};
+use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};
 
 /// A response: media type, status, and the chunks to stream.
 pub struct ModelResponse {

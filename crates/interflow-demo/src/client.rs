@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::agent;
-use super::media_demo::MediaDemo;
-use super::tls_demo::TlsDemo;
+use crate::agent;
+use crate::media_demo::MediaDemo;
+use crate::tls_demo::TlsDemo;
 
 /// Maximum response size, in bytes.
 const MAX_BODY: u64 = 4 << 20;
@@ -117,10 +117,10 @@ pub async fn reserve_stock(world: DemoEndpoints) {
         let body = format!(r#"{{"product":{n},"count":2,"for":"order 4711"}}"#);
         let path = "/reservations";
         let ask =
-            DemoRequest { method: "POST", host: super::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
+            DemoRequest { method: "POST", host: crate::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
         // A denial is an expected outcome.
         let _ = world.send(&ask).await;
-        tokio::time::sleep(super::ROUND_PAUSE).await;
+        tokio::time::sleep(crate::ROUND_PAUSE).await;
     }
 }
 

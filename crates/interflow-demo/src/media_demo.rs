@@ -3,12 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use interflow_media::endpoint::LinkRequest;
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use crate::instance::run::RunningInstance;
 
 /// A video behind the gateway.
 pub struct MediaDemo {
@@ -18,15 +14,14 @@ pub struct MediaDemo {
 }
 
 impl MediaDemo {
-    /// Creates a link to the origin's video; `None` if no gateway listens.
-    pub fn link(running: &RunningInstance, port: u16) -> Option<Self> {
-        let gateway = *running.engine.gateway_addresses().first()?;
-        let film = format!("http://cdn.example:{port}/film.mp4");
-        let request = json!({"endpoint": "/proxy/stream", "destination_url": film, "sealed": true});
-        let request: LinkRequest = serde_json::from_value(request).expect("it is a link request");
-        let media = &running.components.media;
-        let url = media.link(&request, &media.base(gateway)).ok()?.url;
-        let (_, path) = url.strip_prefix("http://")?.split_once('/')?;
+    /// Where the origin serves the video.
+    pub fn video_url(port: u16) -> String {
+        format!("http://cdn.example:{port}/film.mp4")
+    }
+
+    /// A client of the video behind a sealed link; `None` if the link is no `http` URL.
+    pub fn new(gateway: SocketAddr, link: &str) -> Option<Self> {
+        let (_, path) = link.strip_prefix("http://")?.split_once('/')?;
         Some(Self { gateway, path: format!("/{path}") })
     }
 

@@ -8,7 +8,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::fake_model;
+use crate::fake_model;
 
 /// Maximum request size, in bytes.
 const MAX_REQUEST: usize = 1 << 20;
