@@ -14,9 +14,7 @@ use interflow_net::egress::{EgressOptions, EgressShared, ExchangeOptions, PoolLi
 use interflow_net::ingress::{self, ClientListener, ClientProtocol, Drain, ProcessLookup, SniffTimeouts};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn, ClientAuth, ServerTls};
-use interflow_types::{
-    ByteStr, ClientInfo, ClientProcess, ClientTls, Error, ErrorKind, Host, Result, StageVerdict, Timestamp,
-};
+use interflow_types::{ByteStr, ClientInfo, ClientProcess, ClientTls, Error, ErrorKind, Host, Result, Timestamp};
 use tokio::net::TcpStream;
 
 use crate::compiled::{CompiledConfig, ConfigError};
@@ -223,11 +221,6 @@ impl ProxyWorker {
             client.container = self.container_of(&live.settings.config, &client).await;
         }
         let client = Arc::new(client);
-        for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
-            if let StageVerdict::Deny(e) = stage.accepted(&client).resolve().await {
-                return self.count_end(&client, &e);
-            }
-        }
         let ended = match (role, wanted) {
             (_, Some(Ok(wanted))) => {
                 let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);

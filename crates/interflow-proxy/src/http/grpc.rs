@@ -9,7 +9,7 @@ use interflow_codec::grpc::{self, GrpcMessage};
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
     Body, BodyFrame, BodyStream, BoxFuture, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages, MessageKind,
-    Phase, Result, StageVerdict, StreamMessage, Timestamp,
+    MessageVerdict, Phase, Result, StreamMessage, Timestamp,
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -160,9 +160,9 @@ async fn run_stages(
     let mut flow = lent.0.lock().await;
     for stage in plan.stages(Phase::Message) {
         match stage.message(&mut flow, &mut seen).resolve().await {
-            StageVerdict::Drop => return Ok(append_injected(&mut flow, Vec::new()).filter(|b| !b.is_empty())),
-            StageVerdict::Deny(e) => return Err(e),
-            StageVerdict::Continue | StageVerdict::Answer(_) | StageVerdict::Intercept | StageVerdict::Tunnel => {}
+            MessageVerdict::Drop => return Ok(append_injected(&mut flow, Vec::new()).filter(|b| !b.is_empty())),
+            MessageVerdict::Deny(e) => return Err(e),
+            MessageVerdict::Continue => {}
         }
     }
     if seen.payload == before {

@@ -8,7 +8,7 @@ use interflow_net::ingress::{self, ClientProtocol, IncomingRequest, ServiceReply
 use interflow_net::io::IoStream;
 use interflow_types::{
     Authority, BoxFuture, ByteStr, ClientInfo, EntryKind, Error, ErrorKind, FlowClock, Host, Passthrough, Phase,
-    RequestHead, RequestTarget, ResponseHead, Result, Scheme, StageVerdict, StatusCode, Url,
+    RequestHead, RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
 };
 
 use crate::downstream::access::BasicCredentials;
@@ -57,9 +57,9 @@ async fn authorize_tunnel(
     let plan = Arc::clone(&tracker.plan);
     let mut interception = InterceptOverride::None;
     for stage in plan.stages(Phase::Authority) {
-        match stage.authority(&mut tracker.flow).resolve().await {
-            StageVerdict::Deny(e) => return Err((tracker, e)),
-            verdict => interception.apply_verdict(&verdict),
+        let verdict = stage.authority(&mut tracker.flow).resolve().await;
+        if let Err(e) = interception.apply_verdict(verdict) {
+            return Err((tracker, e));
         }
     }
     let choice = match interception.passthrough(&live.settings, &[&authority.host]) {
