@@ -20,9 +20,9 @@ use crate::http::hop_by_hop::{self, MaxForwards};
 use crate::http::loop_detection::ReceivedVia;
 use crate::http::{body_preview, expect_continue, grpc, upgrade};
 use crate::observe::flow_guard::{FlowGuard, local_body_bytes};
+use crate::state::ActiveConfig;
 use crate::upstream::plan::PlanKey;
 use crate::upstream::route;
-use crate::worker::ActiveConfig;
 
 /// How the processing of a request begins.
 pub(crate) enum PipelineStart<'a> {
@@ -123,7 +123,7 @@ pub(crate) fn from_gateway(
         host: authority.as_ref().map(|a| &a.host),
         headers: &incoming.headers,
     };
-    let found = gateway::find_target(&live.settings, &request);
+    let found = gateway::find_target(&live.settings.routes, &live.settings.mounts, &request);
     let authorized = matches!(found, Some((_, true)));
     if !authorized
         && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)

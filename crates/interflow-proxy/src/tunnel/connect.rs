@@ -17,8 +17,8 @@ use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarg
 use crate::http::loop_detection::{ReceivedVia, received_via};
 use crate::http::pipeline::fail;
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::intercept::{InterceptOverride, TunnelContext, dial, inspect, inspect_passthrough};
-use crate::worker::{ActiveConfig, ProxyWorker};
 
 /// The interception decision before the tunnel's first byte.
 enum TunnelMode {

@@ -22,11 +22,11 @@ use crate::downstream::builtin_pages;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
 use crate::http::loop_detection::ReceivedVia;
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::leaf_refusal;
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
 use crate::upstream::plan::PlanKey;
 use crate::upstream::route;
-use crate::worker::{ActiveConfig, ProxyWorker};
 
 /// What a tunnel's inside keeps of the client connection.
 pub(crate) struct TunnelContext {

@@ -13,8 +13,8 @@ use crate::downstream::connection::ClientConnection;
 use crate::http::hop_by_hop;
 use crate::http::pipeline::{before_send, send};
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::ActiveConfig;
 use crate::upstream::filtered_client::WithoutProxy;
-use crate::worker::ActiveConfig;
 
 /// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other.
 /// `egress` is the worker's client or a filtered one.

@@ -15,9 +15,9 @@ use interflow_types::{
 use crate::compiled::{CompiledConfig, TlsOverride};
 use crate::http::loop_detection::ReceivedVia;
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::ActiveConfig;
 use crate::upstream::fingerprint::{self, ClientFingerprint};
 use crate::upstream::plan::RequestPlan;
-use crate::worker::ActiveConfig;
 
 /// The plan's route, or one built for this flow.
 pub(crate) enum SelectedRoute {
