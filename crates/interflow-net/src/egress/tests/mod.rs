@@ -110,7 +110,7 @@ fn route(addr: SocketAddr) -> UpstreamRoute {
         via: Arc::new([]),
         protocol: UpstreamProtocol::Auto,
         tls: PROFILE.with(Arc::clone),
-        partition: 0,
+        isolation: Isolation::default(),
         resolver: None,
         connect_via: None,
     }

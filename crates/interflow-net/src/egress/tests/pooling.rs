@@ -11,11 +11,25 @@ async fn routes_that_differ_in_anything_share_no_connection() {
     let base = origin.route();
     let by_name =
         UpstreamRoute { authority: format!("localhost:{}", origin.addr.port()).parse().unwrap(), ..base.clone() };
+    let served = |user: Option<&str>, client_connection| UpstreamRoute {
+        isolation: Isolation { user: user.map(Into::into), client_connection },
+        ..base.clone()
+    };
+    let resolved_by = |server: &str| UpstreamRoute {
+        resolver: Some(RouteResolver { server: server.into(), resolver: DnsResolver::new(ResolverOptions::default()) }),
+        ..base.clone()
+    };
     let routes = [
         base.clone(),
         by_name,
         UpstreamRoute { connect_to: Some(origin.addr.into()), ..base.clone() },
-        UpstreamRoute { partition: 1, ..base.clone() },
+        served(None, Some(1)),
+        served(Some("1"), None),
+        served(Some("1"), Some(1)),
+        served(Some("2"), Some(1)),
+        resolved_by("https://a.test/dns-query"),
+        resolved_by("https://b.test/dns-query"),
+        UpstreamRoute { isolation: served(Some("1"), Some(1)).isolation, ..resolved_by("https://a.test/dns-query") },
         UpstreamRoute { tls: profile(), ..base.clone() },
         UpstreamRoute { protocol: UpstreamProtocol::Http1, ..base.clone() },
         UpstreamRoute { via: Arc::new([format!("http://{}", origin.addr).parse().unwrap()]), ..base.clone() },
@@ -33,6 +47,22 @@ async fn routes_that_differ_in_anything_share_no_connection() {
     assert_eq!(keys.len(), routes.len());
     let twin = UpstreamRoute { via: base.via.iter().cloned().collect(), ..base.clone() };
     assert_eq!(twin.key(), base.key());
+}
+
+#[tokio::test]
+async fn users_whose_keys_have_the_same_hash_share_no_connection() {
+    let origin = Origin::answering(ANSWER).await;
+    let served = |user: &str| UpstreamRoute {
+        isolation: Isolation { user: Some(user.into()), client_connection: None },
+        ..origin.route()
+    };
+    let pool = pool::ConnectionPool::new(PoolLimits::default(), EgressShared::new(None));
+    let [alice, bob, again] = ["alice", "bob", "alice"].map(|user| {
+        let every_hash = 7;
+        pool.find_or_create(&served(user), UpstreamProtocol::Auto, every_hash)
+    });
+    assert!(!Arc::ptr_eq(&alice, &bob));
+    assert!(Arc::ptr_eq(&alice, &again));
 }
 
 /// Sends this many concurrent requests and reads their responses.
