@@ -194,7 +194,7 @@ impl HeaderTest {
 
 /// The phase from which every fact in the condition is known.
 pub(crate) fn required_phase(expr: &Expr) -> Phase {
-    let mut latest = Phase::Accepted;
+    let mut latest = Phase::Authority;
     expr.visit(&mut |term| {
         let phase = match &term.test {
             TermTest::Flag(flag) => flag.info().phase,

@@ -9,8 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use interflow_codec::content_coding;
-use interflow_types::{Body, BodyFrame, BodyStream, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
-use std::task::{Context, Poll};
+use interflow_types::{Body, BodyFrame, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
 
 use super::child_urls::ChildUrls;
 use super::decrypt;
@@ -131,7 +130,8 @@ impl MediaRequest<'_> {
             return Err(MediaError::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
         }
         // The bytes that were read are put back, still with their content coding.
-        let body = Body::stream(PeekedBody { first: first.freeze(), body });
+        let read = (!first.is_empty()).then(|| Ok(BodyFrame::Data(first.freeze())));
+        let body = Body::replay(read.into_iter().collect(), body);
         if !is_one && !claims {
             return Ok(PlaylistProbe::Other(self.forward_response(head, body)));
         }
@@ -646,23 +646,4 @@ fn stremio(server: &str, fields: &str, address: &str) -> String {
     push_value(origin.as_bytes(), &mut d);
     let d = String::from_utf8_lossy(&d).replace('/', "%2F").replace(':', "%3A");
     format!("{}/proxy/d={d}{fields}{path}", server.trim_end_matches('/'))
-}
-
-/// A body with its first bytes already read.
-struct PeekedBody {
-    first: Bytes,
-    body: Body,
-}
-
-impl BodyStream for PeekedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(BodyFrame::Data(std::mem::take(&mut self.first)))));
-        }
-        self.body.poll_frame(cx)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining().map(|r| r + self.first.len() as u64)
-    }
 }

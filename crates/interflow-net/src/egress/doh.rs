@@ -15,7 +15,7 @@ use interflow_types::{
 
 use super::dial::{AllowAllAddresses, Dialer, DialerOptions};
 use super::dns::{DnsResolver, LookupFailure, ResolverOptions};
-use super::{EgressOptions, EgressShared, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute};
+use super::{EgressOptions, EgressShared, Isolation, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute};
 use crate::tls::TlsProfile;
 
 /// The media type of DNS messages (RFC 8484 6).
@@ -96,7 +96,7 @@ impl DohClient {
             via: Arc::new([]),
             protocol: UpstreamProtocol::Auto,
             tls: Arc::clone(&server.tls),
-            partition: 0,
+            isolation: Isolation::default(),
             resolver: None,
             connect_via: None,
         };

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 pub use http1::ExchangeOptions;
 pub use pool::PoolLimits;
-pub use route::{PoolKey, UpstreamProtocol, UpstreamReport, UpstreamResponse, UpstreamRoute};
+pub use route::{Isolation, PoolKey, RouteResolver, UpstreamProtocol, UpstreamReport, UpstreamResponse, UpstreamRoute};
 pub use shared_limits::EgressShared;
 
 use crate::io::IoStream;
@@ -306,8 +306,8 @@ impl UpstreamClient {
             // Cleartext through an HTTP proxy needs no tunnel (RFC 9112 3.2.2), but the target is checked against the
             // address rules here, because the proxy resolves it.
             let mut times = DialTimes::default();
-            self.dialer.check_proxied_target(route.resolver.as_ref(), &route.authority).await?;
-            let dialled = self.dialer.dial_proxy(&route.via, route.resolver.as_ref(), &mut times).await;
+            self.dialer.check_proxied_target(route.resolver(), &route.authority).await?;
+            let dialled = self.dialer.dial_proxy(&route.via, route.resolver(), &mut times).await;
             (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
             let (io, info) = dialled?;
             let info = upstream_info(&info, None, HttpVersion::Http11);
@@ -351,8 +351,7 @@ impl UpstreamClient {
         let mut times = DialTimes::default();
         let target = route.connect_to.as_ref().unwrap_or(&route.authority);
         let connect_via = route.connect_via.as_deref();
-        let dialled = self.dialer.dial_via(route.resolver.as_ref(), target, &route.via, connect_via, &mut times).await;
-        // Recorded for failures too.
+        let dialled = self.dialer.dial_via(route.resolver(), target, &route.via, connect_via, &mut times).await;
         (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
         dialled
     }

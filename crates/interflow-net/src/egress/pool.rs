@@ -120,16 +120,22 @@ impl ConnectionPool {
         if let Some(host) = self.last.lock().upgrade().filter(|h| route.has_key(protocol, &h.key)) {
             return host;
         }
-        let host = self.find_or_create(route, protocol);
+        let mut hasher = self.hasher.build_hasher();
+        route.hash_for(protocol, &mut hasher);
+        let host = self.find_or_create(route, protocol, hasher.finish());
         *self.last.lock() = Arc::downgrade(&host);
         host
     }
 
-    fn find_or_create(self: &Arc<Self>, route: &UpstreamRoute, protocol: UpstreamProtocol) -> Arc<HostPool> {
-        let mut hasher = self.hasher.build_hasher();
-        route.hash_for(protocol, &mut hasher);
+    /// As [`host_pool`](Self::host_pool). The hash only narrows the search: keys with equal hashes are compared.
+    pub(super) fn find_or_create(
+        self: &Arc<Self>,
+        route: &UpstreamRoute,
+        protocol: UpstreamProtocol,
+        hash: u64,
+    ) -> Arc<HostPool> {
         let mut hosts = self.hosts.lock();
-        let alike = hosts.entry(hasher.finish()).or_default();
+        let alike = hosts.entry(hash).or_default();
         if let Some(host) = alike.iter().find(|h| route.has_key(protocol, &h.key)) {
             return host.clone();
         }

@@ -1,6 +1,5 @@
 //! One HTTP/1 connection to an upstream: its stream, read buffer and timer, and whether it can be reused.
 
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -8,8 +7,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Headers, UpstreamInfo};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
+use crate::deadline_timer::DeadlineTimer;
 use crate::egress::pool::{ConnectionPool, PoolLimits, READ_BUFFER_SIZE};
 use crate::egress::shared_limits::ConnectionPermit;
 use crate::io::IoStream;
@@ -21,7 +21,7 @@ pub(crate) struct Http1Connection {
     pub(crate) io: IoStream,
     /// Received bytes that are not consumed yet.
     pub(crate) buf: BytesMut,
-    pub(crate) timer: LazyDeadlineTimer,
+    pub(crate) timer: DeadlineTimer,
     pub(crate) info: UpstreamInfo,
     /// How many exchanges were started on it.
     pub(crate) exchanges: u64,
@@ -58,7 +58,7 @@ impl Http1Connection {
         Box::new(Self {
             io,
             buf: BytesMut::new(),
-            timer: LazyDeadlineTimer::new(now),
+            timer: DeadlineTimer::default(),
             info,
             exchanges: 0,
             forward,
@@ -177,65 +177,5 @@ impl Http1Connection {
         if let Some(seconds) = seconds {
             self.idle_timeout = Some(Duration::from_secs(u64::from(seconds)).saturating_sub(Duration::from_secs(1)));
         }
-    }
-}
-
-/// A deadline that moves often and is rarely reached. It is registered in the runtime's timer wheel once, and checked
-/// when that time has come, instead of being moved there for each operation.
-pub(crate) struct LazyDeadlineTimer {
-    sleep: Option<Pin<Box<Sleep>>>,
-    due: Instant,
-}
-
-impl LazyDeadlineTimer {
-    pub(crate) fn new(due: Instant) -> Self {
-        Self { sleep: None, due }
-    }
-
-    /// Sets the deadline to `after` from now.
-    pub(crate) fn arm(&mut self, after: Duration) {
-        self.arm_from(Instant::now(), after);
-    }
-
-    /// Sets the deadline to `after` from `now`.
-    pub(crate) fn arm_from(&mut self, now: Instant, after: Duration) {
-        self.due = now.checked_add(after).unwrap_or(now + Duration::from_secs(86_400 * 365));
-    }
-
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let due = self.due;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
-        if sleep.deadline() > due {
-            sleep.as_mut().reset(due);
-        }
-        loop {
-            ready!(sleep.as_mut().poll(cx));
-            if sleep.deadline() >= due {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(due);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::poll_fn;
-
-    #[tokio::test]
-    async fn a_moved_deadline_is_waited_for_whole() {
-        let mut timer = LazyDeadlineTimer::new(Instant::now());
-        timer.arm(Duration::from_millis(20));
-        let start = Instant::now();
-        assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        timer.arm(Duration::from_millis(60));
-        poll_fn(|cx| timer.poll(cx)).await;
-        assert!(start.elapsed() >= Duration::from_millis(60));
-        timer.arm(Duration::from_secs(100));
-        assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        timer.arm(Duration::from_millis(5));
-        poll_fn(|cx| timer.poll(cx)).await;
-        assert!(start.elapsed() < Duration::from_secs(50));
     }
 }

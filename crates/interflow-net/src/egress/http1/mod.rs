@@ -21,7 +21,7 @@ use interflow_codec::h1::{self, HeadLimits};
 use interflow_types::{Body, Error, ErrorKind, Method, RequestHead, ResponseHead, Retryable, StatusCode};
 use tokio::time::Sleep;
 
-pub(crate) use conn::{Http1Connection, LazyDeadlineTimer, ProxyHop};
+pub(crate) use conn::{Http1Connection, ProxyHop};
 pub(crate) use head::expects_continue;
 
 use super::pool::ConnectionLease;

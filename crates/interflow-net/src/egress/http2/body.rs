@@ -14,7 +14,7 @@ use interflow_types::{BodyFrame, BodyStream, Error, ErrorKind};
 use super::conn::StreamPermit;
 use super::head;
 use super::request_writer::{Http2RequestWriter, UploadEnd};
-use crate::egress::http1::LazyDeadlineTimer;
+use crate::deadline_timer::DeadlineTimer;
 
 /// A body that reads the stream frame by frame. Dropping it early resets the stream (RFC 9113 8.1).
 pub(super) struct Http2ResponseBody {
@@ -26,7 +26,7 @@ pub(super) struct Http2ResponseBody {
     left: Option<u64>,
     upload: Option<Box<Http2RequestWriter>>,
     state: Http2BodyState,
-    timer: LazyDeadlineTimer,
+    timer: DeadlineTimer,
     idle: Duration,
     moved: bool,
 }
@@ -46,7 +46,7 @@ impl Http2ResponseBody {
         first: Option<Bytes>,
         left: Option<u64>,
         upload: Option<Box<Http2RequestWriter>>,
-        timer: LazyDeadlineTimer,
+        timer: DeadlineTimer,
         idle: Duration,
     ) -> Self {
         Self { open, recv, first, unreleased: 0, left, upload, state: Http2BodyState::Data, timer, idle, moved: true }

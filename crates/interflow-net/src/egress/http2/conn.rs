@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use super::counted::Counted;
 use super::preface;
-use crate::egress::http1::{ExchangeOptions, LazyDeadlineTimer};
+use crate::deadline_timer::DeadlineTimer;
+use crate::egress::http1::ExchangeOptions;
 use crate::egress::pool::PoolLimits;
 use crate::egress::shared_limits::ConnectionPermit;
 use crate::http2_control::FloodFlag;
@@ -177,7 +178,7 @@ struct KeepAliveTask {
     asked: bool,
     conn: Weak<Http2Connection>,
     settle: watch::Sender<bool>,
-    timer: LazyDeadlineTimer,
+    timer: DeadlineTimer,
 }
 
 impl KeepAliveTask {
@@ -190,7 +191,7 @@ impl KeepAliveTask {
         // Frames are processed in order, so once this ping is answered the settings have been received (RFC 9113
         // 3.4). Not sent when impersonating, because other clients do not do so.
         let asked = at_once && ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
-        let mut timer = LazyDeadlineTimer::new(Instant::now());
+        let mut timer = DeadlineTimer::default();
         timer.arm(KEEPALIVE_INTERVAL);
         Self { ping, asked, conn, settle, timer }
     }

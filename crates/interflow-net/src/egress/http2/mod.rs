@@ -20,10 +20,11 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use interflow_types::{Body, Error, ErrorKind, RequestHead, ResponseHead, Retryable, UpstreamInfo};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
-use super::http1::{CONTINUE_WAIT, ExchangeOptions, FailedExchange, LazyDeadlineTimer};
+use super::http1::{CONTINUE_WAIT, ExchangeOptions, FailedExchange};
 use super::route::{UpstreamReport, UpstreamResponse};
+use crate::deadline_timer::DeadlineTimer;
 use crate::h2_stream::H2Stream;
 use crate::io::IoStream;
 use body::Http2ResponseBody;
@@ -64,7 +65,7 @@ pub(crate) async fn exchange(
         Ok(begun) => begun,
         Err(failed) => return Err(failed),
     };
-    let mut timer = LazyDeadlineTimer::new(Instant::now());
+    let mut timer = DeadlineTimer::default();
     timer.arm(options.head_timeout);
     let mut run = Http2Exchange {
         open,
@@ -134,7 +135,7 @@ struct Http2Exchange<'a> {
     reused: bool,
     held_until: Option<Pin<Box<Sleep>>>,
     interim: u32,
-    timer: LazyDeadlineTimer,
+    timer: DeadlineTimer,
     options: &'a ExchangeOptions,
 }
 

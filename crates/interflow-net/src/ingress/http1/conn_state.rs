@@ -24,8 +24,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::Instant;
 
-use super::super::deadline_timer::DeadlineTimer;
 use super::super::service::{HttpOptions, SendInformational};
+use crate::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
 
 /// The initial size of a read buffer, which holds most heads; it doubles while reads fill it.
@@ -287,7 +287,7 @@ impl ConnState {
 
     fn poll_body_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
-        ready!(self.body_alarm.poll(cx, since + self.body_timeout));
+        ready!(self.body_alarm.poll_at(cx, since + self.body_timeout));
         Poll::Ready(Error::new(
             ErrorKind::ClientTimeout,
             format!("the client sent nothing of its request body for {:?}", self.body_timeout),

@@ -12,7 +12,7 @@ use interflow_types::{Error, ErrorKind, FlowClock};
 use tokio::time::Instant;
 
 use super::conn_state::ConnState;
-use crate::ingress::deadline_timer::DeadlineTimer;
+use crate::deadline_timer::DeadlineTimer;
 use crate::ingress::{Drain, HttpOptions};
 
 pub(super) enum NextEvent {
@@ -102,7 +102,7 @@ impl HeadReader {
         // Not restarted by further bytes: a client that sends one byte at a time must not hold the connection
         // (Slowloris).
         let since = *self.slow.get_or_insert_with(Instant::now);
-        alarm.poll(cx, since + options.head_timeout).map(|()| {
+        alarm.poll_at(cx, since + options.head_timeout).map(|()| {
             NextEvent::Refuse(Error::new(
                 ErrorKind::ClientTimeout,
                 format!("the request's head was not complete within {:?}", options.head_timeout),
@@ -112,7 +112,7 @@ impl HeadReader {
 
     fn poll_idle(&mut self, cx: &mut Context<'_>, alarm: &mut DeadlineTimer, options: &HttpOptions) -> Poll<NextEvent> {
         let since = *self.idle.get_or_insert_with(Instant::now);
-        alarm.poll(cx, since + options.idle_timeout).map(|()| NextEvent::End)
+        alarm.poll_at(cx, since + options.idle_timeout).map(|()| NextEvent::End)
     }
 }
 

@@ -34,8 +34,8 @@ use self::framing::{RequestFacts, ResponseFraming};
 use self::head::{HeadReader, NextEvent};
 use self::write_buf::WriteBuf;
 use super::Drain;
-use super::deadline_timer::DeadlineTimer;
 use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, OnUpgrade, ServiceReply};
+use crate::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
 
 /// The most bytes that a lingering close discards, so that a client that is still sending can read its response.
@@ -113,7 +113,7 @@ impl ResponseWriter {
                     Some((before, since)) if before == pending => (before, since),
                     _ => *self.blocked.insert((pending, Instant::now())),
                 };
-                ready!(self.alarm.poll(cx, since + self.limit));
+                ready!(self.alarm.poll_at(cx, since + self.limit));
                 let message = format!("the client took nothing of its response for {:?}", self.limit);
                 Poll::Ready(Err(Error::new(ErrorKind::ClientTimeout, message)))
             }
@@ -385,7 +385,7 @@ impl<'a> Http1Driver<'a> {
                     },
                     Poll::Ready(Some(Ok(BodyFrame::Trailers(_)))) => {}
                     Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
-                    Poll::Pending => return self.alarm.poll(cx, deadline).map(|()| false),
+                    Poll::Pending => return self.alarm.poll_at(cx, deadline).map(|()| false),
                 }
             }
         })

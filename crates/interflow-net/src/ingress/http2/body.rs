@@ -12,7 +12,7 @@ use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind};
 use tokio::time::Instant;
 
 use super::heads;
-use crate::ingress::deadline_timer::DeadlineTimer;
+use crate::deadline_timer::DeadlineTimer;
 
 pub(super) struct StreamBody {
     recv: RecvStream,
@@ -68,8 +68,7 @@ impl BodyStream for StreamBody {
             }
             Poll::Pending => {
                 let since = *self.waiting.get_or_insert_with(Instant::now);
-                // The time counts from the last data, so a slow upload with steady progress is not cut off.
-                self.alarm.poll(cx, since + self.limit).map(|()| {
+                self.alarm.poll_at(cx, since + self.limit).map(|()| {
                     let message = format!("the client sent nothing of its request body for {:?}", self.limit);
                     Some(Err(Error::new(ErrorKind::ClientTimeout, message)))
                 })

@@ -31,8 +31,8 @@ use self::preface::{PrefaceFingerprint, PrefaceTap};
 use self::response::ResponseSender;
 use self::write_timeout::WriteTimeoutIo;
 use super::Drain;
-use super::deadline_timer::DeadlineTimer;
 use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, SendInformational, ServiceReply};
+use crate::deadline_timer::DeadlineTimer;
 use crate::http2_control::FloodFlag;
 use crate::io::IoStream;
 
@@ -164,7 +164,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
         }
         let idle = *self.idle.get_or_insert_with(Instant::now);
         if self.closing.is_none() {
-            if self.alarm.poll(cx, idle + self.options.idle_timeout).is_pending() {
+            if self.alarm.poll_at(cx, idle + self.options.idle_timeout).is_pending() {
                 return Poll::Pending;
             }
             self.shut_down();
@@ -173,7 +173,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
         }
         // A connection whose streams have ended, but whose client does not close it, is dropped after this time.
         let since = self.closing.map_or(idle, |closing| closing.max(idle));
-        self.alarm.poll(cx, since + self.options.drain_timeout).map(Ok)
+        self.alarm.poll_at(cx, since + self.options.drain_timeout).map(Ok)
     }
 
     fn shut_down(&mut self) {

@@ -12,8 +12,8 @@ use interflow_types::{Body, BodyFrame, Error, ErrorKind, Method, Response, Respo
 use tokio::time::Instant;
 
 use super::heads;
+use crate::deadline_timer::DeadlineTimer;
 use crate::h2_stream::H2Stream;
-use crate::ingress::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
 
 pub(super) struct ResponseSender {
@@ -178,7 +178,7 @@ impl BodySender {
             Poll::Ready(Some(Ok(capacity))) => Poll::Ready(Ok(capacity)),
             Poll::Ready(None | Some(Err(_))) => Poll::Ready(Err(SendFailure::Gone)),
             Poll::Pending => {
-                ready!(self.alarm.poll(cx, deadline));
+                ready!(self.alarm.poll_at(cx, deadline));
                 let message = format!("the client took nothing of its response for {:?}", self.limit);
                 Poll::Ready(Err(SendFailure::Broken(Error::new(ErrorKind::ClientTimeout, message))))
             }
