@@ -213,6 +213,7 @@ impl Authority {
 
     /// The value of a `Host` field: without the port if it is the scheme's default.
     pub fn to_host_header(&self, scheme: Scheme) -> String {
+        // Some origins do not recognise their own name with a port.
         if self.port == scheme.default_port() { self.host.to_string() } else { self.to_string() }
     }
 }

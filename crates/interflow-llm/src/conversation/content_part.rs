@@ -40,7 +40,7 @@ impl ContentPart {
     }
 }
 
-/// Splits a history into parts.
+/// Splits a history into parts. Ignored blocks are attached to the parts around them.
 pub fn content_parts(messages: Vec<ChatMessage>) -> Vec<ContentPart> {
     let mut parts: Vec<ContentPart> = Vec::with_capacity(messages.len() * 2);
     let mut waiting = Vec::new();
@@ -121,7 +121,7 @@ fn comparison_hash(role: MessageRole, block: &ContentBlock) -> Option<u128> {
     })
 }
 
-/// JSON with sorted keys.
+/// JSON with sorted keys: two serializations of the same arguments have one hash.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(map) => {

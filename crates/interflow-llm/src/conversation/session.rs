@@ -29,7 +29,7 @@ const MAX_HEAD_CHARS: usize = 200;
 const MIN_PROMPT_MATCH_CHARS: usize = 60;
 /// Maximum length of a title in characters.
 const MAX_TITLE_CHARS: usize = 120;
-/// Phrases that begin a compacted history.
+/// Phrases by which agents introduce the summary that replaces a history.
 const CONTINUATION_MARKERS: [&str; 3] =
     ["continued from a previous conversation", "<state_snapshot>", "summary of the conversation so far"];
 
@@ -498,7 +498,7 @@ fn keep_last<T>(list: &mut Vec<T>) {
     }
 }
 
-/// The id of a conversation.
+/// The id of a conversation: 16 hexadecimal digits that depend on these parts only.
 fn hashed_id(parts: &[&str]) -> String {
     let parts: Vec<&[u8]> = parts.iter().map(|p| p.as_bytes()).collect();
     format!("{:016x}", hash(b"conversation", &parts) >> 64)

@@ -195,7 +195,7 @@ impl AccessTokenSource {
         }
     }
 
-    /// The endpoint, for messages.
+    /// The endpoint's host, for messages.
     fn place(&self) -> String {
         match &self.fetcher {
             Fetcher::Endpoint { url, .. } => url.authority.to_string(),

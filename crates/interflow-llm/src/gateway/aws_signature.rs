@@ -7,7 +7,7 @@ use hmac::{Hmac, Mac};
 use interflow_types::RequestHead;
 use sha2::{Digest, Sha256};
 
-/// Bedrock's signing name.
+/// The service name in Bedrock's signatures, which differs from its host names.
 pub const BEDROCK: &str = "bedrock";
 
 /// The service and region that a signature is valid for.

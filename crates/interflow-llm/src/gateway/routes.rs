@@ -210,7 +210,7 @@ fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>>
     Some(known.ok_or_else(|| format!("kind: `{name}` is no API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
 }
 
-/// Splits `/name` and the rest.
+/// Splits a path into its first segment and the rest, which begins with `/` or `?`, or is empty.
 fn first_segment(path: &str) -> Option<(&str, &str)> {
     let inner = path.strip_prefix('/')?;
     let end = inner.find(['/', '?']).unwrap_or(inner.len());

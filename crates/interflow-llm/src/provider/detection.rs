@@ -372,7 +372,7 @@ fn after_first<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     path.split_once(mark).map(|(_, rest)| rest)
 }
 
-/// The path segment after a marker.
+/// The segment that follows a marker in the path.
 fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     after_first(path, mark)?.split('/').next().filter(|s| !s.is_empty())
 }

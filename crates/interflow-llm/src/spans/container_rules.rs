@@ -5,7 +5,7 @@ use super::fields::{self, FieldClass};
 /// How the content of a container is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerRule {
-    /// By the members' names.
+    /// By the names of its members, as in the API's documentation.
     Known,
     /// A container unknown to any API: everything in it is text, except what a provider signed or encrypted.
     Unknown,
@@ -41,7 +41,7 @@ pub(super) struct ContainerPosition<'a> {
     pub object: bool,
 }
 
-/// The rule for a container.
+/// The rule for a container, by its name and that of the container around it.
 pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
     match (place.zone, place.key) {
         (ContainerRule::Schema, b"required") if !place.object => ContainerRule::Skip,
@@ -118,7 +118,7 @@ fn known_string_role(key: &[u8], named: bool) -> StringRole {
     }
 }
 
-/// Whether a member may contain media.
+/// Whether a member of this name may contain media.
 fn is_blob(key: &[u8]) -> bool {
     matches!(
         key,

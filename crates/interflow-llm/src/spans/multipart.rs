@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Maximum number of parts.
+/// Maximum number of parts of one form.
 const MAX_PARTS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct FormPart {
     pub file: Option<String>,
     /// The media type, lower case, without parameters.
     pub media_type: Option<String>,
-    /// The range of its content.
+    /// The range of the content, without the part's fields.
     pub range: Range<usize>,
 }
 

@@ -68,7 +68,7 @@ impl UsageScanner {
     }
 }
 
-/// The JSON in InvokeModel's `{"bytes":"…"}`.
+/// The JSON in InvokeModel's `{"bytes":"…"}`, which is base64.
 pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix(b"{\"bytes\":\"")?;
     let end = memchr::memchr(b'"', text)?;

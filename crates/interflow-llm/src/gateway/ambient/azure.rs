@@ -7,7 +7,7 @@ use super::super::access_token::{parse_bearer, percent_encode, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
 use crate::config::LlmUpstreamConfig;
 
-/// The scope of Azure's AI services.
+/// The scope of Azure's AI services, with which a token is requested.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
 
 /// The settings of the configuration that concern ambient Azure credentials.
