@@ -162,6 +162,7 @@ fn inner_text<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesSta
     let from = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
     let rest = text.get(from..).unwrap_or_default();
     let end = format!("</{}", start.name().into_inner());
+    // A comment may contain the end tag. Then its beginning is left in the part before it, which is refused below.
     let length = memchr::memmem::find(rest.as_bytes(), end.as_bytes());
     let length = length.ok_or_else(|| manifest_error("it ends in the middle of an element"))?;
     reader.stream().consume(length);
@@ -197,6 +198,7 @@ pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a
         let end = rest.find(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '/')).unwrap_or(rest.len());
         let found = &rest[..end];
         rest = &rest[end..];
+        // The name without its prefix, as everywhere.
         if found.is_empty() || found.rsplit(':').next() != Some(name) {
             continue;
         }
