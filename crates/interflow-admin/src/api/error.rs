@@ -9,11 +9,11 @@ use interflow_query::QueryError;
 use interflow_store::StoreError;
 use serde_json::{Map, Value, json};
 
-pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
+pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 /// An error response of the API.
 #[derive(Debug)]
-pub(crate) struct ApiError(Box<ApiErrorDetails>);
+pub struct ApiError(Box<ApiErrorDetails>);
 
 #[derive(Debug)]
 struct ApiErrorDetails {
@@ -26,11 +26,11 @@ struct ApiErrorDetails {
 }
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         Self(Box::new(ApiErrorDetails { status, kind, message: message.into(), remedy: None, facts: Map::new() }))
     }
 
-    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+    pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
@@ -43,7 +43,7 @@ impl ApiError {
             .remedy("try again in a moment")
     }
 
-    pub(crate) fn internal(message: impl Into<String>) -> Self {
+    pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
@@ -58,7 +58,7 @@ impl ApiError {
     }
 
     /// The error object, as used in responses and in messages of the event socket.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let mut error = Map::new();
         error.insert("kind".into(), self.0.kind.into());
         error.insert("message".into(), self.0.message.as_str().into());

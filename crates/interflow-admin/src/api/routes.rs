@@ -7,8 +7,8 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::{
-    approvals, body, conversations, events, flows, instance, limits, media, openapi, pending, policies, privacy,
-    query_assist, replay, rules, transfer,
+    approvals, body, conversations, events, flows, instance, limits, openapi, pending, policies, privacy, query_assist,
+    replay, rules, transfer,
 };
 use crate::server::AdminState;
 
@@ -107,15 +107,23 @@ pub(crate) fn all_routes() -> Vec<ApiRoute> {
     all.extend(privacy_routes());
     all.extend(approval_routes());
     all.extend(instance_routes());
+    #[cfg(feature = "media")]
     all.extend(media_routes());
     all.extend(limit_routes());
     all
 }
 
+#[cfg(feature = "media")]
 fn media_routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::GET, "/media/streams", "Media being streamed now", json("MediaStreams"), media::streams),
-        ApiRoute::new(Method::POST, "/media/links", "Make a link for a player", json("MediaLink"), media::link)
+        ApiRoute::new(
+            Method::GET,
+            "/media/streams",
+            "Media being streamed now",
+            json("MediaStreams"),
+            super::media::streams,
+        ),
+        ApiRoute::new(Method::POST, "/media/links", "Make a link for a player", json("MediaLink"), super::media::link)
             .with_input(json("MediaWish")),
     ]
 }

@@ -102,7 +102,6 @@ impl Instance {
             rules: None,
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn FlowStore>),
-            media: None,
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
             token_file: Some(dir.path().join("admin.token")),

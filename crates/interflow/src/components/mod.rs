@@ -2,10 +2,12 @@
 
 mod approvals;
 mod audit;
+mod compat;
 pub mod conversations;
 mod egress;
 mod limits;
 mod llm;
+#[cfg(feature = "media")]
 pub mod media;
 mod recordings;
 mod redaction;
@@ -18,6 +20,7 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_llm::gateway::LlmGateway;
 use interflow_llm_gateway::redaction::{PhilterMount, RedactionService};
+#[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
 use interflow_proxy::ProxyServer;
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
@@ -29,9 +32,11 @@ use crate::instance::config::InterflowConfig;
 
 use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;
+pub use compat::CompatApis;
 pub use egress::DeferredClient;
 pub use limits::LimitsComponent;
 use llm::LlmComponent;
+#[cfg(feature = "media")]
 use media::MediaComponent;
 pub use recordings::RecordingArchives;
 use redaction::RedactionComponent;
@@ -67,6 +72,7 @@ pub struct ComponentSet {
     /// Names of addresses, learned from the DNS listener.
     pub names: Arc<AddressNames>,
     pub rules: Arc<interflow_rules::ActiveRules>,
+    #[cfg(feature = "media")]
     pub media: Arc<MediaService>,
     pub redaction: Arc<RedactionService>,
     gateway: Arc<LlmGateway>,
@@ -80,6 +86,7 @@ impl ComponentSet {
     /// The configuration or a file that it names is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<SqliteStore>>) -> Result<Self, CliError> {
         let egress = Arc::new(DeferredClient::default());
+        #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &egress)?);
         let llm = Arc::new(LlmComponent::new(config, &egress)?);
         let gateway = Arc::clone(&llm.gateway);
@@ -117,9 +124,13 @@ impl ComponentSet {
             Arc::clone(&llm.sender),
         ];
         let filter = PhilterMount(Arc::clone(&redaction.redaction));
-        let mounts: Vec<Arc<dyn GatewayMount>> =
+        let mounts: Vec<Arc<dyn GatewayMount>> = vec![
             // Media first: mediaflow-proxy compatibility serves paths at the root, including `/health`.
-            vec![Arc::new(MediaMount::new(Arc::clone(media.media()))), Arc::new(filter), Arc::clone(&llm.mount)];
+            #[cfg(feature = "media")]
+            Arc::new(MediaMount::new(Arc::clone(media.media()))),
+            Arc::new(filter),
+            Arc::clone(&llm.mount),
+        ];
         Ok(Self {
             stages,
             mounts,
@@ -127,12 +138,22 @@ impl ComponentSet {
             accounts: Arc::clone(&accounts),
             names,
             rules: Arc::clone(rules.rules()),
+            #[cfg(feature = "media")]
             media: Arc::clone(media.media()),
             redaction: Arc::clone(&redaction.redaction),
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),
             egress,
-            reloadable: vec![limits, accounts, media, llm, redaction, rules, approvals],
+            reloadable: vec![
+                limits,
+                accounts,
+                #[cfg(feature = "media")]
+                media,
+                llm,
+                redaction,
+                rules,
+                approvals,
+            ],
         })
     }
 
