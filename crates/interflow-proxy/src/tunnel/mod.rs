@@ -4,4 +4,3 @@ pub(crate) mod connect;
 pub(crate) mod intercept;
 pub(crate) mod leaf_refusal;
 pub mod pinning_bypass;
-pub(crate) mod raw_tls;
