@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use interflow_codec::ja4h;
-use interflow_net::egress::{UpstreamClient, UpstreamReport, UpstreamResponse, UpstreamRoute};
+use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
     Authority, Body, BoxFuture, ByteStr, ClientInfo, Direction, EarlyExit, EndpointId, EntryKind, Error, ErrorKind,
@@ -528,14 +528,8 @@ pub(crate) async fn send(
 ) -> Result<UpstreamResponse> {
     let filter = ResponseHeadFilter::for_flow(&tracker.flow);
     let mut relay = InterimRelay { to: interim, heads: Vec::new(), filter };
-    let flow = &mut tracker.flow;
-    let mut x = UpstreamReport {
-        clock: &flow.clock,
-        timings: &mut flow.timings,
-        upstream: &mut flow.upstream,
-        interim: &mut |head| relay.relay(head),
-    };
-    let answer = egress.send_parts(route, head, body, &mut x).await;
+    let mut forward = |head| relay.relay(head);
+    let answer = egress.send_parts(route, head, body, &mut tracker.upstream_report(&mut forward)).await;
     for head in &relay.heads {
         tracker.interim(head);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use interflow_net::egress::UpstreamReport;
 use interflow_types::{
     Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
     NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
@@ -55,6 +56,12 @@ impl FlowGuard {
 
     pub fn counters(&self) -> &WorkerCounters {
         &self.counters
+    }
+
+    /// Where an upstream client reports what happens on behalf of this flow.
+    pub fn upstream_report<'a>(&'a mut self, interim: &'a mut (dyn FnMut(ResponseHead) + Send)) -> UpstreamReport<'a> {
+        let flow = &mut *self.flow;
+        UpstreamReport { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim }
     }
 
     /// Waits for work that stages run concurrently with the flow, so that the stages of the next phase see its
