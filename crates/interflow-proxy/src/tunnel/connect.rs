@@ -13,7 +13,7 @@ use interflow_types::{
 use crate::downstream::builtin_pages;
 use crate::downstream::connection::ClientConnection;
 use crate::http::loop_detection::{ReceivedVia, received_via};
-use crate::http::pipeline::fail;
+use crate::http::response::fail;
 use crate::observe::flow_guard::FlowGuard;
 use crate::state::ActiveConfig;
 use crate::tunnel::intercept::{InterceptOverride, TunnelContext, inspect, inspect_passthrough};
