@@ -36,3 +36,4 @@ pub use config::{ConfigError, ProxyServerConfig};
 pub use interflow_net::ca::CertificateAuthority;
 pub use server::{ProxyServer, ServerDeps, StartError};
 pub use upstream::fingerprint::check_fingerprint;
+pub use upstream::local_client::LocalClient;

@@ -2,10 +2,11 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use interflow_net::egress::UpstreamReport;
 use interflow_types::{
     Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
     NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
@@ -29,8 +30,6 @@ pub(crate) struct FlowGuard {
     counters: Arc<WorkerCounters>,
     shared: Option<Arc<SharedCapture>>,
     forked: Option<ForkedFlow>,
-    /// State of the client's `Expect: 100-continue`.
-    pub continue_state: Option<Arc<AtomicU8>>,
     status: u16,
     /// The response was recorded before a stage restored secrets for the client.
     response_recorded: bool,
@@ -40,21 +39,17 @@ pub(crate) struct FlowGuard {
 impl FlowGuard {
     pub fn new(flow: Box<Flow>, plan: Arc<RequestPlan>, counters: Arc<WorkerCounters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
-        Self {
-            flow,
-            plan,
-            counters,
-            shared: None,
-            forked: None,
-            continue_state: None,
-            status: 0,
-            response_recorded: false,
-            over: false,
-        }
+        Self { flow, plan, counters, shared: None, forked: None, status: 0, response_recorded: false, over: false }
     }
 
     pub fn counters(&self) -> &WorkerCounters {
         &self.counters
+    }
+
+    /// Where an upstream client reports what happens on behalf of this flow.
+    pub fn upstream_report<'a>(&'a mut self, interim: &'a mut (dyn FnMut(ResponseHead) + Send)) -> UpstreamReport<'a> {
+        let flow = &mut *self.flow;
+        UpstreamReport { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim }
     }
 
     /// Waits for work that stages run concurrently with the flow, so that the stages of the next phase see its

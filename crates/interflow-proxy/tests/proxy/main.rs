@@ -12,6 +12,7 @@ mod http2;
 mod impersonation;
 mod interception;
 mod life;
+mod local_client;
 mod passthrough;
 mod reverse;
 mod smuggling;
