@@ -16,12 +16,9 @@ const VERSION: u8 = 5;
 /// The version of the subnegotiation (RFC 1929 2).
 const AUTH_VERSION: u8 = 1;
 
-/// An authentication method (RFC 1928 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMethod {
-    /// No authentication.
     None,
-    /// Username and password (RFC 1929).
     Password,
 }
 
@@ -57,34 +54,25 @@ impl std::fmt::Debug for SocksCredentials {
     }
 }
 
-/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocksCommand {
-    /// Connect to this authority.
     Connect(Authority),
     /// BIND, UDP ASSOCIATE or an unknown command; reply with [`SocksReply::CommandNotSupported`].
     Unsupported(u8),
 }
 
-/// The reply code of a request (RFC 1928 6).
+/// The reply code of a request (RFC 1928 6); the variants have the numbers of the standard. `HostUnreachable` is also
+/// used for a name without an address, `TtlExpired` for timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksReply {
     Succeeded,
-    /// Any failure without a code of its own.
     GeneralFailure,
-    /// Not allowed by the ruleset.
     NotAllowed,
-    /// The network is unreachable.
     NetworkUnreachable,
-    /// The host is unreachable, or has no address.
     HostUnreachable,
-    /// The host refused the connection.
     ConnectionRefused,
-    /// Used for timeouts.
     TtlExpired,
-    /// BIND or UDP ASSOCIATE was requested.
     CommandNotSupported,
-    /// The address is neither IPv4, IPv6 nor a domain name.
     AddressTypeNotSupported,
 }
 
@@ -105,7 +93,6 @@ impl SocksReply {
         self as u8
     }
 
-    /// A description for error messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -124,7 +111,6 @@ impl SocksReply {
 /// Why bytes are not a valid SOCKS5 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocksError {
-    /// Another version; possibly SOCKS4.
     #[error("the SOCKS version is not 5")]
     Version,
     /// The version of the username/password subnegotiation is not 1.

@@ -20,29 +20,12 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use crate::build_cache::BuildCache;
-use crate::config::{InterceptMode, ProxyServerConfig};
+use crate::config::{ConfigError, InterceptMode, ProxyServerConfig};
 use crate::downstream::access::{AccessRules, HostGlobs, PrivateAddressFilter, UserDatabase, WebPagePolicy};
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
 use crate::upstream::no_proxy::NoProxyList;
-
-/// An invalid configuration value.
-#[derive(Debug, thiserror::Error)]
-#[error("{place}: {what}")]
-pub struct ConfigError {
-    /// The configuration key.
-    pub place: String,
-    /// What is wrong with its value.
-    pub what: String,
-}
-
-impl ConfigError {
-    fn at_key(place: impl Into<String>) -> impl FnOnce(String) -> Self {
-        let place = place.into();
-        move |what| Self { place, what }
-    }
-}
 
 /// A stage's overrides of the TLS settings for one upstream connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -341,7 +324,7 @@ impl CompiledConfig {
 /// # Errors
 /// The first invalid value, with its key.
 pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
-    crate::worker::ListenerTls::load(config)?;
+    crate::listener_tls::ListenerTls::load(config)?;
     if !(2..=90).contains(&config.intercept.leaf_validity_days) {
         return Err(ConfigError::at_key("intercept.leaf_validity_days")(
             "the validity of leaf certificates must be 2 to 90 days".to_owned(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_codec::content_coding as coding;
-use interflow_types::{Body, ByteStr, Flow, Headers, MessageKind, RequestHead, StageVerdict, StreamMessage};
+use interflow_types::{Body, ByteStr, EarlyExit, Flow, Headers, MessageKind, RequestHead, StreamMessage};
 
 use super::mask_secrets;
 use super::replace::{Replacer, ReplacingBody, replace_in_headers};
@@ -65,7 +65,7 @@ pub(super) async fn inject_secrets(
     head: &mut RequestHead,
     body: Body,
     secrets: Vec<Arc<StoredSecret>>,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let Some(swap) = Replacer::new(replacement_pairs(&secrets, |v| v.as_bytes().to_vec())) else { return Ok(body) };
     let (headers, mut found) = replace_in_headers(&swap, &head.headers);
     let packed = changed_basic_credentials(&head.headers, &headers);
@@ -120,7 +120,7 @@ pub(super) async fn inject_secrets(
         }
         // Longer than its declared length: secrets are not inserted.
         Err(interflow_types::CollectError::TooLarge(body)) => Ok(body),
-        Err(interflow_types::CollectError::Broken(e)) => Err(StageVerdict::Deny(e)),
+        Err(interflow_types::CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
     }
 }
 
@@ -132,16 +132,16 @@ async fn inject_into_encoded_body(
     body: Body,
     secrets: &[Arc<StoredSecret>],
     swap: &Replacer,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let (bytes, trailers) = match body.collect(MAX_BUFFERED_BODY).await {
         Ok(whole) => whole,
         Err(interflow_types::CollectError::TooLarge(body)) => return Ok(body),
-        Err(interflow_types::CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+        Err(interflow_types::CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
     };
     let plain = match coding::decode_off_thread(&head.headers, &bytes, MAX_DECODED_BYTES).await {
         Ok(plain) => plain,
         Err(e) => match coding::budget_error(&e) {
-            Some(e) => return Err(StageVerdict::Deny(e)),
+            Some(e) => return Err(EarlyExit::Deny(e)),
             None => None,
         },
     };

@@ -36,7 +36,7 @@ const MAX_INLINE_KEYS: usize = 64;
 /// Maximum decoded size of a coded body when sniffing its type, in bytes.
 const MAX_PEEKED_BYTES: u64 = 1 << 20;
 
-/// The type of a fetched resource.
+/// What turned out to be behind a URL that may be a playlist or media.
 pub enum PlaylistProbe {
     /// A playlist, read completely.
     Playlist(FetchedDocument),
@@ -45,7 +45,6 @@ pub enum PlaylistProbe {
 }
 
 impl MediaRequest<'_> {
-    /// A playlist.
     pub async fn hls_manifest(self) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         match self.find_playlist(address).await? {

@@ -14,14 +14,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::io::IoStream;
 
-/// The protocol of an upstream proxy.
+/// The protocol of an upstream proxy: HTTP with CONNECT for tunnels (RFC 9110 9.3.6), the same over TLS, or SOCKS5 (RFC
+/// 1928), where the proxy resolves names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProxyKind {
-    /// HTTP, with CONNECT for tunnels (RFC 9110 9.3.6).
     Http,
-    /// HTTP over TLS.
     Https,
-    /// SOCKS5 (RFC 1928); the proxy resolves names.
     Socks5,
 }
 
@@ -80,9 +78,11 @@ impl FromStr for UpstreamProxy {
             _ => return Err(wrong("its scheme is not http, https or socks5")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
+        // The last `@`, because passwords are often pasted without encoding one of their own.
         let (user_info, host) = rest.rsplit_once('@').map_or((None, rest), |(u, h)| (Some(u), h));
         let authority = Authority::parse(host, Some(kind.default_port())).map_err(|e| wrong(&e.to_string()))?;
         let auth = user_info.map(credentials).transpose().map_err(wrong)?;
+        // RFC 1929 2: both lengths are single octets.
         if kind == ProxyKind::Socks5 && auth.as_ref().is_some_and(|(u, p)| u.len() > 255 || p.len() > 255) {
             return Err(wrong("SOCKS5 takes at most 255 bytes of user and of password"));
         }
@@ -100,6 +100,7 @@ fn credentials(text: &str) -> Result<(String, String), &'static str> {
         Ok(decoded.into_owned())
     };
     let (user, pass) = (decode(user)?, decode(pass)?);
+    // RFC 7617 2: the first colon separates, so a user name cannot contain one.
     if user.is_empty() || user.contains(':') {
         return Err("its user name is empty or holds a colon");
     }
@@ -107,7 +108,7 @@ fn credentials(text: &str) -> Result<(String, String), &'static str> {
 }
 
 impl fmt::Display for UpstreamProxy {
-    /// Without credentials.
+    /// Without credentials, so that it can be used in messages and logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.kind.scheme(), self.authority)
     }

@@ -18,7 +18,6 @@ pub enum UpstreamProtocol {
     /// That of the request, so that nothing is translated. Over TLS, HTTP/1 requests use HTTP/1.1 if the origin
     /// supports it, unless a fingerprint determines what is offered; everything else is as with [`Auto`](Self::Auto).
     MatchClient,
-    /// HTTP/1.1 only.
     Http1,
     /// HTTP/2 only; in cleartext with prior knowledge (RFC 9113 3.3).
     Http2,
@@ -45,15 +44,12 @@ pub struct RouteResolver {
 /// Where a request is sent, and how.
 #[derive(Clone)]
 pub struct UpstreamRoute {
-    /// Cleartext or TLS.
     pub scheme: Scheme,
     pub authority: Authority,
     /// Where to connect if that is not the authority: the client connected to an address, and its TLS has a name.
     pub connect_to: Option<Authority>,
-    /// Upstream proxies in connection order.
     pub via: Arc<[UpstreamProxy]>,
     pub protocol: UpstreamProtocol,
-    /// The TLS settings for the origin.
     pub tls: Arc<TlsProfile>,
     /// Whom the connection serves.
     pub isolation: Isolation,
@@ -97,11 +93,13 @@ impl UpstreamRoute {
             && self.tls.id() == key.tls
             && self.authority == key.authority
             && self.connect_to == key.connect_to
+            // Routes of one rule share their chain, which makes the pointer comparison the usual case.
             && (Arc::ptr_eq(&self.via, &key.via) || self.via == key.via)
     }
 
     /// Hashes what distinguishes routes; the resolver and the chain of proxies are left to [`has_key`](Self::has_key).
     pub(crate) fn hash_for(&self, protocol: UpstreamProtocol, hasher: &mut impl Hasher) {
+        // Only what usually differs is hashed; the rest is compared by `has_key`.
         self.authority.hash(hasher);
         hasher.write_u64(self.tls.id());
         self.isolation.hash(hasher);
@@ -140,10 +138,8 @@ pub struct UpstreamReport<'a> {
     pub interim: &'a mut (dyn FnMut(ResponseHead) + Send),
 }
 
-/// The upstream's response.
 #[derive(Debug)]
 pub struct UpstreamResponse {
-    /// The head as received.
     pub head: ResponseHead,
     /// The body. Reading it also sends the rest of the request's body; dropping it cancels both.
     pub body: Body,

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use interflow_codec::ClientHello;
 use interflow_limits::LoginQueueFull;
-use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
 use interflow_types::{
     Authority, ByteStr, ClientInfo, ClientTls, EntryKind, Error, ErrorKind, Flow, FlowClock, Headers, Response, Result,
     Scheme, client_address,
@@ -16,12 +15,9 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use crate::downstream::access::{AccessRequest, BasicCredentials, UserDatabase};
-use crate::http::pipeline;
-use crate::http::pipeline::PipelineStart;
-use crate::tunnel::connect;
+use crate::state::{ActiveConfig, ProxyWorker};
 use crate::upstream::fingerprint::ClientFingerprint;
 use crate::upstream::plan::{PlanKey, RequestPlan};
-use crate::worker::{ActiveConfig, ProxyWorker};
 
 /// An HTTP connection from a client.
 pub(crate) struct ClientConnection {
@@ -267,33 +263,6 @@ impl ClientConnection {
         user: Option<Arc<str>>,
     ) -> PlanKey {
         PlanKey { listener: Arc::clone(&self.client.listener), user, scheme, authority, dial, transport }
-    }
-
-    fn begin_request(&self, incoming: IncomingRequest) -> PipelineStart<'_> {
-        let live = self.worker.active_config();
-        match &self.entry {
-            ConnectionKind::Proxy => match incoming.target {
-                // Boxed: a rare path must not enlarge the future of the common one.
-                interflow_types::RequestTarget::Authority(_) => {
-                    PipelineStart::Later(Box::pin(connect::http_connect(self, live, incoming)))
-                }
-                _ => pipeline::from_proxy(self, live, incoming),
-            },
-            ConnectionKind::Gateway => pipeline::from_gateway(self, live, incoming),
-            ConnectionKind::Inside(inside) => pipeline::from_tunnel(self, live, inside, incoming),
-        }
-    }
-}
-
-impl HttpService for ClientConnection {
-    // Not an `async fn`: its future would hold the request twice, here and in the future that it awaits.
-    fn call(&self, incoming: IncomingRequest) -> impl Future<Output = ServiceReply> + Send {
-        pipeline::run_request(self, self.begin_request(incoming))
-    }
-
-    fn error_response(&self, error: &Error) -> Response {
-        let live = self.worker.active_config();
-        pipeline::reject_malformed(self, &live, error)
     }
 }
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use interflow_types::{
     Body, BodyFrame, BodyPreview, Flow, MaybeFuture, OriginalBody, OriginalMessage, OriginalMessages, RequestHead,
-    StageVerdict,
+    RequestVerdict,
 };
 
 /// The longest body that is previewed, in bytes.
@@ -14,9 +14,9 @@ const MOST_READ: u64 = 64 << 10;
 /// Continue` is not asked for its body.
 pub(crate) async fn wait_and_read(
     preview: Option<BodyPreview>,
-    step: MaybeFuture<'_, StageVerdict>,
+    step: MaybeFuture<'_, RequestVerdict>,
     mut body: Body,
-) -> (StageVerdict, Body) {
+) -> (RequestVerdict, Body) {
     let Some(preview) = preview else { return (step.resolve().await, body) };
     let mut read: Vec<BodyFrame> = Vec::new();
     let mut failed = None;
@@ -119,10 +119,10 @@ mod tests {
             while look.complete().is_none() {
                 tokio::task::yield_now().await;
             }
-            StageVerdict::Continue
+            RequestVerdict::Continue
         });
         let (verdict, body) = wait_and_read(Some(preview.clone()), step, body).await;
-        assert!(matches!(verdict, StageVerdict::Continue));
+        assert!(matches!(verdict, RequestVerdict::Continue));
         assert_eq!(preview.complete().as_deref(), Some(&b"one two"[..]));
         assert_eq!(&body.collect(99).await.unwrap().0[..], b"one two");
     }
@@ -139,7 +139,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 look.replace(edit.into());
-                StageVerdict::Continue
+                RequestVerdict::Continue
             });
             let (_, body) = wait_and_read(Some(preview.clone()), step, body).await;
             assert_eq!(preview.current().as_deref(), Some(edit.as_bytes()), "who is asked about a second host sees it");

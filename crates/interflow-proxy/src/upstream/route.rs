@@ -8,16 +8,15 @@ use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{RouteResolver, UpstreamProtocol, UpstreamRoute};
 use interflow_net::tls::TlsProfile;
 use interflow_types::{
-    EntryKind, Error, ErrorKind, HttpVersion, Phase, RequestHead, Result, Scheme, StageVerdict, UpstreamOverrides,
+    EarlyExit, EntryKind, Error, ErrorKind, HttpVersion, Phase, RequestHead, Result, Scheme, UpstreamOverrides,
 };
 
 use crate::compiled::{CompiledConfig, TlsOverride};
 use crate::http::loop_detection::ReceivedVia;
-use crate::http::pipeline::EarlyExit;
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::ActiveConfig;
 use crate::upstream::fingerprint::{self, ClientFingerprint};
 use crate::upstream::plan::RequestPlan;
-use crate::worker::ActiveConfig;
 
 /// The plan's route, or one built for this flow.
 pub(crate) enum SelectedRoute {
@@ -69,11 +68,11 @@ pub(crate) async fn select_route(
     }
     let way = way.unwrap_or_default();
     let dressed = TlsSelection { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
-    if let Some(tls) = dressed.select_tls(&route, &way).await.map_err(EarlyExit::Error)? {
+    if let Some(tls) = dressed.select_tls(&route, &way).await.map_err(EarlyExit::Deny)? {
         route.tls = tls;
     }
     live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
-    apply_overrides(&mut route, way, live, tracker.flow.client.connection).map_err(EarlyExit::Error)?;
+    apply_overrides(&mut route, way, live, tracker.flow.client.connection).map_err(EarlyExit::Deny)?;
     Ok(SelectedRoute::Own(Box::new(route)))
 }
 
@@ -148,8 +147,8 @@ pub(crate) async fn select_tunnel_route(
     match collect_overrides(tracker, None).await {
         Ok(None) => Ok(route),
         Ok(Some(way)) => apply_overrides(&mut route, way, live, tracker.flow.client.connection).map(|()| route),
-        Err(EarlyExit::Error(e)) => Err(e),
-        Err(EarlyExit::Response(_)) => {
+        Err(EarlyExit::Deny(e)) => Err(e),
+        Err(EarlyExit::Answer(_)) => {
             Err(Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect"))
         }
     }
@@ -166,10 +165,7 @@ async fn collect_overrides(
     let plan = Arc::clone(&tracker.plan);
     let mut way = UpstreamOverrides::default();
     for stage in plan.stages(Phase::UpstreamConnect) {
-        let verdict: StageVerdict = stage.upstream_connect(&mut tracker.flow, head, &mut way).resolve().await;
-        if let Some(end) = EarlyExit::from_verdict(verdict) {
-            return Err(end);
-        }
+        stage.upstream_connect(&mut tracker.flow, head, &mut way).resolve().await.into_result()?;
     }
     Ok((way != UpstreamOverrides::default()).then_some(way))
 }

@@ -226,6 +226,17 @@ impl BodyStream for Pieces {
     }
 }
 
+/// Advances the clock of timers and [`tokio::time::Instant`] without waiting.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+    // The reactor and the tasks whose timers fired run before this returns.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(5), what).await.expect("it came within five seconds")
 }

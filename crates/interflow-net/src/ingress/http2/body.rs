@@ -1,4 +1,7 @@
 //! The request body of a stream.
+//!
+//! Window capacity is released when a piece is handed to the reader, so at most one stream window of a client's upload
+//! is in memory while the upstream is slow.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;

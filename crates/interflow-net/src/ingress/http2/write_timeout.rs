@@ -24,6 +24,7 @@ impl WriteTimeoutIo {
     }
 
     fn check_timeout<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        // Any progress restarts the time.
         if written.is_ready() {
             self.since = None;
             return written;
