@@ -21,3 +21,4 @@ mod support;
 mod tunnels;
 mod upstream;
 mod websocket;
+mod workers;
