@@ -336,6 +336,7 @@ fn random_same_shape(value: &str) -> Result<String, RedactError> {
         if pool.is_empty() {
             pool = random::<64>()?.to_vec();
         }
+        // The slight preference of the remainder for small values gives nothing away about the original.
         Ok(pool.pop().unwrap_or_default() % n)
     };
     let one = |c: char| {
