@@ -18,6 +18,7 @@
 //! [stages]: interflow_types::Stage
 #![forbid(unsafe_code)]
 
+mod build_cache;
 mod compiled;
 pub mod config;
 pub mod dns;

@@ -1,13 +1,14 @@
 //! Masks secrets in every response of the hosts they are bound to, whoever sent the request and whatever it was: a
 //! host may return a secret in any later response. Responses that cannot be scanned are rejected.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
+use hashlink::LruCache;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_codec::grpc;
 use interflow_types::{
@@ -28,7 +29,7 @@ const MAX_DECODED_BYTES: u64 = 256 << 20;
 const DECODE_CHUNK: usize = 4096;
 /// The largest gRPC message that is scanned.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// Bound on cached masks, one per set of hosts.
+/// Bound on cached masks, one per set of hosts; the least recently used ones go.
 const MAX_CACHED_MASKS: usize = 1024;
 
 /// Replaces secrets by their placeholders.
@@ -64,11 +65,16 @@ struct FlowSecretMask {
 }
 
 /// Masks by set of hosts; `None` where no secrets apply.
-type MasksByHosts = HashMap<String, Option<Arc<SecretMask>>>;
+type MasksByHosts = LruCache<String, Option<Arc<SecretMask>>>;
 
 /// Caches masks by set of hosts, until the secrets change.
-#[derive(Default)]
 pub(super) struct SecretMaskCache(Mutex<(Arc<Vec<Arc<StoredSecret>>>, MasksByHosts)>);
+
+impl Default for SecretMaskCache {
+    fn default() -> Self {
+        Self(Mutex::new((Arc::default(), LruCache::new(MAX_CACHED_MASKS))))
+    }
+}
 
 impl SecretMaskCache {
     fn get_or_build(
@@ -78,8 +84,8 @@ impl SecretMaskCache {
         these: &[Arc<StoredSecret>],
     ) -> Option<Arc<SecretMask>> {
         let mut ready = self.0.lock();
-        if !Arc::ptr_eq(&ready.0, all) || ready.1.len() >= MAX_CACHED_MASKS {
-            *ready = (Arc::clone(all), HashMap::new());
+        if !Arc::ptr_eq(&ready.0, all) {
+            *ready = (Arc::clone(all), LruCache::new(MAX_CACHED_MASKS));
         }
         ready.1.entry(hosts).or_insert_with(|| SecretMask::new(replacement_pairs(these, &[]))).clone()
     }

@@ -278,9 +278,35 @@ impl FlowGuard {
         if let Some(lent) = self.forked.take() {
             lent.merge_at_end(&mut self.flow);
         }
-        for work in self.flow.take_deferred() {
-            work.finish(&mut self.flow);
+        let mut running = self.flow.take_deferred();
+        running.retain(|work| !Arc::clone(work).finish(&mut self.flow));
+        if running.is_empty() {
+            return self.end(now, outcome);
         }
+        // Without a runtime, the process is ending.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.end(now, outcome) };
+        let mut rest = Self {
+            flow: Box::new(self.flow.fork()),
+            plan: Arc::clone(&self.plan),
+            counters: Arc::clone(&self.counters),
+            shared: self.shared.take(),
+            forked: None,
+            continue_state: None,
+            status: self.status,
+            response_recorded: self.response_recorded,
+            over: true,
+        };
+        let outcome = OwnedOutcome::from(outcome);
+        runtime.spawn(async move {
+            for work in running {
+                work.join(&mut rest.flow).await;
+            }
+            rest.end(now, outcome.as_outcome());
+        });
+    }
+
+    /// The end of a flow that waits for nothing any more.
+    fn end(&mut self, now: u64, outcome: FlowOutcome<'_>) {
         if self.plan.wants(Phase::Done) {
             for stage in self.plan.stages(Phase::Done) {
                 stage.finish(&mut self.flow);
@@ -299,6 +325,36 @@ impl FlowGuard {
         self.counters.response(self.status, now);
         if self.plan.wants(Phase::Done) {
             self.plan.stages(Phase::Done).for_each(|s| s.done(&self.flow));
+        }
+    }
+}
+
+/// The outcome of a flow whose end waits for its work.
+enum OwnedOutcome {
+    Complete,
+    Tunnelled(ByteCounts),
+    Failed(Error, ByteCounts),
+}
+
+impl From<FlowOutcome<'_>> for OwnedOutcome {
+    fn from(outcome: FlowOutcome<'_>) -> Self {
+        match outcome {
+            FlowOutcome::Complete => Self::Complete,
+            FlowOutcome::Tunnelled(bytes) => Self::Tunnelled(bytes),
+            // The sources of an error cannot be copied, but its text names them.
+            FlowOutcome::Failed(e, bytes) => {
+                Self::Failed(Error::new(e.kind(), e.to_string()).with_error_source(e.error_source()), bytes)
+            }
+        }
+    }
+}
+
+impl OwnedOutcome {
+    fn as_outcome(&self) -> FlowOutcome<'_> {
+        match self {
+            Self::Complete => FlowOutcome::Complete,
+            Self::Tunnelled(bytes) => FlowOutcome::Tunnelled(*bytes),
+            Self::Failed(error, bytes) => FlowOutcome::Failed(error, *bytes),
         }
     }
 }

@@ -398,7 +398,7 @@ async fn terminate(
     tracker.flow.authority = identity;
     let alpn = alpn_for_client(&mut tracker, &live, &inside, hello).await;
     let host = &inside.authority.host;
-    let leaf = match select_leaf(&place, &live, &tracker, host, alpn) {
+    let leaf = match select_leaf(&place, &live, &tracker, host, alpn).await {
         Ok(leaf) => leaf,
         Err(e) => return end_tunnel(tracker, &live, Err(&e)).await,
     };
@@ -415,7 +415,7 @@ async fn terminate(
 }
 
 /// Selects the certificate for the client: an issued leaf, or one that a stage named.
-fn select_leaf(
+async fn select_leaf(
     place: &TunnelContext,
     live: &ActiveConfig,
     tracker: &FlowGuard,
@@ -424,7 +424,7 @@ fn select_leaf(
 ) -> Result<Arc<ServerTls>> {
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         None => Ok(place.worker.ca.server_tls(host, alpn)),
-        Some(files) => live.settings.leaf_from_files(files, alpn).map_err(|e| {
+        Some(files) => live.settings.leaf_from_files(files, alpn).await.map_err(|e| {
             Error::new(ErrorKind::StageFailed, "a stage selected an unusable certificate for the client").with_source(e)
         }),
     }

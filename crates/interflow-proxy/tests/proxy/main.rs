@@ -22,3 +22,4 @@ mod support;
 mod tunnels;
 mod upstream;
 mod websocket;
+mod workers;
