@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::CliError;
-use crate::approvals::{escaped, joined_values, member, members, print, print_json, running_instance};
+use crate::approvals::{joined_values, member, members, print, print_json, running_instance};
 use crate::data_dir::DataDir;
 
 #[derive(Debug, Subcommand)]
@@ -62,7 +62,9 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
             eprintln!("the placeholder is replaced by the secret in requests to {}", joined_values(&made, "hosts"));
             print(&format!("{}\n", member(&made, "placeholder")));
         }
-        SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
+        SecretsCommand::Remove { label } => {
+            drop(api.delete(&format!("/secrets/{}", interflow_types::percent::encoded(&label)))?)
+        }
     }
     Ok(())
 }
