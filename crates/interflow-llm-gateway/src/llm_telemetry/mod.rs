@@ -17,7 +17,7 @@ use interflow_codec::prometheus::MetricsPage;
 use interflow_limits::{TokenCounts, UsageLimiter};
 use interflow_llm::{CallUsage, LlmCall, Operation};
 use interflow_types::{
-    EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+    EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
 };
 use parking_lot::Mutex;
 
@@ -280,14 +280,14 @@ impl Stage for LlmTelemetryStage {
         }
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         if flow.extension::<LlmCall>().is_some() {
             let trace =
                 self.0.out.load().spans.as_ref().map(|spans| TraceContext::from_request(flow, head, spans.sampler()));
             *flow.extension_mut::<ActiveRequestMarker>() = ActiveRequestMarker { counted: true, trace };
             self.0.metrics.request_started();
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     fn done(&self, flow: &Flow) {

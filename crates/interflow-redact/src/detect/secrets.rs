@@ -307,7 +307,6 @@ fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
     }
 }
 
-/// Machine accounts.
 const MACHINE_ACCOUNTS: &[&str] = &[
     "user",
     "username",
