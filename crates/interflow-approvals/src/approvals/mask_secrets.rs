@@ -11,13 +11,14 @@ use bytes::{Bytes, BytesMut};
 use hashlink::LruCache;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_codec::grpc;
+use interflow_types::percent::{self, AsciiSet, COMPONENT};
 use interflow_types::{
     Body, BodyFrame, BodyStream, EarlyExit, Error, ErrorKind, Flow, Headers, MessageKind, MessagePolicy, RequestHead,
     ResponseHead, ResponseHeadFilter, Result, StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
-use super::inject_secrets::{escape_json, json_string, percent_encode};
+use super::inject_secrets::{escape_json, json_string};
 use super::replace::{Replacer, ReplacingBody, replace_in_headers};
 use super::secrets::StoredSecret;
 
@@ -361,10 +362,13 @@ fn replacement_pairs(secrets: &[Arc<StoredSecret>], packed: &[(Vec<u8>, Vec<u8>)
     packed.iter().cloned().chain(secrets.iter().flat_map(of)).collect()
 }
 
+/// What paths encode, and what `encodeURIComponent` of scripts does.
+const PATH: &AsciiSet = &COMPONENT.remove(b'/');
+const SCRIPT: &AsciiSet = &COMPONENT.remove(b'!').remove(b'*').remove(b'\'').remove(b'(').remove(b')');
+
 /// The encodings of a secret: plain, JSON, HTML, base64, hexadecimal, and percent-encoded as in paths, forms and
 /// scripts.
 fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
-    let text = |kept: &str| String::from_utf8_lossy(&percent_encode(value, kept)).into_owned();
     let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let json = json_string(value);
     let slashes = String::from_utf8_lossy(&json).replace('/', "\\/").into_bytes();
@@ -378,8 +382,9 @@ fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
     for quote in ["&quot;", "&#34;"] {
         all.insert(html.replace('"', quote).into_bytes());
     }
-    for kept in ["", "/", "!*'()"] {
-        all.extend([percent_encode(value, kept), lower_hex(&text(kept)), text(kept).replace("%20", "+").into_bytes()]);
+    for set in [COMPONENT, PATH, SCRIPT] {
+        let text = percent::encoded_as(value, set);
+        all.extend([lower_hex(&text), text.replace("%20", "+").into_bytes(), text.into_bytes()]);
     }
     all.retain(|form| !form.is_empty());
     all

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use interflow_types::{
     Authority, Body, BoxFuture, ByteStr, Direction, EarlyExit, EntryKind, Error, ErrorKind, ErrorSource, Flow,
     LocalHandler, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict,
@@ -299,6 +300,9 @@ async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes
     Ok(held.attach_to(replace_model(body, range, name)))
 }
 
+/// Models of Vertex AI have an `@` before their version.
+const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
+
 /// The path with the mapped model name, if the path contains the model.
 fn rename_model_in_path(
     table: &UpstreamTable,
@@ -308,12 +312,8 @@ fn rename_model_in_path(
 ) -> Option<String> {
     let name = upstream_model(table, upstream, exchange)?;
     let at = model_in_path(exchange.provider, path)?;
-    let mut out = path.get(..at.start)?.to_owned();
-    for byte in name.bytes() {
-        if byte == b'@' { out.push('@') } else { aws_signature::encode(byte, &mut out) }
-    }
-    out.push_str(path.get(at.end..)?);
-    Some(out)
+    let name = encoded_as(name, MODEL_IN_PATH);
+    Some(format!("{}{name}{}", path.get(..at.start)?, path.get(at.end..)?))
 }
 
 /// An event with the mapped model name; `None` if it needs no change.
