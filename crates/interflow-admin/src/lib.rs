@@ -15,6 +15,7 @@ mod sessions;
 mod status_page;
 mod ui;
 
+pub use api::instance::{DoctorFinding, FindingState};
 pub use api::rules::flow_fixture;
 pub use auth::new_token;
 pub use config::AdminConfig;

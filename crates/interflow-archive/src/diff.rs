@@ -3,6 +3,7 @@
 use std::io;
 
 use interflow_types::{Direction, Headers};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,7 +16,7 @@ const MAX_BODY: usize = 8 << 20;
 /// Texts with more pairs of lines than this are not aligned line by line.
 const MAX_PAIRS: usize = 4 << 20;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FlowChange {
     /// The location: a fact's or header's name, or a path in a JSON body (`messages[2].content`).
     pub at: String,
@@ -28,7 +29,7 @@ pub struct FlowChange {
 }
 
 /// The difference between two decoded bodies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum BodyDiff {
     /// No difference.
@@ -53,7 +54,7 @@ pub enum BodyDiff {
 }
 
 /// A line of a text diff.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DiffLine {
     pub side: DiffSide,
     /// The line without its terminator.
@@ -61,7 +62,7 @@ pub struct DiffLine {
 }
 
 /// Which of the two texts contains a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiffSide {
     Both,
@@ -74,7 +75,7 @@ pub enum DiffSide {
 }
 
 /// The differences between two flows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FlowDiff {
     /// Method, URL, versions, status, error.
     pub head: Vec<FlowChange>,

@@ -253,7 +253,7 @@ async fn bind_greyproxy(addr: SocketAddr) -> Result<tokio::net::TcpListener, Str
 /// The checks of `interflow doctor`, for the admin API.
 fn doctor(config: &InterflowConfig, home: &DataDir) -> DoctorFn {
     let (config, home) = (config.clone(), home.clone());
-    Arc::new(move || serde_json::to_value(crate::doctor::findings(&config, &home)).unwrap_or_default())
+    Arc::new(move || crate::doctor::findings(&config, &home))
 }
 
 /// Protocol Buffers schemas, for body views.

@@ -7,35 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use interflow_admin::{DoctorFinding, FindingState};
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::ingress::ProcessLookup;
 use interflow_types::ClientProcess;
 use rustls_pki_types::pem::PemObject as _;
-use serde::Serialize;
 
 use crate::cli::DoctorArgs;
 use crate::config::InterflowConfig;
 use crate::data_dir::{DataDir, connect_address};
 use crate::flows::InstanceApi;
 use crate::{CliError, exposure};
-
-/// Result of one check.
-#[derive(Debug, Serialize)]
-pub struct DoctorFinding {
-    /// Subject of the check.
-    what: String,
-    state: FindingState,
-    /// Observation and remedy.
-    text: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum FindingState {
-    Good,
-    Notice,
-    Bad,
-}
 
 /// Runs all checks; fails if one is bad.
 pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
@@ -208,7 +190,7 @@ fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
 /// Clients that bypass interception because they rejected the certificate.
 fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
     let passing = InstanceApi::for_instance(home).ok()??.get("/passthrough").ok()?;
-    let passing = passing["passing"].as_array()?;
+    let passing = passing["clients"].as_array()?;
     let Some(first) = passing.first() else {
         return Some(finding(
             "pinning",
