@@ -17,6 +17,5 @@ mod ui;
 
 pub use api::instance::{DoctorFinding, FindingState};
 pub use api::rules::flow_fixture;
-pub use auth::new_token;
 pub use config::AdminConfig;
 pub use server::{AdminDeps, AdminServer, DoctorFn, LimitDeps};

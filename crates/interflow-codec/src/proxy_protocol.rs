@@ -13,12 +13,10 @@ const V1_SIGNATURE: &[u8; 6] = b"PROXY ";
 /// The longest version 1 line, CRLF included (section 2.1).
 const V1_MAX: usize = 107;
 
-/// The two addresses of the connection that the sender accepted.
+/// The addresses of the connection that the sender accepted: the client's, and the one that the client connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// The client's address.
     pub source: SocketAddr,
-    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
@@ -29,7 +27,6 @@ pub enum ProxyHeaderError {
     Missing,
     #[error("the PROXY protocol header is malformed")]
     Malformed,
-    /// The header is longer than [`MAX_BYTES`].
     #[error("the PROXY protocol header is longer than {MAX_BYTES} bytes")]
     TooLong,
     /// The header is for a UNIX socket or a datagram.

@@ -8,7 +8,6 @@ use crate::query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 
-/// Parses a query in either syntax.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     if text.len() > MAX_LENGTH {
         let message = format!("the query is longer than {MAX_LENGTH} bytes");
@@ -21,6 +20,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr> {
     }
     let mut parser = QueryParser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false };
     match parser.parse_all() {
+        // The error of this syntax is the more useful one, unless the other syntax accepts the text.
         Err(error) if parser.foreign => mitmproxy::parse(text).map_err(|_| error),
         other => other,
     }
@@ -85,7 +85,6 @@ impl<'a> QueryParser<'a> {
         Ok(Expr::or(parts))
     }
 
-    /// `a b`, `a AND b`.
     fn conjunction(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut parts = vec![self.negation(within)?];
         loop {
@@ -123,6 +122,7 @@ impl<'a> QueryParser<'a> {
 
     fn is_negation_sign(&self, within: Option<&TermSubject>) -> bool {
         match self.peek() {
+            // In a time, the sign belongs to an age: `time:(-1h OR -2h)`.
             Some('-') => within.is_none_or(|(key, _)| key.kind() != ValueKind::Time),
             Some('!') => !(within.is_some() && self.rest().starts_with("!=")),
             _ => false,

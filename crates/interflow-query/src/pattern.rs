@@ -10,7 +10,6 @@ use crate::key::ValueKind;
 /// The most memory that one compiled regular expression may use, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
-/// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(crate) enum TextMatcher {
     Equals(String),
@@ -24,7 +23,8 @@ pub(crate) enum TextMatcher {
 /// In values up to this many bytes, a plain search is faster than a regular expression.
 const MAX_SHORT_VALUE: usize = 128;
 
-/// Compiles a regular expression.
+/// Compiles a regular expression within bounds on its size and nesting: the `regex` crate matches in linear time, but a
+/// short source may compile to a very large automaton.
 ///
 /// # Errors
 /// A description for the author of the query.

@@ -193,18 +193,19 @@ impl QueryParser<'_> {
         Ok(TextToken { pieces, quoted: false, span: QuerySpan::new(start, self.at) })
     }
 
-    /// `host:localhost:8080` means host and port.
     fn host_and_port(&self, word: &TextToken, start: usize) -> Option<Expr> {
         let last = word.pieces.last()?;
         let (host, port) = last.rsplit_once(':')?;
         let port_len = port.len();
         let port: u16 = port.parse().ok()?;
+        // An escaped colon belongs to the name.
         if self.text[..word.span.end - port_len].ends_with("\\:") {
             return None;
         }
         if last == &format!(":{port}") && word.pieces.len() == 1 {
             return None;
         }
+        // An IPv6 address without brackets has colons of its own.
         if last.parse::<IpAddr>().is_ok() || (host.contains(':') && !host.ends_with(']')) {
             return None;
         }
@@ -309,7 +310,6 @@ fn takes_text(key: Key) -> bool {
     )
 }
 
-/// `None` for a lone star.
 fn pattern_from_pieces(mut pieces: Vec<String>) -> Option<TextPattern> {
     match pieces.len() {
         1 => pieces.pop().map(TextPattern::Text),

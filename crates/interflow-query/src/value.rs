@@ -52,7 +52,6 @@ pub(crate) enum NumberKind {
     Duration,
 }
 
-/// Parses `>=400`, `4xx`, `400..499`, `>1MB`.
 pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, ExpectedHint> {
     if kind == NumberKind::Status
         && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))

@@ -70,6 +70,24 @@ impl Body {
         Self::Stream(Box::new(stream))
     }
 
+    /// A buffered body with its trailers: the inverse of [`collect`](Self::collect). With trailers its length is
+    /// unknown to those who frame it, since HTTP/1.1 can send trailers only in a chunked body.
+    pub fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Self {
+        match trailers {
+            None => Self::from(bytes),
+            Some(trailers) => {
+                let data = (!bytes.is_empty()).then_some(Ok(BodyFrame::Data(bytes)));
+                Self::replay(data.into_iter().chain([Ok(BodyFrame::Trailers(trailers))]).collect(), Self::Empty)
+            }
+        }
+    }
+
+    /// A body whose first frames were already read, followed by the rest of it. After an error comes nothing more.
+    #[must_use]
+    pub fn replay(read: Vec<Result<BodyFrame, Error>>, rest: Self) -> Self {
+        Self::stream(ReplayedBody { read: read.into_iter(), rest })
+    }
+
     /// The number of data bytes still to come, if known.
     pub fn remaining(&self) -> Option<u64> {
         match self {
@@ -135,12 +153,9 @@ impl Body {
         while let Some(frame) = self.frame().await {
             match frame.map_err(CollectError::Broken)? {
                 BodyFrame::Data(data) if first.len() + all.len() + data.len() > cap => {
-                    let mut read: Vec<Bytes> = [first, held.attach_to(all), data].into();
-                    read.retain(|b| !b.is_empty());
-                    return Err(CollectError::TooLarge(Self::stream(ReplayedBody {
-                        read: read.into_iter(),
-                        rest: self,
-                    })));
+                    let read = [first, held.attach_to(all), data].into_iter().filter(|b| !b.is_empty());
+                    let read = read.map(|b| Ok(BodyFrame::Data(b))).collect();
+                    return Err(CollectError::TooLarge(Self::replay(read, self)));
                 }
                 BodyFrame::Data(data) if first.is_empty() && all.is_empty() => first = data,
                 BodyFrame::Data(data) => {
@@ -194,23 +209,25 @@ pub enum CollectError {
     Broken(Error),
 }
 
-/// The frames already read from a body, followed by the rest of it.
 struct ReplayedBody {
-    read: std::vec::IntoIter<Bytes>,
+    read: std::vec::IntoIter<Result<BodyFrame, Error>>,
     rest: Body,
 }
 
 impl BodyStream for ReplayedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         match self.read.next() {
-            Some(data) => Poll::Ready(Some(Ok(BodyFrame::Data(data)))),
+            Some(frame) => Poll::Ready(Some(frame)),
             None => self.rest.poll_frame(cx),
         }
     }
 
     fn remaining(&self) -> Option<u64> {
-        let read: usize = self.read.as_slice().iter().map(Bytes::len).sum();
-        self.rest.remaining().map(|rest| rest + read as u64)
+        let read = self.read.as_slice().iter().map(|frame| match frame {
+            Ok(BodyFrame::Data(data)) => Some(data.len() as u64),
+            Ok(BodyFrame::Trailers(_)) | Err(_) => None,
+        });
+        Some(read.sum::<Option<u64>>()? + self.rest.remaining()?)
     }
 }
 
@@ -270,6 +287,31 @@ mod tests {
         let (all, trailers) = now(Body::stream(Pieces(vec!["ab", "c", "def"], true)).collect(6)).unwrap();
         assert_eq!(&all[..], b"abcdef");
         assert_eq!(trailers.unwrap().get("t"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn a_body_with_trailers_is_collected_to_what_it_was_made_of() {
+        for data in ["", "abc"] {
+            let trailers: Headers = [("T", "1")].into_iter().collect();
+            let body = Body::with_trailers(Bytes::from_static(data.as_bytes()), Some(trailers.clone()));
+            assert_eq!(body.remaining(), None, "a length would make HTTP/1.1 drop the trailers");
+            assert_eq!(now(body.collect(10)).unwrap(), (Bytes::from_static(data.as_bytes()), Some(trailers)));
+            let plain = Body::with_trailers(Bytes::from_static(data.as_bytes()), None);
+            assert_eq!(plain.remaining(), Some(data.len() as u64));
+            assert_eq!(now(plain.collect(10)).unwrap(), (Bytes::from_static(data.as_bytes()), None));
+        }
+    }
+
+    #[test]
+    fn what_was_read_of_a_body_is_replayed_before_its_rest() {
+        let read = |text: &'static str| Ok(BodyFrame::Data(Bytes::from_static(text.as_bytes())));
+        let body = Body::replay(vec![read("ab"), read("c")], Body::Full(Bytes::from_static(b"def")));
+        assert_eq!(body.remaining(), Some(6));
+        assert_eq!(&now(body.collect(10)).unwrap().0[..], b"abcdef");
+        let failed = Error::new(crate::ErrorKind::BadRequest, "cut off");
+        let body = Body::replay(vec![read("ab"), Err(failed)], Body::Empty);
+        assert_eq!(body.remaining(), None);
+        assert!(matches!(now(body.collect(10)), Err(CollectError::Broken(e)) if e.message() == "cut off"));
     }
 
     /// A stream of this many chunks of 64 KiB.

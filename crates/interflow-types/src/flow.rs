@@ -276,6 +276,13 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Whether the flow is a request that reached Interflow outside a tunnel. Nothing authorized it before its head
+    /// was read, so [`Phase::Authority`](crate::Phase::Authority) belongs to the request itself.
+    pub fn is_outside_tunnel(&self) -> bool {
+        matches!(self.transport, EntryKind::Absolute | EntryKind::Gateway)
+            || self.transport == EntryKind::Reverse && self.scheme == Scheme::Http
+    }
+
     /// A flow that begins now.
     pub fn begin(client: Arc<ClientInfo>, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
         Self::begin_at(FlowClock::start(), client, transport, scheme, authority)

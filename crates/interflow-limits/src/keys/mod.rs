@@ -85,7 +85,6 @@ pub enum KeyState {
 }
 
 impl KeyState {
-    /// The name for display.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -117,7 +116,6 @@ pub enum KeyRejection {
     /// No key was presented, and one is required.
     #[error("a key of this gateway is needed, and none was sent")]
     Missing,
-    /// Not a key of this ring.
     #[error("the key is not known to this gateway")]
     Unknown,
     #[error("the key {0} has expired")]
@@ -136,7 +134,7 @@ impl KeyRejection {
     }
 }
 
-/// All keys of one file.
+/// All keys of one file, indexed by hash. Immutable: a change of the file makes a new ring.
 #[derive(Debug, Default)]
 pub struct VirtualKeyRing {
     by_digest: HashMap<KeyDigest, Arc<VirtualKey>>,
@@ -216,7 +214,6 @@ impl VirtualKeyRing {
         self.lists_models
     }
 
-    /// Every key in file order.
     pub fn keys(&self) -> &[Arc<VirtualKey>] {
         &self.keys
     }

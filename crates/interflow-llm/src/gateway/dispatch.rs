@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    Authority, Body, BoxFuture, ByteStr, Direction, EntryKind, Error, ErrorKind, Flow, LocalHandler, MaybeFuture,
-    Phase, PhaseSet, PlanScope, Request, RequestHead, Response, ResponseHead, Result, Stage, StageVerdict, StatusCode,
-    StreamMessage,
+    Authority, Body, BoxFuture, ByteStr, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, LocalHandler,
+    MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
+    ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
@@ -67,7 +67,7 @@ impl Dispatcher {
         head: &mut RequestHead,
         upstream: Option<Arc<LlmUpstream>>,
         body: Body,
-    ) -> Result<Body, StageVerdict> {
+    ) -> Result<Body, EarlyExit> {
         if flow.extension::<LlmCall>().is_none_or(|e| e.provider != Provider::Bedrock) {
             return Ok(body);
         }
@@ -85,7 +85,7 @@ impl Dispatcher {
             _ => return Ok(body),
         };
         let response = refused.to_response(Provider::Bedrock, flow);
-        Err(StageVerdict::Answer(Box::new(response)))
+        Err(EarlyExit::Answer(Box::new(response)))
     }
 }
 
@@ -106,23 +106,23 @@ impl Stage for Dispatcher {
         }
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         if let Some(refusal) = self.disabled(flow, head) {
             flow.tag(format!("refused:{}", refusal.code));
-            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
+            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
         }
-        let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(StageVerdict::Continue) };
+        let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(RequestVerdict::Continue) };
         let now = Instant::now();
         if !upstream.breaker.allows(now) {
             let wait = Some(Duration::from_secs(upstream.breaker.retry_after(now)));
             let response =
                 LlmRefusal { retry_after: wait, ..circuit_open(&upstream.name) }.to_response(upstream.provider, flow);
-            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(response)));
+            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(response)));
         }
         if upstream.source.is_none() {
             upstream.authorize(head, None);
             flow.extension_mut::<DispatchState>().upstream = Some(upstream);
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         MaybeFuture::pending(async move {
             match upstream.token(self.0.token_egress()).await {
@@ -130,9 +130,9 @@ impl Stage for Dispatcher {
                     upstream.authorize(head, token.as_ref());
                     let sent = flow.extension_mut::<DispatchState>();
                     (sent.upstream, sent.token) = (Some(upstream), token);
-                    StageVerdict::Continue
+                    RequestVerdict::Continue
                 }
-                Err(refusal) => StageVerdict::Answer(Box::new(refusal.to_response(upstream.provider, flow))),
+                Err(refusal) => RequestVerdict::Answer(Box::new(refusal.to_response(upstream.provider, flow))),
             }
         })
     }
@@ -142,7 +142,7 @@ impl Stage for Dispatcher {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         let upstream = flow.extension::<DispatchState>().and_then(|s| s.upstream.clone());
         let table = self.0.table();
@@ -153,7 +153,7 @@ impl Stage for Dispatcher {
         let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
         match (name, body) {
             (Some(name), Body::Full(raw)) => MaybeFuture::pending(async move {
-                let body = rewrite_model(&table, head, raw, &name).await.map_err(StageVerdict::Deny)?;
+                let body = rewrite_model(&table, head, raw, &name).await.map_err(EarlyExit::Deny)?;
                 self.sign_request(flow, head, upstream, Body::from(body))
             }),
             // A client of the proxy port, for which no token was fetched yet.
@@ -161,9 +161,8 @@ impl Stage for Dispatcher {
                 let signer = self.0.table().get("bedrock").cloned();
                 if let Some(signer) = &signer {
                     let token = signer.token(self.0.token_egress()).await;
-                    flow.extension_mut::<DispatchState>().token = token.map_err(|refusal| {
-                        StageVerdict::Answer(Box::new(refusal.to_response(signer.provider, flow)))
-                    })?;
+                    flow.extension_mut::<DispatchState>().token = token
+                        .map_err(|refusal| EarlyExit::Answer(Box::new(refusal.to_response(signer.provider, flow))))?;
                 }
                 self.sign_request(flow, head, signer, body)
             }),
@@ -176,13 +175,13 @@ impl Stage for Dispatcher {
         flow: &'a mut Flow,
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let sent = flow.extension_mut::<DispatchState>();
         sent.answered = true;
         if let Some(upstream) = &sent.upstream {
             upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {
@@ -193,14 +192,14 @@ impl Stage for Dispatcher {
         true
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         if message.direction == Direction::Request
             && let Some(upstream) = flow.extension::<DispatchState>().and_then(|s| s.upstream.as_deref())
             && let Some(renamed) = rename_model_in_event(&self.0.table(), upstream, &message.payload)
         {
             message.payload = renamed.into();
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(MessageVerdict::Continue)
     }
 
     fn done(&self, flow: &Flow) {

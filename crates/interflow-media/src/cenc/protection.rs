@@ -15,18 +15,17 @@ const PIFF_PSSH: [u8; 16] = *b"\xd0\x8a\x4f\x18\x10\xf3\x4a\x82\xb6\xc8\x32\xd8\
 /// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectionScheme {
-    /// CTR mode.
     Cenc,
-    /// CTR mode with a block pattern.
+    /// CTR mode over the encrypted blocks of a pattern.
     Cens,
-    /// CBC through the whole sample.
+    /// CBC mode; the chain continues through all subsamples of a sample.
     Cbc1,
     /// CBC with a block pattern, restarted in each subsample.
     Cbcs,
 }
 
 impl ProtectionScheme {
-    /// As `schm` names it.
+    /// The scheme's four characters as in `schm`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cenc => "cenc",
@@ -46,7 +45,7 @@ impl fmt::Display for ProtectionScheme {
 /// A repeating pattern of encrypted and clear blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptPattern {
-    /// Blocks that are encrypted.
+    /// Blocks of 16 bytes that are encrypted in each period.
     pub crypt: u8,
     /// Blocks that stay clear; 0 means that everything is encrypted.
     pub skip: u8,
@@ -63,7 +62,6 @@ pub struct SampleProtection {
     pub iv_size: u8,
     /// The constant IV, used if there is no per-sample IV.
     pub constant_iv: Option<CipherBlock>,
-    /// The key.
     pub kid: KeyId,
     /// The pattern; `None` for schemes without one, and for 0:0.
     pub pattern: Option<CryptPattern>,
@@ -81,7 +79,7 @@ pub struct PsshBox {
 }
 
 impl PsshBox {
-    /// The system's name, if known.
+    /// A readable name (Widevine, PlayReady, …) of a known system.
     pub fn system_name(&self) -> Option<&'static str> {
         Some(match &self.system[..4] {
             b"\xed\xef\x8b\xa9" => "Widevine",

@@ -51,7 +51,7 @@ impl SegmentTimeline {
     }
 }
 
-/// A part of a file.
+/// First and last byte of a part of a file.
 pub type DashByteRange = (u64, u64);
 
 /// The location of an initialization section: a URL and a range of it.
@@ -59,7 +59,6 @@ pub type DashByteRange = (u64, u64);
 pub struct InitializationSource {
     /// The URL; the representation's own if absent.
     pub address: Option<String>,
-    /// The range.
     pub range: Option<DashByteRange>,
 }
 
@@ -82,24 +81,19 @@ pub struct SegmentAddressing {
     pub available_early: f64,
     /// Further attributes for players, verbatim.
     pub kept: RetainedAttributes,
-    /// The timeline.
     pub timeline: Option<SegmentTimeline>,
-    /// The addressing mode.
     pub form: AddressingMode,
     /// The initialization section.
     pub init: InitializationSource,
 }
 
-/// Attributes without meaning here that are kept in a manifest for the player.
+/// Attributes without meaning here that are kept in a manifest for the player, and the element `RepresentationIndex`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedAttributes {
     /// `availabilityTimeComplete`: whether segments are complete once they are available (low latency).
     pub complete: Option<String>,
-    /// `pdDelta`.
     pub pd_delta: Option<String>,
-    /// `indexRangeExact`.
     pub index_exact: Option<String>,
-    /// `RepresentationIndex`.
     pub index: Option<InitializationSource>,
 }
 
@@ -127,15 +121,9 @@ pub enum AddressingMode {
         index: Option<DashByteRange>,
     },
     /// By a URL template.
-    Template {
-        /// The pattern.
-        media: String,
-    },
+    Template { media: String },
     /// As an explicit list: URL and range of each segment.
-    List {
-        /// The segments.
-        media: Arc<[(Option<String>, Option<DashByteRange>)]>,
-    },
+    List { media: Arc<[(Option<String>, Option<DashByteRange>)]> },
 }
 
 impl SegmentAddressing {
@@ -228,18 +216,13 @@ pub fn byte_range(text: &str) -> Option<DashByteRange> {
     (first <= last).then_some((first, last))
 }
 
-/// The values of a template.
+/// The values of a template's identifiers (ISO 23009-1 5.3.9.4.4).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateValues<'a> {
-    /// `$RepresentationID$`.
     pub id: &'a str,
-    /// `$Bandwidth$`.
     pub bandwidth: u64,
-    /// `$Number$`.
     pub number: u64,
-    /// `$Time$`.
     pub time: u64,
-    /// `$SubNumber$`.
     pub part: u64,
 }
 

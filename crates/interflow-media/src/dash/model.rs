@@ -8,7 +8,7 @@ use super::time::{duration, parse_date_time};
 use super::xml::XmlElement;
 use crate::relay::BaseUrl;
 
-/// Maximum number of alternative base URLs.
+/// Maximum number of alternative base URLs; further ones are ignored.
 const MAX_BASE_URLS: usize = 4;
 /// Maximum number of representations per manifest.
 const MAX_REPRESENTATIONS: usize = 20_000;
@@ -17,52 +17,45 @@ const MAX_PERIODS: usize = 10_000;
 /// Maximum size of inherited data, counted once per representation.
 const MAX_INHERITED_BYTES: usize = 64 << 20;
 
-/// A manifest.
+/// A manifest (ISO 23009-1). Times and durations are in seconds, whatever their notation in the XML.
 #[derive(Clone, Debug, Default)]
 pub struct DashManifest {
     /// Whether it is dynamic (live).
     pub is_live: bool,
     /// When it became available, in seconds since 1970.
     pub available: f64,
-    /// Total duration in seconds.
+    /// Total duration (`mediaPresentationDuration`).
     pub duration: Option<f64>,
-    /// Time-shift buffer depth in seconds.
+    /// How far back segments remain available (`timeShiftBufferDepth`).
     pub window: Option<f64>,
-    /// Suggested presentation delay in seconds.
+    /// How far behind the live edge to play (`suggestedPresentationDelay`).
     pub delay: Option<f64>,
-    /// Minimum update period in seconds.
+    /// How often to fetch the manifest again (`minimumUpdatePeriod`).
     pub update: Option<f64>,
     /// Clock sources (`UTCTiming`): scheme and value.
     pub clocks: Vec<(String, String)>,
     /// The URL for the next update.
     pub location: Option<String>,
-    /// Its periods in order.
     pub periods: Vec<DashPeriod>,
 }
 
-/// A period.
 #[derive(Clone, Debug, Default)]
 pub struct DashPeriod {
-    /// Its name.
     pub id: String,
     /// When it begins, in seconds of the presentation.
     pub start: f64,
     /// How long it is, in seconds, when that is known.
     pub duration: Option<f64>,
-    /// Its adaptation sets.
     pub sets: Vec<AdaptationSet>,
 }
 
 /// The content type of an adaptation set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DashMediaKind {
-    /// Pictures that move.
     Video,
-    /// Sound.
     Audio,
     /// Subtitles.
     Text,
-    /// Thumbnails.
     Image,
 }
 
@@ -78,35 +71,27 @@ impl DashMediaKind {
     }
 }
 
-/// An adaptation set.
+/// An adaptation set: interchangeable representations of the same content.
 #[derive(Clone, Debug)]
 pub struct AdaptationSet {
     /// Its id; its index in the period if it has none.
     pub id: String,
-    /// What it is.
     pub media: DashMediaKind,
-    /// The language.
     pub language: Option<String>,
-    /// A human-readable label.
     pub label: Option<String>,
     /// Its roles: `main`, `alternate`, `forced-subtitle`, …
     pub roles: Vec<String>,
     /// Whether it is a trick-mode set (for fast forward and rewind).
     pub is_trick: bool,
-    /// Its representations.
     pub representations: Vec<Representation>,
 }
 
-/// A representation.
 #[derive(Clone, Debug)]
 pub struct Representation {
-    /// Its name.
     pub id: String,
     /// Bits per second.
     pub bandwidth: u64,
-    /// Its media type.
     pub mime: String,
-    /// Its codecs, if declared.
     pub codecs: Option<String>,
     /// Its size in pixels.
     pub size: Option<(u32, u32)>,
@@ -118,11 +103,9 @@ pub struct Representation {
     pub range: Option<&'static str>,
     /// Columns and rows of thumbnails in one picture.
     pub tiles: Option<(u32, u32)>,
-    /// Whether it is encrypted.
     pub is_protected: bool,
     /// Its base URLs, in order of preference.
     pub bases: Vec<String>,
-    /// How its segments are addressed.
     pub addressing: SegmentAddressing,
 }
 

@@ -13,16 +13,14 @@ pub const MAX_SEGMENTS: usize = 200_000;
 /// Maximum total size of their URLs: a long template times many segments would fill the memory.
 const MAX_ADDRESS_BYTES: usize = 64 << 20;
 
-/// One segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DashSegment {
-    /// Its number.
     pub number: u64,
-    /// Its time in units.
+    /// Its start on the timeline, in units of the timescale.
     pub time: u64,
     /// When it begins, in seconds of the period.
     pub start: f64,
-    /// How long it is, in seconds.
+    /// Duration in seconds.
     pub duration: f64,
     /// Its unresolved URL; the representation's own if absent.
     pub address: Option<String>,

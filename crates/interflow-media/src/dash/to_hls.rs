@@ -35,12 +35,10 @@ fn check(out: &str, most: Option<u64>) -> Result<()> {
     most.filter(|most| out.len() as u64 > *most).map_or(Ok(()), |most| Err(too_long(most)))
 }
 
-/// A representation with its set.
+/// A representation with the set that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct DashTrack<'a> {
-    /// The set.
     pub set: &'a AdaptationSet,
-    /// The representation.
     pub own: &'a Representation,
 }
 
@@ -336,9 +334,7 @@ fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: 
 pub struct PlaylistPeriod<'a> {
     /// The period.
     pub period: &'a DashPeriod,
-    /// The track.
     pub track: DashTrack<'a>,
-    /// Its segments.
     pub segments: Vec<DashSegment>,
 }
 

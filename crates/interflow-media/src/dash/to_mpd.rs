@@ -20,7 +20,6 @@ pub enum ManifestUrlKind<'a> {
     Segment {
         /// Its URLs; templates if `pattern` is set.
         addresses: Vec<String>,
-        /// Its bytes.
         range: Option<(u64, u64)>,
         /// The initialization section that it belongs to.
         init: Option<SectionSource>,

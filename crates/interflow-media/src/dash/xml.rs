@@ -24,9 +24,7 @@ pub struct XmlElement<'a> {
     pub name: &'a str,
     /// Its name as written, prefix included.
     pub written: &'a str,
-    /// Its attributes in order.
     pub attributes: Vec<(&'a str, Cow<'a, str>)>,
-    /// The elements inside.
     pub children: Vec<XmlElement<'a>>,
     /// The text inside, trimmed.
     pub text: Cow<'a, str>,
@@ -35,21 +33,18 @@ pub struct XmlElement<'a> {
     pub raw: &'a str,
 }
 
-/// Elements kept raw.
+/// Elements kept as text: a timeline may have very many entries, which are parsed one by one instead of into a tree.
 const RAW_ELEMENT: &str = "SegmentTimeline";
 
 impl<'a> XmlElement<'a> {
-    /// An attribute.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v)
     }
 
-    /// An attribute as a number.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name).and_then(|v| v.trim().parse().ok())
     }
 
-    /// Sets an attribute.
     pub fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
         match self.attributes.iter_mut().find(|(n, _)| *n == name) {
             Some((_, old)) => *old = value.into(),
@@ -67,13 +62,11 @@ impl<'a> XmlElement<'a> {
         self.children.iter().filter(move |c| c.name == name)
     }
 
-    /// A new element.
     #[must_use]
     pub fn new(name: &'a str) -> Self {
         Self { name, written: name, ..Self::default() }
     }
 
-    /// Writes it.
     pub fn write(&self, out: &mut String) {
         self.write_within(out, usize::MAX);
     }

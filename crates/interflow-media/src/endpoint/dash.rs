@@ -53,9 +53,8 @@ async fn run_off_workers<T: Send + 'static>(
     Ok(done.await.map_err(|e| failed(&e))??)
 }
 
-/// A fetched manifest.
 struct FetchedManifest {
-    /// As received.
+    /// As received, to be rewritten as MPD.
     text: Bytes,
     manifest: Arc<DashManifest>,
     /// The URL for its next update.
@@ -92,7 +91,6 @@ impl MediaRequest<'_> {
         HlsOptions { height, language: params.get("language").map(str::to_owned), ts, most }
     }
 
-    /// The keys of the link.
     pub fn keys(self) -> Result<Option<ContentKeyRing>, MediaError> {
         let params = &self.asked.params;
         let Some(key) = params.get("key") else { return Ok(None) };

@@ -19,16 +19,14 @@ use crate::relay::body_parts::{RequestedRange, chain_body, slice_body};
 use crate::relay::resume::{content_range, resumable_body};
 use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
-/// Maximum number of cached indexes.
+/// Maximum number of cached indexes; each has an entry per sample.
 const MAX_FILES: usize = 16;
-/// Cache lifetime.
 const FILE_TTL: Duration = Duration::from_secs(600);
 /// Maximum number of requests for locating a file's index.
 const MAX_STEPS: usize = 256;
 /// Bytes of a file read first.
 const HEADER_READ_BYTES: u64 = 4096;
 
-/// The cache of file indexes.
 #[derive(Default)]
 pub struct FileIndexCache {
     known: Mutex<VecDeque<FileIndexEntry>>,
@@ -52,7 +50,6 @@ impl FileIndexCache {
     }
 }
 
-/// The index of a file.
 struct IndexedFile {
     layout: FileLayout,
     length: u64,
@@ -66,7 +63,6 @@ enum FileLayout {
     Fragments(Option<Arc<InitSegment>>, Vec<u64>),
 }
 
-/// The result of probing a file.
 enum FileProbe {
     File(Arc<IndexedFile>),
     /// The origin does not support ranges, or has no such file: its response.
@@ -177,7 +173,7 @@ impl MediaRequest<'_> {
         Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
     }
 
-    /// Probes a file.
+    /// Reads the index of a file with ranges, or finds that it has none.
     async fn probe_file(self, ask: &FetchRequest, keys: &ContentKeyRing) -> Result<FileProbe, MediaError> {
         let response = self.part(ask, 0..HEADER_READ_BYTES).await?;
         let whole = content_range(&response.head).and_then(|(first, whole)| whole.filter(|_| first == 0));

@@ -7,8 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use interflow_codec::content_coding;
-use interflow_types::{Body, BodyFrame, BodyStream, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
-use std::task::{Context, Poll};
+use interflow_types::{Body, BodyFrame, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
 
 use super::child_urls::ChildUrls;
 use super::decrypt;
@@ -37,7 +36,7 @@ const MAX_INLINE_KEYS: usize = 64;
 /// Maximum decoded size of a coded body when sniffing its type, in bytes.
 const MAX_PEEKED_BYTES: u64 = 1 << 20;
 
-/// The type of a fetched resource.
+/// What turned out to be behind a URL that may be a playlist or media.
 pub enum PlaylistProbe {
     /// A playlist, read completely.
     Playlist(FetchedDocument),
@@ -46,7 +45,6 @@ pub enum PlaylistProbe {
 }
 
 impl MediaRequest<'_> {
-    /// A playlist.
     pub async fn hls_manifest(self) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         match self.find_playlist(address).await? {
@@ -128,7 +126,8 @@ impl MediaRequest<'_> {
         if !is_one && (claims && page || kind.starts_with("text/html")) {
             return Err(MediaError::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
         }
-        let body = Body::stream(PeekedBody { first: first.freeze(), body });
+        let read = (!first.is_empty()).then(|| Ok(BodyFrame::Data(first.freeze())));
+        let body = Body::replay(read.into_iter().collect(), body);
         if !is_one && !claims {
             return Ok(PlaylistProbe::Other(self.forward_response(head, body)));
         }
@@ -638,23 +637,4 @@ fn stremio(server: &str, fields: &str, address: &str) -> String {
     push_value(origin.as_bytes(), &mut d);
     let d = String::from_utf8_lossy(&d).replace('/', "%2F").replace(':', "%3A");
     format!("{}/proxy/d={d}{fields}{path}", server.trim_end_matches('/'))
-}
-
-/// A body with its first bytes already read.
-struct PeekedBody {
-    first: Bytes,
-    body: Body,
-}
-
-impl BodyStream for PeekedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(BodyFrame::Data(std::mem::take(&mut self.first)))));
-        }
-        self.body.poll_frame(cx)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining().map(|r| r + self.first.len() as u64)
-    }
 }

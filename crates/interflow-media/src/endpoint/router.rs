@@ -38,28 +38,21 @@ pub struct MediaSetup {
 /// The state derived from one configuration, replaced on reload.
 pub struct MediaState {
     pub config: MediaConfig,
-    /// The keys of links.
     pub keys: LinkKeys,
-    /// The password.
     pub password: Option<String>,
-    /// Users and their passwords.
+    /// Names and passwords.
     pub users: Vec<(String, String)>,
-    /// The gateway's public URL, if configured.
+    /// The gateway's public URL for links, if configured; otherwise the one that the client used.
     pub public: Option<String>,
-    /// Fetches from origins.
     pub fetch: Arc<MediaFetcher>,
-    /// The cache of shared fetches.
     pub shared: Arc<SegmentCache>,
-    /// Prefetches segments.
     pub ahead: Prefetcher,
     /// The index cache of files decrypted in ranges.
     pub files: FileIndexCache,
     pub clocks: OriginClocks,
     /// Segment numbers of live tracks.
     pub lines: LiveTimelines,
-    /// Limits on streams per host.
     pub hosts: HostConcurrency,
-    /// Active streams.
     pub streams: Arc<StreamRegistry>,
 }
 
@@ -280,14 +273,13 @@ impl MediaService {
     }
 }
 
-/// One request with its context.
+/// One request with its context; endpoints are methods of it.
 #[derive(Clone, Copy)]
 pub struct MediaRequest<'a> {
     pub state: &'a Arc<MediaState>,
     /// Set if the response contains decrypted media.
     pub decrypts: &'a AtomicBool,
     pub flow: &'a Flow,
-    /// The authorised request.
     pub asked: &'a AuthorizedRequest,
     pub head: &'a RequestHead,
 }

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 
 use super::tags::{attribute_text, lines, tag};
 
-/// The selection.
+/// Which of the variants with different resolutions to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariantChoice {
-    /// The highest resolution.
     Highest,
     /// The highest that does not exceed this height; the lowest if all do.
     Height(u32),

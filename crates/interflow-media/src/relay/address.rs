@@ -7,10 +7,9 @@ use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url}
 /// Maximum length of a URL, in bytes.
 pub const MAX_URL_LEN: usize = 16 * 1024;
 
-/// A URL to fetch.
+/// A URL to fetch. Credentials and fragment are not part of `url`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaAddress {
-    /// The URL without credentials and fragment.
     pub url: Url,
     /// The `Authorization` value for credentials in the URL.
     pub basic: Option<String>,

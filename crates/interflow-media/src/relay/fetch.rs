@@ -13,10 +13,8 @@ use interflow_codec::content_coding;
 use super::address::{BaseUrl, parse};
 use crate::token::LinkGrant;
 
-/// A fetch request.
 #[derive(Clone)]
 pub struct FetchRequest {
-    /// GET, or HEAD.
     pub method: Method,
     pub url: Url,
     /// The header fields to send, except `Host`.
@@ -25,11 +23,9 @@ pub struct FetchRequest {
     pub scope: Option<Arc<LinkGrant>>,
 }
 
-/// The result of a fetch.
+/// The result of a fetch, with the final URL: redirects have been followed, so the response is never one.
 pub struct FetchedResponse {
-    /// The final URL, after redirects.
     pub url: Url,
-    /// The response; never a redirect.
     pub response: Response,
 }
 
@@ -148,10 +144,9 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
     Ok(FetchedDocument { url, status, headers, body })
 }
 
-/// A document read completely.
+/// A document read completely, with the final URL after redirects.
 #[derive(Clone, Debug)]
 pub struct FetchedDocument {
-    /// The final URL, after redirects.
     pub url: Url,
     pub status: StatusCode,
     pub headers: Headers,

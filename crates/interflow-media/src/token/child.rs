@@ -80,7 +80,7 @@ impl ChildKey {
     }
 }
 
-/// Compares in constant time.
+/// Compares in constant time, because the response time would otherwise reveal how much of a forged signature is right.
 fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

@@ -51,7 +51,6 @@ fn is_false(b: &bool) -> bool {
 /// Why a link does not apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantRefusal {
-    /// It has expired.
     #[error("the link has expired")]
     Expired,
     /// It is bound to another client address.

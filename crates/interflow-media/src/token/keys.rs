@@ -27,7 +27,7 @@ struct LinkSealKey {
     child: [u8; 32],
 }
 
-/// An invalid key.
+/// Why configured keys are not usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkKeyError {
     #[error("there is no key to seal links with")]
