@@ -1,5 +1,7 @@
 //! The documentation of a route, taken from the types of its handler: what each extractor reads, and what is returned.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
@@ -11,7 +13,6 @@ use interflow_types::{Direction, FlowId};
 use schemars::generate::{Contract, SchemaSettings};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 
 use super::error::ApiError;
 use super::input::{FlowIdPath, FlowSidePath, MessagePath, StrictJson, StrictQuery};
