@@ -110,7 +110,10 @@ impl Instance {
             limits: None,
             schemas: Arc::default(),
             approvals: Some(Arc::clone(&approvals)),
-            doctor: Some(Arc::new(|| serde_json::json!([{"what": "clock", "state": "good", "text": "plausible"}]))),
+            doctor: Some(Arc::new(|| {
+                let (what, text) = ("clock".to_owned(), "plausible".to_owned());
+                vec![interflow_admin::DoctorFinding { what, state: interflow_admin::FindingState::Good, text }]
+            })),
         };
         let side = AdminServer::new(&options, listener, parts).unwrap();
         tokio::spawn(side.serve(std::future::pending()));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hashlink::LruCache;
 use interflow_types::{ByteStr, ClientInfo, Host};
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 
 /// A program, identified by its address, its TLS fingerprint and, if known, its process name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +71,7 @@ pub enum LeafRefusal {
 }
 
 /// A program with an active bypass.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone, serde::Serialize, JsonSchema)]
 pub struct BypassedClient {
     pub client: IpAddr,
     pub ja4: String,

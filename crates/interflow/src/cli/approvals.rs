@@ -391,7 +391,7 @@ fn rule_line(rule: &Value) -> String {
     let line = format!(
         "{:<16}  {:<7}  {:<5}  {said}{until}  ({} used){note}",
         member(rule, "id"),
-        member(rule, "layer"),
+        member(rule, "source"),
         member(rule, "action"),
         member(rule, "used")
     );
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_shown_in_a_line() {
-        let rule = json!({"id": "r1", "layer": "global", "action": "deny", "hosts": ["*.x.test", "y"], "methods": ["GET"],
+        let rule = json!({"id": "r1", "source": "global", "action": "deny", "hosts": ["*.x.test", "y"], "methods": ["GET"],
             "used": 7, "note": "why", "until": "2027-01-01T00:00:00Z"});
         let expected = "r1                global   deny   *.x.test y, GET, until 2027-01-01T00:00:00Z  (7 used)  # why";
         assert_eq!(rule_line(&rule), expected);
