@@ -6,6 +6,7 @@ mod byte_runs;
 mod coordinates;
 mod dates;
 mod fields;
+mod id_formats;
 mod labeled_values;
 mod names;
 mod national_ids;
