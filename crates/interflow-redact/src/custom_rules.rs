@@ -104,6 +104,7 @@ impl CustomRules {
                         kind: Kind::Identifier,
                         confidence: 90,
                         rule: pattern.rule,
+                        evidence: None,
                     });
                 }
             }
@@ -136,6 +137,7 @@ impl CustomRules {
                         kind: Kind::Custom,
                         confidence: if total == 0 { 90 } else { 70 },
                         rule: fuzzy.rule,
+                        evidence: None,
                     });
                 }
             }
@@ -155,7 +157,14 @@ impl TermSet {
                 || inside(text[m.end()..].chars().next(), term.chars().next_back());
             if !cut {
                 let rule = self.terms[m.pattern().as_usize()].1;
-                found.push(Finding { start: m.start(), end: m.end(), kind: Kind::Custom, confidence: 95, rule });
+                found.push(Finding {
+                    start: m.start(),
+                    end: m.end(),
+                    kind: Kind::Custom,
+                    confidence: 95,
+                    rule,
+                    evidence: None,
+                });
             }
         }
     }
@@ -168,7 +177,14 @@ impl CustomSection {
             // An unterminated section extends to the end of the text.
             let end = self.end.find_at(text, start.end()).map_or(text.len(), |e| e.end());
             if end > start.start() {
-                found.push(Finding { start: start.start(), end, kind: Kind::Section, confidence: 99, rule: self.rule });
+                found.push(Finding {
+                    start: start.start(),
+                    end,
+                    kind: Kind::Section,
+                    confidence: 99,
+                    rule: self.rule,
+                    evidence: None,
+                });
             }
             if end >= text.len() {
                 break;

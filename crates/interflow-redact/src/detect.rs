@@ -6,6 +6,7 @@ mod byte_runs;
 mod coordinates;
 mod dates;
 mod fields;
+mod id_formats;
 mod labeled_values;
 mod names;
 mod national_ids;
@@ -18,6 +19,8 @@ mod secrets;
 mod tables;
 
 pub(crate) use self::byte_runs::ByteRunCache;
+pub(crate) use self::names::{Feature, NameModel, name_candidates};
+pub use self::names::{FeatureContribution, NameEvidence, NameScores, NameWeights};
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
 use crate::lexicon::topic;
@@ -35,6 +38,8 @@ pub struct Finding {
     pub confidence: u8,
     /// For custom kinds: the index of the term, pattern or section rule.
     pub rule: u16,
+    /// For names: the features that count for it.
+    pub evidence: Option<NameEvidence>,
 }
 
 impl Finding {
@@ -72,6 +77,8 @@ pub(crate) struct ScanState<'t> {
     pub bytes: &'t [u8],
     pub tokens: &'t TokenList,
     pub wants: &'t KindFilter,
+    /// The weights of the features of names.
+    pub names: &'t NameWeights,
     pub found: &'t mut Vec<Finding>,
     pub runs: ByteRunCache,
 }
@@ -136,7 +143,14 @@ impl<'t> ScanState<'t> {
 
     pub fn push(&mut self, kind: Kind, start: usize, end: usize, confidence: u8) {
         if self.wants(kind) && start < end {
-            self.found.push(Finding { start, end, kind, confidence, rule: 0 });
+            self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: None });
+        }
+    }
+
+    /// A name, with the features that count for it.
+    pub fn push_with_evidence(&mut self, kind: Kind, start: usize, end: usize, confidence: u8, evidence: NameEvidence) {
+        if self.wants(kind) && start < end {
+            self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: Some(evidence) });
         }
     }
 

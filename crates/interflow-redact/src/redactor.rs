@@ -7,7 +7,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::detect::Finding;
+use crate::detect::{Finding, NameEvidence};
 use crate::detector::Detector;
 use crate::external_detectors::ExternalFindings;
 use crate::finding_cache::FindingCache;
@@ -122,6 +122,9 @@ pub struct Replacement {
     pub replacement: String,
     #[serde(skip)]
     pub kind: Kind,
+    /// For names: the features that count for it.
+    #[serde(skip)]
+    pub evidence: Option<NameEvidence>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +136,7 @@ pub struct RedactionResult<T> {
 
 impl Redactor {
     pub fn new(policy: Policy) -> Self {
-        let engine = Detector { wants: policy.wants.clone() };
+        let engine = Detector::new(policy.wants.clone());
         let labels = policy.labels().map(str::to_owned).collect();
         Self { policy: Arc::new(policy), engine, labels, memo: None }
     }
@@ -442,6 +445,7 @@ impl Redactor {
             confidence: f.confidence,
             replacement,
             kind: f.kind,
+            evidence: f.evidence,
         })
     }
 

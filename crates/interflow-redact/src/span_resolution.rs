@@ -92,7 +92,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn finding(start: usize, end: usize, kind: Kind, confidence: u8) -> Finding {
-        Finding { start, end, kind, confidence, rule: 0 }
+        Finding { start, end, kind, confidence, rule: 0, evidence: None }
     }
 
     #[test]

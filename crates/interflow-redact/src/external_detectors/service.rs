@@ -134,7 +134,14 @@ impl DetectorService {
             .map(|t| {
                 let bytes = unit.to_byte_range(text, &t.range).ok_or("it told of a place that is not in the text")?;
                 let (start, end) = (bytes.start + base, bytes.end + base);
-                Ok(Finding { start, end, kind: kind_for_label(&t.label), confidence: sure(t.score), rule: 0 })
+                Ok(Finding {
+                    start,
+                    end,
+                    kind: kind_for_label(&t.label),
+                    confidence: sure(t.score),
+                    rule: 0,
+                    evidence: None,
+                })
             })
             .collect()
     }
