@@ -219,7 +219,7 @@ async fn an_upstream_that_fails_is_left_alone_until_one_probe_succeeds() {
 #[test]
 fn a_wrong_config_is_named_by_its_key() {
     use interflow_llm::LlmConfig;
-    use interflow_llm::gateway::LlmGateway;
+    use interflow_llm_gateway::gateway::LlmGateway;
     let none = |_: &str| Err("the environment variable X is not set".to_owned());
     for (toml, says) in [
         (r#"{"provider":{"x":{}}}"#, "llm.provider.x.url: it is missing"),

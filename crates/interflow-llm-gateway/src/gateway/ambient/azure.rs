@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::access_token::{parse_bearer, percent_encode, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
-use crate::config::LlmUpstreamConfig;
+use interflow_llm::LlmUpstreamConfig;
 
 /// The scope of Azure's AI services.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
