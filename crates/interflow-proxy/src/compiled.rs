@@ -9,7 +9,7 @@ use interflow_codec::h1::HeadLimits;
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
-use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
+use interflow_net::egress::{Isolation, UpstreamProtocol, UpstreamRoute};
 use interflow_net::ingress::HttpOptions;
 use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions, pkcs12_to_pem};
 use interflow_types::{
@@ -197,7 +197,7 @@ impl CompiledConfig {
             via: self.via(authority),
             protocol,
             tls: self.fingerprints.profile_for(host, self.tls_for(host)),
-            partition: 0,
+            isolation: Isolation::default(),
             resolver: None,
             connect_via: self.pseudonym.connect_via(None),
         }

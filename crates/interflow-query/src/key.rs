@@ -47,7 +47,6 @@ pub struct KeyInfo {
     pub example: &'static str,
 }
 
-/// The table's entry for a flag.
 #[derive(Debug)]
 pub struct FlagInfo {
     pub flag: Flag,

@@ -51,7 +51,7 @@ pub use flow::{
 pub use forwarded::{ForwardedBy, client_address};
 pub use headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
 pub use http_client::{BoxFuture, HttpClient, ResponseFuture};
-pub use id::{FlowId, FlowIdError};
+pub use id::{FlowId, FlowIdError, random_token};
 pub use message::{HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url};
 pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};

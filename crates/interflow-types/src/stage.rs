@@ -116,8 +116,8 @@ pub struct UpstreamOverrides {
     pub danger_skip_verify: bool,
     /// The client certificate to present to the origin.
     pub client_certificate: Option<CertificateFiles>,
-    /// Isolation key of the connection pool: upstream connections are shared only with flows that have the same key.
-    pub partition: Option<u64>,
+    /// Use upstream connections that serve this client connection alone.
+    pub own_connection: bool,
     /// The only TLS version to offer the origin.
     pub tls_version: Option<TlsVersion>,
     /// The DNS over HTTPS server (RFC 8484) that resolves the origin's name: a URL, or the name of a well-known

@@ -116,7 +116,7 @@ pub(super) async fn inject_secrets(
         Ok((bytes, Some(trailers))) => {
             let (bytes, found) = swap.replace(&bytes).map_or((bytes, Vec::new()), |(b, found)| (b.into(), found));
             record_used_secrets(flow, &secrets, &found);
-            Ok(with_trailers(bytes, trailers))
+            Ok(Body::with_trailers(bytes, Some(trailers)))
         }
         // Longer than its declared length: secrets are not inserted.
         Err(interflow_types::CollectError::TooLarge(body)) => Ok(body),
@@ -153,25 +153,7 @@ async fn inject_into_encoded_body(
             plain.into()
         }
     };
-    Ok(match trailers {
-        None => Body::from(bytes),
-        Some(trailers) => with_trailers(bytes, trailers),
-    })
-}
-
-/// A buffered body with its trailers.
-fn with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
-    struct TrailersBody(Option<bytes::Bytes>, Option<Headers>);
-    impl interflow_types::BodyStream for TrailersBody {
-        fn poll_frame(
-            &mut self,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<interflow_types::Result<interflow_types::BodyFrame>>> {
-            let data = self.0.take().filter(|b| !b.is_empty()).map(interflow_types::BodyFrame::Data);
-            std::task::Poll::Ready(data.or_else(|| self.1.take().map(interflow_types::BodyFrame::Trailers)).map(Ok))
-        }
-    }
-    Body::stream(TrailersBody(Some(bytes), Some(trailers)))
+    Ok(Body::with_trailers(bytes, trailers))
 }
 
 /// Percent-encodes what is not allowed in a path or query.

@@ -441,7 +441,7 @@ async fn read_requested_usage(
     match body.collect(MAX_INSPECTED_BODY).await {
         Ok((bytes, trailers)) => {
             let wanted = llm_request::requested_usage(&head.headers, &bytes).await;
-            Ok((llm_request::with_trailers(bytes, trailers), Some(wanted)))
+            Ok((Body::with_trailers(bytes, trailers), Some(wanted)))
         }
         Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
         Err(CollectError::Broken(e)) => Err(RequestBodyError::Broken(e)),

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use interflow_codec::prometheus::MetricsPage;
 use interflow_limits::{TokenCounts, UsageLimiter};
 use interflow_llm::{CallUsage, LlmCall, Operation};
 use interflow_types::{
@@ -235,12 +236,12 @@ impl LlmTelemetry {
         self.metrics.set_capacity(max as u64);
     }
 
-    /// The metrics in Prometheus text format.
-    pub fn prometheus(&self) -> String {
+    /// Writes the metrics of LLM traffic.
+    pub fn write_metrics(&self, page: &mut MetricsPage) {
         let out = self.out.load();
         let lost = out.audit.as_ref().map_or(0, |a| a.lost_lines());
         let dropped = out.spans.as_ref().map_or(0, |s| s.dropped());
-        self.metrics.render(&self.limits, lost, dropped)
+        self.metrics.write(page, &self.limits, lost, dropped);
     }
 
     /// Flushes pending audit lines.

@@ -1,5 +1,9 @@
 //! Sends requests to LLM upstreams: injects keys, maps model names, signs, retries and falls back subject to circuit
 //! breakers.
+//!
+//! There are two ways. A request to an upstream that may not be retried is prepared in place by the last stage
+//! ([`Dispatcher`]) and sent by the proxy, so that its body may be streamed. One that may have to be repeated is held
+//! in memory and sent by [`FallbackHandler`], a local handler, whose flow has the gateway itself as its target.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,7 +30,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 /// Prepares a request for its upstream; the last stage.
 pub struct Dispatcher(pub Arc<LlmGateway>);
 
-/// Per-flow state of the dispatcher.
+/// What the dispatcher keeps with a flow from the request to its end.
 #[derive(Default)]
 struct DispatchState {
     upstream: Option<Arc<LlmUpstream>>,
@@ -367,7 +371,7 @@ enum LastFailure {
     Answered(Response),
 }
 
-/// The request as received.
+/// The request as received. Each attempt makes its own request from it.
 struct OriginalRequest<'a> {
     exchange: &'a LlmCall,
     head: &'a RequestHead,
@@ -389,6 +393,8 @@ impl FallbackHandler {
                 Error::new(ErrorKind::BodyTooLarge, message)
             }
         })?;
+        // The time for all attempts at all upstreams; `retry_on` and `attempts` are those of the first, which the
+        // client addressed.
         let exchange = flow.extension::<LlmCall>().cloned().unwrap_or_default();
         let deadline = Instant::now() + self.upstream.budget;
         let mut last = LastFailure::None;
@@ -405,6 +411,7 @@ impl FallbackHandler {
                 }
                 let now = Instant::now();
                 if !upstream.breaker.allows(now) {
+                    // An open breaker does not hide the failure that another upstream reported.
                     last = prefer_failure(
                         last,
                         LastFailure::Open(upstream.name.clone(), upstream.breaker.retry_after(now)),
@@ -424,6 +431,8 @@ impl FallbackHandler {
                     OriginalRequest { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
                 let Some(request) = Self::request(&table, &upstream, &asked).await? else { break };
                 let sent = self.send(&upstream, request, deadline).await;
+                // Anything but a status to be retried is an answer, also an error of the client's: the next upstream
+                // would say the same.
                 if let LastFailure::Answered(response) = &sent
                     && !self.upstream.retry_on.contains(&response.head.status.as_u16())
                 {
@@ -479,6 +488,7 @@ impl FallbackHandler {
             head.url.path = path.into();
         }
         head.headers.remove("host");
+        // The client's credentials are for the first upstream's host, and must not get to another.
         if foreign {
             upstream::remove_credentials(&mut head);
         }

@@ -95,10 +95,10 @@ impl ClientConnection {
         Self { client_fingerprint: ClientFingerprint::new(hello), ..self }
     }
 
-    /// Isolation key that keeps this client's requests off upstream connections of others: NTLM and Negotiate
+    /// The number of this connection if its upstream connections must serve no other: NTLM and Negotiate
     /// authenticate a connection rather than a request, and whoever sent a later request on it would be taken for the
     /// same user (RFC 4559 section 6).
-    pub fn partition(&self, headers: &Headers) -> u64 {
+    pub fn exclusive_upstream(&self, headers: &Headers) -> Option<u64> {
         let binds = |value: &[u8]| {
             let scheme = value.split(|b| *b == b' ').next().unwrap_or_default();
             scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
@@ -106,7 +106,7 @@ impl ClientConnection {
         if headers.get("authorization").is_some_and(binds) {
             self.pinned_upstream.store(true, Relaxed);
         }
-        if self.pinned_upstream.load(Relaxed) { self.client.connection } else { 0 }
+        self.pinned_upstream.load(Relaxed).then_some(self.client.connection)
     }
 
     /// A new flow on this connection. Boxed, because it is moved often.

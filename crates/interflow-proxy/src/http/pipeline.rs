@@ -128,11 +128,11 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
     if let Some(handler) = handler {
         return Box::pin(serve_locally(tracker, &live, head, body, &*handler)).await;
     }
-    let partition = conn.partition(&head.headers);
+    let exclusive = conn.exclusive_upstream(&head.headers);
     if tracker.plan.wants(Phase::UpstreamConnect) {
         tracker.join_deferred().await;
     }
-    let route = match route::select_route(&mut tracker, &live, &head, partition, &conn.client_fingerprint).await {
+    let route = match route::select_route(&mut tracker, &live, &head, exclusive, &conn.client_fingerprint).await {
         Ok(route) => route,
         Err(end) => return exit_early(tracker, &live, &head, end),
     };

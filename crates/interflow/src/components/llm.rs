@@ -8,7 +8,7 @@ use interflow_proxy::LocalClient;
 use interflow_types::{GatewayMount, Stage};
 
 use super::{ApplyFn, Component};
-use crate::config::InterflowConfig;
+use crate::instance::config::InterflowConfig;
 
 pub struct LlmComponent {
     /// The gateway.

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_host::data_dir::DataDir;
 use interflow_proxy::LocalClient;
 use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
 use interflow_store::SqliteStore;
 use interflow_types::{Authority, BoxFuture, CertificateFiles, Error};
 
 use super::{ApplyFn, Component, RecordingArchives};
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
 const OPERATOR_RULES_FILE: &str = "rules.yaml";
