@@ -86,6 +86,7 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStream
     }
     let section = message.get(PRELUDE..PRELUDE + headers).ok_or(EventStreamError::Length)?;
     let parsed = parse_headers(section).ok_or(EventStreamError::Header)?;
+    // Nothing is taken from the buffer before all checks have passed.
     let raw = buf.split_to(size).freeze();
     let payload = raw.slice(PRELUDE + headers..size - TRAILER);
     Ok(Some(EventStreamMessage { headers: parsed, payload, raw }))

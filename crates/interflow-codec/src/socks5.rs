@@ -191,6 +191,8 @@ pub fn parse_request(buf: &[u8]) -> SocksParseResult<SocksCommand> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
         let command = c.u8().ok_or(Incomplete::More)?;
+        // A reserved byte. The address is read before the command is judged, so that a refusal follows the whole
+        // request.
         c.u8().ok_or(Incomplete::More)?;
         let (host, port) = raw_address(c)?;
         if command != CONNECT {
@@ -297,6 +299,7 @@ pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
             let known = SocksReply::ALL.into_iter().find(|r| r.code() == code);
             return Ok(known.unwrap_or(SocksReply::GeneralFailure));
         }
+        // A reserved byte, and the bound address, which nobody needs here but which precedes the tunnel's bytes.
         c.u8().ok_or(Incomplete::More)?;
         raw_address(c)?;
         Ok(SocksReply::Succeeded)

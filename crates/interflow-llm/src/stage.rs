@@ -27,7 +27,7 @@ const MAX_DECODED_BYTES: u64 = 4 << 30;
 /// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
-/// Detects LLM calls.
+/// Finds out which requests are LLM calls, and attaches an [`LlmCall`] to their flow for the stages that follow.
 pub struct ProviderDetector {
     gateway: Arc<LlmGateway>,
 }

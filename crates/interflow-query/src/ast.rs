@@ -107,6 +107,7 @@ pub struct Term {
 }
 
 impl PartialEq for Term {
+    // Without the position: a condition that was built equals the one that was parsed.
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.name == other.name && self.test == other.test
     }

@@ -120,6 +120,7 @@ impl CompiledExpr {
                 subject.number(Key::Time).test(within)
             }
             Self::Flag(flag) => subject.flag(*flag),
+            // An IPv4 address mapped to IPv6 is in the IPv4 network.
             Self::Net(key, net) => subject.address(*key).test(|a| net_contains(net, a.ip().to_canonical())),
             Self::AddressText(key, matcher) => subject.address(*key).test(|a| {
                 let ip = a.ip().to_canonical().to_string();
@@ -141,6 +142,7 @@ impl CompiledExpr {
 
 fn compile_by_cost(parts: &[Expr]) -> Vec<CompiledExpr> {
     let mut nodes: Vec<CompiledExpr> = parts.iter().map(CompiledExpr::compile).collect();
+    // A stable sort: of equal cost, what the user wrote first is evaluated first.
     nodes.sort_by_key(CompiledExpr::cost);
     nodes
 }

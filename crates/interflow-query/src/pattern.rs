@@ -122,6 +122,7 @@ fn glob(pieces: &[String], value: &[u8]) -> bool {
 
 /// The rest after these pieces, if each is found after the one before it.
 fn find_in_order<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
+    // The first place of each piece leaves most for those after it, so nothing has to be tried twice.
     for piece in pieces.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {
         let at = rest.windows(piece.len()).position(|w| w.eq_ignore_ascii_case(piece))?;
         rest = &rest[at + piece.len()..];

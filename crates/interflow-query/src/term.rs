@@ -174,10 +174,12 @@ impl QueryParser<'_> {
                         .error_here("a quote in the middle of a text")
                         .with_remedy("put the whole text in quotes"));
                 }
+                // Several stars beside each other are one.
                 '*' if piece.is_empty() && several => {}
                 '*' => pieces.push(String::new()),
                 '\\' => {
                     let next = self.rest()[1..].chars().next();
+                    // Before any other character a backslash is literal, as in a Windows path.
                     match next.filter(|&n| is_special(n) || is_special_start(n) || n == '/') {
                         Some(n) => {
                             piece.push(n);
@@ -202,6 +204,7 @@ impl QueryParser<'_> {
         if self.text[..word.span.end - port_len].ends_with("\\:") {
             return None;
         }
+        // A port without a host.
         if last == &format!(":{port}") && word.pieces.len() == 1 {
             return None;
         }
@@ -335,6 +338,7 @@ fn address(raw: Option<&str>, word: &TextToken) -> Option<TermTest> {
     if let Ok(ip) = bare.parse::<IpAddr>() {
         return Some(TermTest::Net(IpNet::from(ip.to_canonical())));
     }
+    // `10.0.0.7/8` is the network that contains the address.
     bare.parse::<IpNet>().ok().map(|net| TermTest::Net(net.trunc()))
 }
 

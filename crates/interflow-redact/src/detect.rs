@@ -230,6 +230,7 @@ pub(crate) fn detect(scan: &mut ScanState<'_>) {
 }
 
 fn detect_structured(scan: &mut ScanState<'_>) {
+    // These start from characters, the rest from tokens.
     net::emails(scan);
     net::urls(scan);
     net::colon_addresses(scan);
@@ -266,6 +267,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                     dates::date_or_age_word(scan, i);
                 }
                 if token.shape == crate::token::TokenShape::Upper
+                    // Words are cheap to skip, and only these can begin an id without digits.
                     || token.len() == 1
                     || token.len() >= 26
                     || after == b'-'

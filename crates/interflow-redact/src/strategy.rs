@@ -316,7 +316,7 @@ fn hex(bytes: &[u8]) -> String {
 impl RandomReplacement {
     fn generate(&self, subject: &StrategyInput<'_>) -> Result<String, RedactError> {
         match self {
-            Self::Uuid => uuid(),
+            Self::Uuid => Ok(uuid::Builder::from_random_bytes(random()?).into_uuid().to_string()),
             Self::From(list) => {
                 let at = u64::from_le_bytes(random()?) as usize % list.len().max(1);
                 Ok(list.get(at).cloned().unwrap_or_default())
@@ -336,6 +336,7 @@ fn random_same_shape(value: &str) -> Result<String, RedactError> {
         if pool.is_empty() {
             pool = random::<64>()?.to_vec();
         }
+        // The slight preference of the remainder for small values gives nothing away about the original.
         Ok(pool.pop().unwrap_or_default() % n)
     };
     let one = |c: char| {
@@ -347,15 +348,6 @@ fn random_same_shape(value: &str) -> Result<String, RedactError> {
         })
     };
     value.chars().map(one).collect()
-}
-
-fn uuid() -> Result<String, RedactError> {
-    let mut b = random::<16>()?;
-    // Version 4, variant 10 (RFC 9562 5.4).
-    b[6] = b[6] & 0x0f | 0x40;
-    b[8] = b[8] & 0x3f | 0x80;
-    let h = hex(&b);
-    Ok(format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..]))
 }
 
 #[cfg(test)]

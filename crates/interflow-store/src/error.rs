@@ -16,30 +16,17 @@ pub enum StoreError {
     #[error("there is no store in {0}; nothing has been recorded there yet")]
     Absent(PathBuf),
     #[error("the store has schema version {found}, this build knows up to {known}; use the newer build")]
-    Newer {
-        found: i64,
-        known: i64,
-    },
+    Newer { found: i64, known: i64 },
     /// The store was written by an earlier version and is opened read-only, so it cannot be migrated.
     #[error("the store has schema version {found}, this build writes {known}; `interflow run` brings it forward")]
-    Older {
-        found: i64,
-        known: i64,
-    },
+    Older { found: i64, known: i64 },
     #[error("the store's database: {0}")]
     Sql(#[from] rusqlite::Error),
     #[error("{what} {path}: {source}")]
-    Io {
-        what: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
     /// Stored bytes fail verification; `place` is a segment and offset, or a row.
     #[error("{place} is damaged: {what}; `interflow flows check` lists everything that is")]
-    Damaged {
-        place: String,
-        what: String,
-    },
+    Damaged { place: String, what: String },
     #[error("no flow {0} is recorded")]
     NotFound(FlowId),
     /// Messages that an update builds on have been deleted: the conversation must be read again.

@@ -59,9 +59,7 @@ pub enum Body {
     /// No content. A message with a `Content-Length: 0` has this body too.
     #[default]
     Empty,
-    /// All content, in memory; no trailers.
     Full(Bytes),
-    /// Content that arrives in frames.
     Stream(Box<dyn BodyStream>),
 }
 
@@ -119,7 +117,7 @@ impl Body {
         }
     }
 
-    /// Waits for the next frame. Cancel-safe.
+    /// Waits for the next frame. Cancel-safe: a frame is not lost if the future is dropped.
     pub async fn frame(&mut self) -> Option<Result<BodyFrame, Error>> {
         poll_fn(|cx| self.poll_frame(cx)).await
     }
@@ -140,6 +138,7 @@ impl Body {
         cap: usize,
         budget: &'static MemoryBudget,
     ) -> Result<(Bytes, Option<Headers>), CollectError> {
+        // A body that is in memory needs no second copy.
         if let Self::Full(bytes) = &mut self
             && bytes.len() <= cap
         {
@@ -157,12 +156,14 @@ impl Body {
                     let read = read.map(|b| Ok(BodyFrame::Data(b))).collect();
                     return Err(CollectError::TooLarge(Self::replay(read, self)));
                 }
+                // The common body is a single frame, which is returned as it is, without a copy.
                 BodyFrame::Data(data) if first.is_empty() && all.is_empty() => first = data,
                 BodyFrame::Data(data) => {
                     if all.is_empty() {
                         all.extend_from_slice(&std::mem::take(&mut first));
                     }
                     all.extend_from_slice(&data);
+                    // The capacity, not the length, is what the buffer takes; it grows by doubling.
                     held.grow_to(all.capacity() as u64).map_err(CollectError::Broken)?;
                 }
                 BodyFrame::Trailers(t) => trailers = Some(t),
@@ -243,6 +244,7 @@ impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyStream for Inspect
         if let Poll::Ready(frame) = &polled
             && !self.over
         {
+            // The end or the error is reported once, even if the reader polls again.
             self.over = !matches!(frame, Some(Ok(_)));
             (self.see)(frame.as_ref().map(Result::as_ref));
         }

@@ -37,7 +37,6 @@ impl FlowId {
         self.0
     }
 
-    /// The inverse of [`to_u128`](Self::to_u128).
     pub const fn from_u128(n: u128) -> Self {
         Self(n)
     }

@@ -28,7 +28,6 @@ pub struct OriginalMessages {
 
 #[derive(Debug)]
 pub enum OriginalBody {
-    /// The complete body.
     Full(Bytes),
     /// A body that streams; subscribe to receive its bytes.
     Passing(Arc<OriginalBodyTap>),

@@ -53,7 +53,6 @@ impl Timestamp {
         self.0
     }
 
-    /// This timestamp plus a duration.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(Microseconds::from(span).0))

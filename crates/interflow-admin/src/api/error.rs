@@ -12,11 +12,11 @@ use interflow_store::StoreError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
+pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 /// An error response of the API.
 #[derive(Debug)]
-pub(crate) struct ApiError(Box<(StatusCode, ErrorDetails)>);
+pub struct ApiError(Box<(StatusCode, ErrorDetails)>);
 
 /// The body of an error response.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -62,11 +62,11 @@ pub(crate) enum TextProblem {
 }
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         Self(Box::new((status, ErrorDetails { kind, message: message.into(), ..ErrorDetails::default() })))
     }
 
-    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+    pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
@@ -79,7 +79,7 @@ impl ApiError {
             .remedy("try again in a moment")
     }
 
-    pub(crate) fn internal(message: impl Into<String>) -> Self {
+    pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
@@ -95,7 +95,7 @@ impl ApiError {
     }
 
     /// The body of the response.
-    pub(crate) fn to_json(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({ "error": self.0.1 })
     }
 

@@ -17,7 +17,7 @@ use super::input::StrictJson;
 use crate::server::AdminState;
 
 fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
-    state.media.as_ref().ok_or_else(|| {
+    state.media.get().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_media", "this instance serves no media")
             .remedy("set media.enabled = true")
     })

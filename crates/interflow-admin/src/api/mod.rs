@@ -13,6 +13,7 @@ pub(crate) mod instance;
 mod limits;
 mod loaded_flow;
 pub(crate) mod mcp;
+#[cfg(feature = "media")]
 mod media;
 mod openapi;
 mod operation;
@@ -35,8 +36,8 @@ use axum::http::{Method, StatusCode, Uri};
 
 use crate::server::AdminState;
 
-pub(crate) use blocking::run_query;
-pub(crate) use error::ApiError;
+pub use blocking::run_query;
+pub use error::ApiError;
 pub(crate) use events::EventClients;
 
 /// The API's path prefix.

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
-    approvals, body, conversations, events, flows, instance, limits, media, openapi, pending, policies, privacy,
-    query_assist, replay, rules, transfer,
+    approvals, body, conversations, events, flows, instance, limits, openapi, pending, policies, privacy, query_assist,
+    replay, rules, transfer,
 };
 use crate::server::AdminState;
 
@@ -75,6 +75,7 @@ pub(crate) fn all_routes() -> Vec<ApiRoute> {
         privacy_routes(),
         approval_routes(),
         instance_routes(),
+        #[cfg(feature = "media")]
         media_routes(),
         limit_routes(),
     ];
@@ -229,7 +230,9 @@ fn instance_routes() -> Vec<ApiRoute> {
     ]
 }
 
+#[cfg(feature = "media")]
 fn media_routes() -> Vec<ApiRoute> {
+    use super::media;
     vec![
         get("/media/streams", media::streams, "Active streams"),
         post("/media/links", media::link, "Create a link for a player"),

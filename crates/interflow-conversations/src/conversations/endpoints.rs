@@ -6,7 +6,7 @@ use interflow_types::wildcard;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bound on overrides.
+/// Maximum number of overrides, since all are compared with each request.
 const MAX_ENDPOINTS: usize = 1000;
 /// Maximum length of a pattern, in bytes.
 const MAX_PATTERN_LEN: usize = 1000;
@@ -23,7 +23,7 @@ pub const DECODERS: [(&str, ApiFormat); 8] = [
     ("ollama", ApiFormat::Ollama),
 ];
 
-/// The decoder name of a format.
+/// The decoder name of a format: the first in [`DECODERS`].
 pub fn decoder_name(shape: ApiFormat) -> &'static str {
     DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
 }
@@ -70,7 +70,7 @@ impl EndpointOverride {
     }
 }
 
-/// All overrides.
+/// All overrides in order of precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointOverrides(Vec<EndpointOverride>);
 
@@ -119,7 +119,6 @@ impl EndpointOverrides {
         store.set_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
     }
 
-    /// In order of precedence.
     pub fn list(&self) -> &[EndpointOverride] {
         &self.0
     }

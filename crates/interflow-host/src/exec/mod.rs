@@ -33,7 +33,7 @@ impl ExecCredential {
     }
 
     fn login(&self) -> String {
-        format!("{}:{}@", percent_encode(&self.user), self.password)
+        format!("{}:{}@", interflow_types::percent::encoded(&self.user), self.password)
     }
 }
 
@@ -42,12 +42,6 @@ impl Drop for ExecCredential {
         // If the instance has stopped, the credentials are gone.
         let _ = self.api.post("/credentials/revoke", &json!({ "user": self.user, "password": self.password }));
     }
-}
-
-/// Percent-encodes a user name for a URL (RFC 3986 section 3.2.1).
-pub fn percent_encode(name: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 /// Runs the command behind this proxy and returns its exit code.

@@ -41,7 +41,7 @@ macro_rules! numbers {
 }
 
 impl<'a> BoxReader<'a> {
-    /// Over the content of a box.
+    /// Reads the content of a box, after its header.
     pub fn from_box(b: &BoxRef<'a>) -> Self {
         Self { data: b.content(), kind: b.kind(), offset: b.offset }
     }

@@ -37,7 +37,7 @@ impl PartialEq<&[u8; 4]> for FourCc {
     }
 }
 
-/// The header of a box.
+/// The header of a box: its type, and its size with the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxHeader {
     pub kind: FourCc,

@@ -21,7 +21,7 @@ pub struct Movie {
     pub fragmented: bool,
 }
 
-/// One track.
+/// One track (`trak`) with its formats and samples.
 #[derive(Clone, Debug)]
 pub struct MovieTrack {
     pub id: u32,
@@ -37,7 +37,7 @@ pub struct MovieTrack {
     pub entries: Vec<SampleEntry>,
     /// Edit list in the movie's and the track's units.
     pub edits: Vec<EditListEntry>,
-    /// Defaults for fragments.
+    /// Defaults for fragments (`trex`).
     pub defaults: FragmentDefaults,
     /// Samples indexed by the movie itself; empty in an init segment.
     pub table: SampleTable,

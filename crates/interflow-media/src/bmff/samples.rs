@@ -108,6 +108,7 @@ impl SampleTable {
                 Some(at) => at,
                 None => *self.chunks.get(chunk)?,
             };
+            // A run applies from its first chunk on, until that of the next run.
             while self.runs.get(run + 1).is_some_and(|next| next.0 as usize <= chunk + 1) {
                 run += 1;
             }
@@ -128,6 +129,7 @@ impl SampleTable {
             dts = dts.saturating_add(u64::from(duration));
             in_chunk += 1;
             at = Some(offset.checked_add(u64::from(size))?);
+            // The next chunk has an offset of its own.
             if in_chunk >= per_chunk {
                 (in_chunk, at, chunk) = (0, None, chunk + 1);
             }

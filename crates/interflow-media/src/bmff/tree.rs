@@ -3,9 +3,9 @@
 use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes};
 
-/// Maximum depth.
+/// Maximum depth, since boxes are read recursively.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of boxes per tree.
+/// Maximum number of boxes per tree, for display.
 const MAX_BOXES: usize = 50_000;
 
 /// One box of a tree made for display.

@@ -17,7 +17,7 @@ pub fn is_senc(b: &BoxRef<'_>) -> bool {
     b.kind() == b"senc" || b.header.uuid == Some(PIFF_SENC)
 }
 
-/// Reads a `senc` sample by sample.
+/// Reads a `senc` sample by sample, since the size of one depends on what it contains.
 pub struct SencReader<'a> {
     fields: BoxReader<'a>,
     has_subsamples: bool,

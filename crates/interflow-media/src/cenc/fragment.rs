@@ -160,7 +160,7 @@ pub(super) fn plan_samples(
     Ok(())
 }
 
-/// The source of IVs and subsamples.
+/// Where a sample's IV and subsamples come from: `senc`, or `saiz` and `saio`.
 #[derive(Default)]
 struct AuxiliaryInfo<'a> {
     senc: Option<SencReader<'a>>,

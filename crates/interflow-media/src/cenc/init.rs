@@ -21,7 +21,7 @@ pub struct InitSegment {
     patches: Vec<(usize, FourCc)>,
 }
 
-/// The encryption of one track.
+/// The encryption of one track: that of its sample entries, and of its sample groups.
 #[derive(Clone, Debug)]
 pub(super) struct TrackProtection {
     /// Per sample entry; `None` means clear.

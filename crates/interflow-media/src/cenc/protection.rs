@@ -54,7 +54,6 @@ pub struct CryptPattern {
 /// How samples are encrypted: the contents of `tenc` or of a `seig` group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleProtection {
-    /// The scheme of the sample entry.
     pub scheme: ProtectionScheme,
     /// Whether samples are encrypted at all.
     pub protected: bool,
@@ -67,7 +66,7 @@ pub struct SampleProtection {
     pub pattern: Option<CryptPattern>,
 }
 
-/// A protection system's header.
+/// A protection system's header (`pssh`), which is meant for a DRM module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PsshBox {
     /// The system's UUID.

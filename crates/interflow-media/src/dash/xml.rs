@@ -12,21 +12,19 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::manifest_error;
 
-/// Maximum number of elements, excluding timelines.
+/// Maximum number of elements, excluding those of timelines, which are not parsed.
 const MAX_ELEMENTS: usize = 200_000;
-/// Maximum nesting depth.
+/// Maximum nesting depth, since elements are read recursively.
 const MAX_DEPTH: usize = 48;
 
 /// An element. Names are without prefix, except those of attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct XmlElement<'a> {
-    /// Its local name.
     pub name: &'a str,
-    /// Its name as written, prefix included.
+    /// The name as written, with its prefix, for writing it again.
     pub written: &'a str,
     pub attributes: Vec<(&'a str, Cow<'a, str>)>,
     pub children: Vec<XmlElement<'a>>,
-    /// The text inside, trimmed.
     pub text: Cow<'a, str>,
     /// The raw content of an element that is not parsed: timelines have thousands of small elements, of which a player
     /// needs one track's.
@@ -52,12 +50,10 @@ impl<'a> XmlElement<'a> {
         }
     }
 
-    /// The first child of this name.
     pub fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|c| c.name == name)
     }
 
-    /// All children of this name.
     pub fn all<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b Self> + 'b {
         self.children.iter().filter(move |c| c.name == name)
     }
@@ -166,6 +162,7 @@ fn inner_text<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesSta
     let from = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
     let rest = text.get(from..).unwrap_or_default();
     let end = format!("</{}", start.name().into_inner());
+    // A comment may contain the end tag. Then its beginning is left in the part before it, which is refused below.
     let length = memchr::memmem::find(rest.as_bytes(), end.as_bytes());
     let length = length.ok_or_else(|| manifest_error("it ends in the middle of an element"))?;
     reader.stream().consume(length);
@@ -201,6 +198,7 @@ pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a
         let end = rest.find(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '/')).unwrap_or(rest.len());
         let found = &rest[..end];
         rest = &rest[end..];
+        // The name without its prefix, as everywhere.
         if found.is_empty() || found.rsplit(':').next() != Some(name) {
             continue;
         }

@@ -1,5 +1,9 @@
 //! Decrypts whole MP4 files with the link's keys, and any byte range of them. The sample index is read once and cached,
 //! so that players can seek.
+//!
+//! All parts of a file must be of the same version: index, fragments and ranges are fetched one by one, and the origin
+//! may replace the file in between. Each part is therefore compared with the validators of the first; if they differ,
+//! the index is dropped and read once more.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -113,6 +117,7 @@ impl MediaRequest<'_> {
         let ask = self.whole_request(address)?;
         let place = self.state.hosts.acquire(&ask.url.authority).await?;
         let id = self.file_id(&ask);
+        // A second attempt if the cached index turns out to be that of an earlier version.
         for again in [true, false] {
             let opened = match self.state.files.get(&id) {
                 Some(file) => FileProbe::File(file),
@@ -193,6 +198,7 @@ impl MediaRequest<'_> {
         let mut probe = IndexProbe::new(keys.clone(), length);
         for _ in 0..MAX_STEPS {
             let Some(wanted) = probe.next_range() else { break };
+            // Most headers are within the bytes that were read first.
             let known = usize::try_from(wanted.start).ok().and_then(|at| first.get(at..)).filter(|b| b.len() >= 32);
             let data = match known {
                 Some(data) => Bytes::copy_from_slice(data),
@@ -249,6 +255,7 @@ impl MediaRequest<'_> {
             }
             at = end;
         }
+        // Several indexes, one per track, name the same fragments.
         borders.sort_unstable();
         borders.dedup();
         Ok(FileLayout::Fragments(init, borders))
@@ -323,6 +330,8 @@ impl MediaRequest<'_> {
     ) -> Result<Option<(u64, Body)>, MediaError> {
         let before = borders.partition_point(|b| *b <= wanted.start).checked_sub(1).and_then(|i| borders.get(i));
         let mut start = before.copied().unwrap_or(0);
+        // Up to the next fragment; without an index, what is needed after the range is fetched when the decrypter gets
+        // there.
         let end = borders.get(borders.partition_point(|b| *b < wanted.end)).copied().unwrap_or(wanted.end);
         let Some(mut body) = self.same_part(ask, file, wanted.start..end).await? else { return Ok(None) };
         let mut first = BytesMut::new();
@@ -344,6 +353,7 @@ impl MediaRequest<'_> {
                 body = whole;
             }
         }
+        // The range may end within a box, whose rest the decrypter needs to check it. It is requested only if it asks.
         let rest = (end < file.length).then(|| {
             let (state, ask) = (Arc::clone(self.state), with_range(ask, end..file.length));
             let next: crate::relay::body_parts::NextBodyFn = Box::new(move || {

@@ -1,4 +1,6 @@
 //! `/proxy/hls/*`: playlists rewritten, segments and keys relayed or decrypted.
+//!
+//! A URL given as a playlist may turn out to be media, and the reverse; the content decides ([`PlaylistProbe`]).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -95,6 +97,7 @@ impl MediaRequest<'_> {
             ))
         };
         let mut decoder = content_coding::ContentDecoder::new(&head.headers, MAX_PEEKED_BYTES).map_err(unreadable)?;
+        // `#EXTM3U`, possibly after a byte order mark or spaces, tells a playlist.
         while seen.trim_ascii_start().len() < 7 {
             match body.frame().await {
                 Some(Ok(BodyFrame::Data(data))) => {
@@ -126,6 +129,7 @@ impl MediaRequest<'_> {
         if !is_one && (claims && page || kind.starts_with("text/html")) {
             return Err(MediaError::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
         }
+        // The bytes that were read are put back, still with their content coding.
         let read = (!first.is_empty()).then(|| Ok(BodyFrame::Data(first.freeze())));
         let body = Body::replay(read.into_iter().collect(), body);
         if !is_one && !claims {
@@ -173,6 +177,7 @@ impl MediaRequest<'_> {
             .get("resolution")
             .and_then(VariantChoice::read)
             .or(params.is_true("max_res").then_some(VariantChoice::Highest));
+        // Variants and segments are removed before the rewriting, so that no link is made for them.
         if let Some(choice) = choice {
             text = variant_filter::filter_variants(&text, choice).into_owned().into();
         }
@@ -183,6 +188,8 @@ impl MediaRequest<'_> {
         let imported: Vec<_> = params.pairs().iter().filter_map(imported).collect();
         let variables = PlaylistVariables::collect(&text, document.url.query(), &imported)?;
         let is_multivariant = memchr::memmem::find(&text, b"#EXT-X-STREAM-INF").is_some();
+        // Variables of a multivariant playlist may be imported by its media playlists (RFC 8216bis 4.4.2.3), which are
+        // requested without it: their values go with the links.
         let handed_down = if is_multivariant { variables.pairs() } else { &[] };
         let handed_down = handed_down.iter().map(|(n, v)| (format!("v_{n}"), v.clone())).collect();
         let base = BaseUrl::from_url(&document.url);
@@ -284,6 +291,7 @@ impl MediaRequest<'_> {
             None => self.relay(address, "segment", Some(None)).await?,
         };
         let kind = response.head.headers.get_str("content-type").unwrap_or_default();
+        // Players judge by the type, and some origins send none that means anything.
         let says_nothing = ["", "application/octet-stream", "binary/octet-stream", "text/plain"].contains(&kind);
         if says_nothing
             && response.head.status.is_success()
@@ -318,6 +326,7 @@ impl MediaRequest<'_> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(if samples { b"sample-aes" } else { b"aes-128" }).update(&key).update(&iv);
         let run = move |head: &mut ResponseHead, body: Body| {
+            // Bytes are removed within the samples' packets, so that the origin's ranges do not fit.
             if samples {
                 (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
                 head.headers.remove("content-range");

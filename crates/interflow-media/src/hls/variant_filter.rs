@@ -13,13 +13,13 @@ pub enum VariantChoice {
 }
 
 impl VariantChoice {
-    /// Reads `720p` or `1280x720`.
+    /// Reads `720p` or `1280x720`; only the height counts.
     pub fn read(text: &str) -> Option<Self> {
         let height = text.rsplit_once(['x', 'X']).map_or(text, |(_, height)| height);
         height.trim().trim_end_matches(['p', 'P', 'i']).parse().ok().map(Self::Height)
     }
 
-    /// The height to keep among these.
+    /// The height to keep of those that occur; `None` if none does.
     pub fn choose(self, heights: impl Iterator<Item = u32> + Clone) -> Option<u32> {
         match self {
             Self::Highest => heights.max(),

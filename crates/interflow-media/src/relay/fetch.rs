@@ -56,6 +56,7 @@ impl MediaFetcher {
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that requires the body to be sent again.
     pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
         for _ in 0..=self.redirects {
+            // Before every hop: a redirect must not lead out of the link's hosts.
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority.host).err()) {
                 return Err(Error::new(ErrorKind::Denied, format!("{refused}: {}", ask.url.authority.host)));
             }
@@ -80,6 +81,7 @@ impl MediaFetcher {
                 ask.headers.remove("content-type");
                 ask.headers.remove("content-encoding");
             }
+            // Same origin: scheme, host and port. Other fields carry no secrets of the client.
             if next.url.authority != ask.url.authority || next.url.scheme != ask.url.scheme {
                 ask.headers.remove("authorization");
                 ask.headers.remove("cookie");

@@ -73,6 +73,7 @@ fn camel(scan: &ScanState<'_>, token: &WordToken) -> u32 {
 
 fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     let start = token.start();
+    // In the middle of a longer run, a prefix means nothing.
     if is_key_byte(scan.byte_before(start)) {
         return false;
     }
@@ -80,6 +81,7 @@ fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     if rest.starts_with("eyJ") {
         return jwt(scan, start);
     }
+    // Of the prefixes with the same first letter, few have the same second one.
     let second = scan.byte_at(start + 1);
     let alike = |known: &&KnownPrefix| known.prefix.as_bytes().get(1).is_none_or(|b| *b == second);
     let mut bucket = prefixes_from(scan.byte_at(start)).iter().filter(alike);
@@ -195,6 +197,8 @@ const MAX_PRIVATE_KEY_BYTES: usize = 64 << 10;
 
 /// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text if it is truncated.
 pub(super) fn private_keys(scan: &mut ScanState<'_>) {
+    // The last end mark of the text: after it, no key has an end to search for. This keeps the search linear in a text
+    // with many beginnings.
     let mut done = 0;
     let ends = |d: &&u32| scan.text[**d as usize..].starts_with("-----END ");
     let Some(last_end) = scan.tokens.dashes.first().map(|_| scan.tokens.dashes.iter().rev().find(ends).copied()) else {
@@ -224,6 +228,7 @@ pub(super) fn private_keys(scan: &mut ScanState<'_>) {
                 .count(),
         };
         let body = rest.get(head..len).unwrap_or_default();
+        // Header and footer in a documentation, with nothing or an ellipsis between them.
         if body.bytes().filter(|b| is_token_byte(*b)).count() < 16 + end_mark.len() && found.is_some() {
             continue;
         }
