@@ -65,7 +65,6 @@ impl Redactor {
         ))
     }
 
-    /// The explanation of a redaction.
     pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
         let version = self.policy().version().iter().take(8).map(|b| format!("{b:02x}")).collect();
         let spans = spans.iter().map(ExplainedReplacement::of).collect();

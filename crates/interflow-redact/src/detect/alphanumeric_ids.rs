@@ -10,6 +10,7 @@ use crate::{Kind, check_digits};
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
     let Some(token) = scan.token(i).copied() else { return i + 1 };
     let word = scan.word(&token).as_bytes();
+    // These may extend over several tokens, in any grouping, and are examined before single tokens.
     if let Some(next) = mac(scan, i, &token).or_else(|| iban(scan, i, &token)) {
         return next;
     }
@@ -187,11 +188,13 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
         return None;
     }
     let (head, tail) = compact.split_at_checked(4)?;
+    // ISO 13616: country and check digits are moved to the end, and the number modulo 97 is 1.
     let valid = check_digits::mod97(tail.iter().chain(head).copied()) == Some(1);
     let near = scan.near_word(i, &["iban", "account", "konto", "bank", "transfer", "wire"], 6, 3);
     let confidence = match (valid, near) {
         (true, true) => 98,
         (true, false) => 92,
+        // A label makes up for a wrong check digit, as in examples or after a typing error, at a lower confidence.
         (false, true) if !scan.wants.valid_ibans_only || scan.near_word(i, &["iban"], 4, 2) => 65,
         _ => return None,
     };
@@ -267,6 +270,8 @@ fn crypto_address(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let word = scan.word(token);
     let named = || scan.has_topic_near(i, topic::CRYPTO, 6, 3);
     let hit = match word.as_bytes() {
+        // Base58Check and Bech32 have checksums, which random text does not satisfy; Ethereum's form needs none, and is
+        // weaker evidence.
         [b'1' | b'3', ..]
             if (26..=35).contains(&word.len())
                 && matches!(check_digits::base58check(word.as_bytes()), Some((0 | 5, 20))) =>

@@ -1,0 +1,336 @@
+//! Reads the settings of mediaflow-proxy (flat variables) and of its Rust port (`APP__SECTION__KEY`, TOML file at
+//! `CONFIG_PATH`) if `media.compat.mediaflow` is on. Interflow's own configuration takes precedence.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use interflow_media::MediaConfig;
+use interflow_media::config::{MediaCompatConfig, SegmentRoute};
+use interflow_proxy::config::{GatewayConfig, TimeoutsConfig, UpstreamConfig, UpstreamProxyRule};
+use interflow_types::units::HumanDuration;
+use ipnet::IpNet;
+use serde_json::Value as Json;
+use toml::{Table, Value};
+
+/// The sections of the configuration that the settings concern.
+#[derive(Debug)]
+pub struct MediaflowSections<'c> {
+    pub media: &'c mut MediaConfig,
+    pub gateway: &'c mut GatewayConfig,
+    pub upstream: &'c mut UpstreamConfig,
+    pub timeouts: &'c mut TimeoutsConfig,
+}
+
+/// A setting that cannot be used.
+#[derive(Debug)]
+pub struct SettingError {
+    /// The variable or file.
+    pub place: String,
+    /// The error.
+    pub what: String,
+}
+
+/// Applies the settings where the configuration has defaults.
+///
+/// # Errors
+/// The file at `CONFIG_PATH` cannot be read, or a value is invalid.
+pub fn apply(config: &mut MediaflowSections<'_>, vars: &[(String, String)]) -> Result<(), SettingError> {
+    if !config.media.compat.mediaflow {
+        return Ok(());
+    }
+    let settings = MediaflowSettings::read(vars)?;
+    let usual = MediaConfig::default();
+    let media = &mut *config.media;
+    if media.api_password.is_none() {
+        media.api_password = settings.text("api_password").filter(|p| !p.is_empty());
+    }
+    if media.user_agent == usual.user_agent
+        && let Some(agent) = settings.text("user_agent")
+    {
+        media.user_agent = agent;
+    }
+    if let Some(url) = settings.text("stremio_proxy_url").filter(|u| !u.is_empty()) {
+        media.hls.stremio_url.get_or_insert(url);
+    }
+    match settings.text("m3u8_content_routing").as_deref() {
+        Some("direct") => media.hls.segments = SegmentRoute::Direct,
+        Some("stremio") if media.hls.stremio_url.is_some() => media.hls.segments = SegmentRoute::Stremio,
+        _ => {}
+    }
+    if media.hls.live_start == 0.0 {
+        media.hls.live_start = settings.number("livestream_start_offset")?.unwrap_or(0.0);
+    }
+    let whole = |n: Option<f64>| n.map(|n| n.clamp(0.0, f64::from(u32::MAX)) as u64);
+    if media.cache.prefetch == 0 && settings.text("enable_hls_prebuffer").as_deref() != Some("false") {
+        media.cache.prefetch = whole(settings.number("hls_prebuffer_segments")?).unwrap_or(0).min(32) as u8;
+    }
+    if let Some(ttl) = whole(settings.number("hls_segment_cache_ttl")?) {
+        media.cache.ttl = HumanDuration::from_secs(ttl);
+    }
+    if let Some(ttl) = whole(settings.number("epg_cache_ttl")?) {
+        media.epg_ttl = HumanDuration::from_secs(ttl);
+    }
+    if let Some(depth) = whole(settings.number("mpd_live_playlist_depth")?) {
+        media.dash.live_segments = depth as u32;
+    }
+    if let Some(most) = whole(settings.number("max_concurrent_per_host")?) {
+        media.streams_per_host = most as u32;
+    }
+    if let Some(attempts) = whole(settings.number("upstream_retry_attempts")?) {
+        media.resume = attempts.min(20) as u8;
+    }
+    if let Some(ts) = settings.text("remux_to_ts") {
+        media.dash.remux_to_ts = ts.eq_ignore_ascii_case("true");
+    }
+    settings.upstream(config)?;
+    settings.listeners(config)?;
+    settings.routes(config)
+}
+
+/// Settings by flat name, in lower case.
+struct MediaflowSettings(BTreeMap<String, String>);
+
+/// Maps `APP__SECTION__KEY` (and the same path in the TOML file) to the flat name where they differ.
+const RENAMED: [(&str, &str); 11] = [
+    ("server.port", "port"),
+    ("proxy.connect_timeout", "timeout"),
+    ("proxy.body_read_timeout", "body_read_timeout"),
+    ("auth.api_password", "api_password"),
+    ("proxy.proxy_url", "proxy_url"),
+    ("proxy.all_proxy", "all_proxy"),
+    ("proxy.max_concurrent_per_host", "max_concurrent_per_host"),
+    ("hls.prebuffer_segments", "hls_prebuffer_segments"),
+    ("hls.segment_cache_ttl", "hls_segment_cache_ttl"),
+    ("mpd.live_playlist_depth", "mpd_live_playlist_depth"),
+    ("mpd.remux_to_ts", "remux_to_ts"),
+];
+
+impl MediaflowSettings {
+    fn read(vars: &[(String, String)]) -> Result<Self, SettingError> {
+        let mut found = BTreeMap::new();
+        let var = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        if let Some(path) = var("CONFIG_PATH") {
+            let wrong = |what: String| SettingError { place: path.clone(), what };
+            let text = std::fs::read_to_string(&path).map_err(|e| wrong(format!("the file cannot be read: {e}")))?;
+            let table: Table = toml::from_str(&text).map_err(|e| wrong(e.message().to_owned()))?;
+            flatten(&table, "", &mut found);
+        }
+        for (name, value) in vars {
+            match name.strip_prefix("APP__") {
+                Some(path) => insert(&mut found, &path.to_ascii_lowercase().replace("__", "."), value.clone()),
+                None => insert(&mut found, &name.to_ascii_lowercase(), value.clone()),
+            }
+        }
+        Ok(Self(found))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.0.get(name).cloned()
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, SettingError> {
+        let Some(text) = self.0.get(name).filter(|t| !t.trim().is_empty()) else { return Ok(None) };
+        let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        let wrong = || SettingError { place: name.to_ascii_uppercase(), what: format!("`{text}` is no number") };
+        number.map(Some).ok_or_else(wrong)
+    }
+
+    fn equals(&self, name: &str, wanted: &str) -> bool {
+        self.text(name).is_some_and(|t| t.eq_ignore_ascii_case(wanted))
+    }
+
+    /// Upstream settings: timeouts, retries and hosts without certificate verification.
+    fn upstream(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+        let (usual, waits) = (TimeoutsConfig::default(), &mut *config.timeouts);
+        let seconds = |name| self.number(name).map(|n| n.filter(|n| (0.001..1e6).contains(n)));
+        let span = |n: f64| HumanDuration::from_millis((n * 1000.0) as u64);
+        for (name, usual, wait) in [
+            ("timeout", usual.connect, &mut waits.connect),
+            ("body_read_timeout", usual.body_idle_timeout, &mut waits.body_idle_timeout),
+        ] {
+            if let Some(given) = seconds(name)?.filter(|_| *wait == usual) {
+                *wait = span(given);
+            }
+        }
+        if self.equals("upstream_retry_on_disconnect", "false") {
+            config.media.resume = 0;
+        }
+        if let Some(delay) = seconds("upstream_retry_delay")? {
+            config.media.resume_delay = span(delay);
+        }
+        if self.equals("disable_ssl_verification_globally", "true") {
+            config.upstream.danger_insecure_hosts.push("*".into());
+        }
+        Ok(())
+    }
+
+    /// A non-default port, and the trusted reverse proxies. `*` is ignored because it would let every client spoof its
+    /// address.
+    fn listeners(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+        let wrong = |name: &str, what: String| SettingError { place: name.to_ascii_uppercase(), what };
+        let host = self.text("server_host").filter(|h| !h.is_empty());
+        let host = host.map(|h| h.parse::<IpAddr>().map_err(|_| wrong("server.host", format!("`{h}` is no address"))));
+        let port = self.number("port")?.map(|p| p.clamp(0.0, 65_535.0) as u16).filter(|p| *p != 0);
+        let first = config.gateway.listen.first().copied().filter(|a| a.port() != 0);
+        if let (Some(first), true) = (first, host.is_some() || port.is_some()) {
+            let port = port.unwrap_or(MediaCompatConfig::default().port);
+            let address = SocketAddr::new(host.transpose()?.unwrap_or(first.ip()), port);
+            if !config.gateway.listen.contains(&address) {
+                config.gateway.listen.push(address);
+            }
+        }
+        if config.media.trusted_proxies.is_empty() {
+            let list = self.text("forwarded_allow_ips").unwrap_or_default();
+            let named = list.split(',').map(str::trim).filter(|a| !a.is_empty() && *a != "*");
+            let nets = named.map(|a| {
+                let one = || a.parse::<IpAddr>().map(IpNet::from);
+                a.parse::<IpNet>()
+                    .or_else(|_| one())
+                    .map_err(|_| wrong("forwarded_allow_ips", format!("`{a}` is no address")))
+            });
+            config.media.trusted_proxies = nets.collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// Upstream proxies: `TRANSPORT_ROUTES`, and `PROXY_URL` for all hosts if `ALL_PROXY` is set.
+    fn routes(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+        let proxy = self.text("proxy_url").filter(|p| !p.is_empty());
+        if let Some(text) = self.text("transport_routes").filter(|t| !t.trim().is_empty()) {
+            let wrong = |what: String| SettingError { place: "TRANSPORT_ROUTES".into(), what };
+            let routes: BTreeMap<String, Json> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+            // Most specific first: host, wildcard, all.
+            let mut routes: Vec<_> = routes.into_iter().map(|(p, r)| (host_of(&p), r)).collect();
+            routes.sort_by_key(|(host, _)| (host == "*", host.contains('*'), std::cmp::Reverse(host.len())));
+            for (host, route) in routes {
+                if route["verify_ssl"] == Json::Bool(false) {
+                    config.upstream.danger_insecure_hosts.push(host.clone());
+                }
+                let through = route["proxy"] != Json::Bool(false);
+                let via = route["proxy_url"].as_str().map(str::to_owned).or_else(|| proxy.clone()).filter(|_| through);
+                config.upstream.proxy.push(UpstreamProxyRule { hosts: vec![host], via: via.into_iter().collect() });
+            }
+        }
+        if let (Some(proxy), Some("true" | "True" | "1")) = (proxy, self.text("all_proxy").as_deref()) {
+            config.upstream.proxy.push(UpstreamProxyRule { hosts: vec!["*".into()], via: vec![proxy] });
+        }
+        Ok(())
+    }
+}
+
+fn flatten(table: &Table, path: &str, found: &mut BTreeMap<String, String>) {
+    for (name, value) in table {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match value {
+            Value::Table(inner) if path != "proxy.transport_routes" => flatten(inner, &path, found),
+            Value::Table(routes) => {
+                let text = serde_json::to_string(routes).unwrap_or_default();
+                found.insert("transport_routes".into(), text);
+            }
+            Value::String(text) => insert(found, &path, text.clone()),
+            other => insert(found, &path, other.to_string()),
+        }
+    }
+}
+
+fn insert(found: &mut BTreeMap<String, String>, path: &str, value: String) {
+    let renamed = RENAMED.iter().find(|(theirs, _)| *theirs == path).map(|(_, flat)| *flat);
+    let name = renamed.map_or_else(|| path.replace('.', "_"), str::to_owned);
+    found.insert(name, value);
+}
+
+/// Extracts the host from a route pattern such as `https://*.a.test:443/x` or `all://`.
+fn host_of(pattern: &str) -> String {
+    let rest = pattern.split_once("://").map_or(pattern, |(_, rest)| rest);
+    let host = rest.split(['/', ':']).next().unwrap_or_default();
+    if host.is_empty() { "*".into() } else { host.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Config {
+        media: MediaConfig,
+        gateway: GatewayConfig,
+        upstream: UpstreamConfig,
+        timeouts: TimeoutsConfig,
+    }
+
+    fn apply_to(config: &mut Config, vars: &[(String, String)]) {
+        let Config { media, gateway, upstream, timeouts } = config;
+        apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, vars).unwrap();
+    }
+
+    fn applied(list: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        config.media.compat.mediaflow = true;
+        let vars: Vec<_> = list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        apply_to(&mut config, &vars);
+        config
+    }
+
+    #[test]
+    fn both_styles_are_read() {
+        let flat = applied(&[("API_PASSWORD", "pw"), ("EPG_CACHE_TTL", "60"), ("M3U8_CONTENT_ROUTING", "direct")]);
+        assert_eq!(flat.media.api_password.as_deref(), Some("pw"));
+        assert_eq!((flat.media.epg_ttl, flat.media.hls.segments), (HumanDuration::from_secs(60), SegmentRoute::Direct));
+        let twin = applied(&[("APP__AUTH__API_PASSWORD", "pw"), ("APP__EPG__CACHE_TTL", "60")]);
+        assert_eq!(
+            (twin.media.api_password.as_deref(), twin.media.epg_ttl),
+            (Some("pw"), HumanDuration::from_secs(60))
+        );
+        assert_eq!(applied(&[]).media.epg_ttl, MediaConfig::default().epg_ttl);
+    }
+
+    #[test]
+    fn a_file_of_the_twin_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        let text = "[auth]\napi_password = \"pw\"\n[mpd]\nlive_playlist_depth = 9\n[proxy.transport_routes.\"https://a.test\"]\nproxy_url = \"socks5://p:1\"\n";
+        std::fs::write(&path, text).unwrap();
+        let config = applied(&[("CONFIG_PATH", path.to_str().unwrap())]);
+        assert_eq!((config.media.api_password.as_deref(), config.media.dash.live_segments), (Some("pw"), 9));
+        assert_eq!(config.upstream.proxy[0].via, ["socks5://p:1"]);
+    }
+
+    #[test]
+    fn the_most_precise_route_comes_first() {
+        let routes = r#"{"all://":{"proxy":true},"https://*.a.test":{"verify_ssl":false,"proxy":false},"https://x.a.test:443":{"proxy_url":"http://q:2"}}"#;
+        let config = applied(&[("PROXY_URL", "http://p:1"), ("TRANSPORT_ROUTES", routes)]);
+        let seen: Vec<_> = config.upstream.proxy.iter().map(|r| (r.hosts[0].as_str(), r.via.len())).collect();
+        assert_eq!(seen, [("x.a.test", 1), ("*.a.test", 0), ("*", 1)]);
+        assert_eq!(config.upstream.danger_insecure_hosts, ["*.a.test"]);
+    }
+
+    #[test]
+    fn waits_ports_and_trust_are_read() {
+        let config = applied(&[
+            ("TIMEOUT", "7"),
+            ("APP__PROXY__BODY_READ_TIMEOUT", "2.5"),
+            ("UPSTREAM_RETRY_ON_DISCONNECT", "False"),
+            ("UPSTREAM_RETRY_DELAY", "1.5"),
+            ("DISABLE_SSL_VERIFICATION_GLOBALLY", "true"),
+            ("PORT", "9000"),
+            ("FORWARDED_ALLOW_IPS", "10.0.0.1, 192.168.0.0/16,*"),
+        ]);
+        assert_eq!(
+            (config.timeouts.connect, config.timeouts.body_idle_timeout),
+            (HumanDuration::from_secs(7), HumanDuration::from_millis(2500))
+        );
+        assert_eq!((config.media.resume, config.media.resume_delay), (0, HumanDuration::from_millis(1500)));
+        assert_eq!(config.upstream.danger_insecure_hosts, ["*"]);
+        assert!(config.gateway.listen.contains(&"127.0.0.1:9000".parse().unwrap()));
+        assert_eq!(config.media.trusted_proxies.len(), 2);
+        let twin = applied(&[("APP__SERVER__HOST", "0.0.0.0"), ("APP__SERVER__PORT", "8888")]);
+        assert!(twin.gateway.listen.contains(&"0.0.0.0:8888".parse().unwrap()));
+    }
+
+    #[test]
+    fn nothing_is_read_unless_it_is_wanted() {
+        let mut config = Config::default();
+        apply_to(&mut config, &[("API_PASSWORD".into(), "pw".into())]);
+        assert_eq!(config, Config::default());
+    }
+}

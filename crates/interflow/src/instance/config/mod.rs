@@ -1,0 +1,226 @@
+//! The configuration file: a TOML document whose keys are defined by these structs. Unknown keys are rejected.
+
+mod env;
+mod load;
+pub mod reference;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use interflow_admin::AdminConfig;
+use interflow_approvals::approvals::config::ApprovalsConfig;
+#[cfg(feature = "compat")]
+use interflow_compat::greyproxy::GreyproxyCompatConfig;
+use interflow_limits::{KeysConfig, QuotaConfig};
+use interflow_llm::LlmConfig;
+use interflow_llm_gateway::llm_telemetry::{AuditConfig, TelemetryConfig};
+#[cfg(feature = "media")]
+use interflow_media::MediaConfig;
+use interflow_proxy::ProxyServerConfig;
+use interflow_proxy::config::{
+    AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
+    UpstreamConfig, WorkersConfig,
+};
+use interflow_proxy::dns::config::DnsConfig;
+use interflow_redact::RedactConfig;
+use interflow_rules::RulesConfig;
+use interflow_store::RecordConfig;
+use interflow_types::units::ByteSize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[cfg(all(test, not(all(feature = "media", feature = "compat"))))]
+pub use load::parse;
+pub use load::{LoadError, LoadedConfig, key_position, load};
+
+/// Interflow's configuration. Every key has a default, so the file may be empty or absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InterflowConfig {
+    /// Data directory: CA, recordings, tokens. Defaults to the platform's data directory (`$XDG_DATA_HOME/interflow`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_dir: Option<PathBuf>,
+    /// Logging.
+    pub log: LogConfig,
+    /// Proxy listeners: HTTP, CONNECT and SOCKS5 on the same port; the protocol is detected automatically.
+    pub proxy: ProxyConfig,
+    /// Gateway listeners: requests in origin-form, routed by path and host.
+    pub gateway: GatewayConfig,
+    /// Admin listener: API, metrics, health checks and web UI.
+    pub admin: AdminConfig,
+    /// Proxy authentication.
+    pub auth: AuthConfig,
+    /// Access rules: which clients may reach which destinations.
+    pub access: AccessConfig,
+    /// Outbound approvals: rules, interactive decisions while a request is held, and secrets for placeholders.
+    pub approvals: ApprovalsConfig,
+    /// DNS listener, which maps destination addresses back to names.
+    pub dns: DnsConfig,
+    /// Compatibility with other programs: their APIs and ports.
+    #[cfg(feature = "compat")]
+    pub compat: GreyproxyCompatConfig,
+    /// TLS interception.
+    pub intercept: InterceptConfig,
+    /// Upstream connections.
+    pub upstream: UpstreamConfig,
+    /// Recording and retention.
+    pub record: RecordConfig,
+    /// Media proxy on the gateway: relay, HLS, DASH, decryption with your keys, sealed links.
+    #[cfg(feature = "media")]
+    pub media: MediaConfig,
+    /// LLM providers and their gateway routes.
+    pub llm: LlmConfig,
+    /// Redaction of personal data and secrets in LLM traffic.
+    pub redact: RedactConfig,
+    /// Rule files.
+    pub rules: RulesConfig,
+    /// Resource limits; 0 disables a limit.
+    pub limits: LimitsConfig,
+    /// Quotas for LLM traffic: requests, tokens, cost.
+    pub quota: QuotaConfig,
+    /// Audit log: one line per LLM request, without content.
+    pub audit: AuditConfig,
+    /// OpenTelemetry trace spans of LLM requests.
+    pub telemetry: TelemetryConfig,
+    /// Virtual keys, which clients present to the gateway instead of provider keys.
+    pub keys: KeysConfig,
+    /// Timeouts.
+    pub timeouts: TimeoutsConfig,
+    /// Worker threads.
+    pub workers: WorkersConfig,
+}
+
+/// Logging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// Log level: `error`, `warn`, `info`, `debug` or `trace`, or per module: `info,interflow_net=debug`.
+    pub level: String,
+    /// `text`, or `json` for one JSON object per line.
+    pub format: LogFormat,
+    /// Maximum size of the log if stderr is a file. At this size nothing more is written until the file is truncated (for
+    /// example by `logrotate` with `copytruncate`). 0 disables the limit.
+    pub max_size: ByteSize,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".into(), format: LogFormat::Text, max_size: ByteSize(1 << 30) }
+    }
+}
+
+/// Format of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Human-readable.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl InterflowConfig {
+    /// The configuration of the proxy server, including listeners added by compatibility options.
+    pub fn engine(&self) -> ProxyServerConfig {
+        let mut gateway = self.gateway.clone();
+        gateway.listen.extend(self.mediaflow_listener());
+        #[cfg_attr(not(feature = "compat"), expect(unused_mut, reason = "only Greyproxy's ports change them"))]
+        let (mut proxy, mut auth) = (self.proxy.clone(), self.auth.clone());
+        #[cfg(feature = "compat")]
+        if self.compat.greyproxy {
+            proxy.listen.extend(&self.compat.greyproxy_proxies);
+            auth.accept_unverified_names = true;
+        }
+        ProxyServerConfig {
+            proxy,
+            gateway,
+            auth,
+            access: self.access.clone(),
+            intercept: self.intercept.clone(),
+            upstream: UpstreamConfig { idle_total: self.unused_connections(), ..self.upstream.clone() },
+            limits: self.limits.clone(),
+            timeouts: self.timeouts.clone(),
+            workers: self.workers.clone(),
+        }
+    }
+
+    /// The port of mediaflow-proxy, if its API is enabled and the gateway does not listen there already.
+    fn mediaflow_listener(&self) -> Option<SocketAddr> {
+        #[cfg(feature = "media")]
+        {
+            let (port, first) = (self.media.compat.port, *self.gateway.listen.first()?);
+            let enabled = self.media.enabled && self.media.compat.mediaflow && first.port() != 0 && port != 0;
+            let listens = self.gateway.listen.iter().any(|a| a.port() == port);
+            (enabled && !listens).then(|| SocketAddr::new(first.ip(), port))
+        }
+        #[cfg(not(feature = "media"))]
+        None
+    }
+
+    /// Adapts the configuration for an instance that serves one command (`exec`): a free loopback port instead of the
+    /// configured listeners, without TLS, PROXY protocol or authentication.
+    pub fn make_private(&mut self) {
+        self.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        self.proxy.transparent = Vec::new();
+        self.proxy.reverse = Vec::new();
+        self.proxy.tls = None;
+        self.proxy.proxy_protocol_trusted = Vec::new();
+        self.auth.users = None;
+        self.gateway.listen = Vec::new();
+        self.admin.listen = None;
+        #[cfg(feature = "compat")]
+        {
+            self.compat.greyproxy = false;
+        }
+        self.dns.listen = None;
+    }
+
+    /// The effective DNS configuration.
+    pub fn dns(&self) -> DnsConfig {
+        #[cfg(feature = "compat")]
+        let compat = self.compat.greyproxy.then_some(self.compat.greyproxy_dns);
+        #[cfg(not(feature = "compat"))]
+        let compat = None;
+        DnsConfig { listen: self.dns.listen.or(compat), ..self.dns.clone() }
+    }
+
+    /// Maximum number of idle upstream connections per worker. All workers together use at most half of the open-file
+    /// limit, so that idle connections never cause clients to be refused.
+    fn unused_connections(&self) -> usize {
+        #[cfg(unix)]
+        if let Ok((files, _)) = rlimit::getrlimit(rlimit::Resource::NOFILE) {
+            let workers = match self.workers.count {
+                0 => std::thread::available_parallelism().map_or(1, usize::from),
+                n => n,
+            };
+            let share = usize::try_from(files).unwrap_or(usize::MAX) / 2 / workers;
+            return self.upstream.idle_total.min(share);
+        }
+        self.upstream.idle_total
+    }
+
+    /// The JSON Schema of the file.
+    pub fn schema() -> serde_json::Value {
+        let mut schema = schemars::schema_for!(Self).to_value();
+        schema["title"] = "Interflow configuration".into();
+        schema
+    }
+}
+
+#[cfg(all(test, feature = "media"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_of_compatibility_can_be_moved_and_turned_off() {
+        for (port, ports) in [(None, vec![7071, 8888]), (Some(9999), vec![7071, 9999]), (Some(0), vec![7071])] {
+            let mut config = InterflowConfig::default();
+            config.gateway.listen = vec!["127.0.0.1:7071".parse().unwrap()];
+            config.media.compat.mediaflow = true;
+            config.media.compat.port = port.unwrap_or(config.media.compat.port);
+            let found: Vec<u16> = config.engine().gateway.listen.iter().map(|a| a.port()).collect();
+            assert_eq!(found, ports);
+        }
+    }
+}
