@@ -45,6 +45,16 @@ fn explain_tells_kinds_and_places_but_no_original() {
 }
 
 #[test]
+fn explain_lists_the_features_of_a_name_and_their_weights() {
+    let out = redact(&["--explain"], "We met Dr. Wojciechowska there");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let spans = json["spans"].as_array().expect("spans");
+    let parts = spans.last().and_then(|s| s["contributions"].as_array()).expect("contributions");
+    assert!(parts.iter().any(|p| p["feature"] == "honorific" && p["weight"].as_i64() > Some(0)), "{json}");
+    assert!(!text(&out.stdout).contains("Wojciechowska"));
+}
+
+#[test]
 fn a_bad_policy_is_named_and_nothing_comes_out() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("policy.toml");

@@ -79,6 +79,7 @@ const FORMATS: &[IdFormat] = &[
     row(Kind::Hetu, &["DDDDDDLDDDL", "DDDDDDLDDDD"], hetu, NoCue, 80, 80),
     row(Kind::Mbi, &["???????????"], mbi, Topic(topic::HEALTH), 92, 55),
     row(Kind::Vin, &["?????????????????"], vin, Topic(topic::VEHICLE), 97, 80),
+    // Only North America requires the check digit; elsewhere the words around decide.
     row(Kind::Vin, &["?????????????????"], |id| !id.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')),
         CloseTopic(topic::VEHICLE), 65, 0),
     row(Kind::Bic, &["LLLLLL??", "LLLLLL?????"], any, Words(&["bic", "swift"]), 85, 0),
@@ -144,6 +145,7 @@ fn nric(upper: &[u8]) -> bool {
 }
 
 pub(super) fn nino(upper: &[u8]) -> bool {
+    // What is never issued, so that product codes of the same form are left alone.
     let bad = |b: u8| matches!(b, b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
     let prefix = &upper[..2];
     !bad(upper[0])
@@ -155,6 +157,7 @@ pub(super) fn nino(upper: &[u8]) -> bool {
 
 fn pps(upper: &[u8]) -> bool {
     let second = upper.get(8).map_or(0, |b| u32::from(b.saturating_sub(b'A')) + 1);
+    // The second letter counts times nine; W as second letter, like its absence, counts nothing.
     let second = if upper.get(8) == Some(&b'W') { 0 } else { second };
     let sum = check_digits::weighted(&digits(&upper[..7]), &[8, 7, 6, 5, 4, 3, 2]) + second * 9;
     upper[7] == b"WABCDEFGHIJKLMNOPQRSTUV"[(sum % 23) as usize]
@@ -187,6 +190,7 @@ fn german_pension_number(upper: &[u8]) -> bool {
 fn british_driving_licence(upper: &[u8]) -> bool {
     let named = upper[..5].iter().all(|b| b.is_ascii_uppercase() || *b == b'9') && upper[0].is_ascii_uppercase();
     let number = |i: usize| u32::from(upper[i].wrapping_sub(b'0')) * 10 + u32::from(upper[i + 1].wrapping_sub(b'0'));
+    // Of women, the month has 50 added.
     named && (1..=12).contains(&(number(6) % 50)) && (1..=31).contains(&number(8))
 }
 
@@ -219,6 +223,7 @@ pub(super) fn hetu(upper: &[u8]) -> bool {
 
 /// US Medicare: eleven positions with fixed character classes.
 pub(super) fn mbi(upper: &[u8]) -> bool {
+    // Letters that look like digits are not used.
     let letter = |b: u8| b.is_ascii_uppercase() && !matches!(b, b'S' | b'L' | b'O' | b'I' | b'B' | b'Z');
     let any = |b: u8| letter(b) || b.is_ascii_digit();
     let digit = |b: u8| b.is_ascii_digit();
@@ -238,6 +243,7 @@ pub(super) fn mbi(upper: &[u8]) -> bool {
 
 /// Italy: the check letter over fifteen characters.
 fn codice_fiscale(upper: &[u8]) -> bool {
+    // At odd positions, by this table; digits have the values of the letters A to J.
     const ODD: [u32; 26] =
         [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
     let value = |b: u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' });
