@@ -62,7 +62,7 @@ static USAGE_MARKERS: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["\"usage", "eval_count\"", "invocationMetrics\"", "\"tokens\""].map(Finder::new));
 
 /// Whether this JSON may contain usage; a fast check without parsing.
-pub(crate) fn may_hold_usage(json: &[u8]) -> bool {
+pub fn may_hold_usage(json: &[u8]) -> bool {
     USAGE_MARKERS.iter().any(|word| word.find(json).is_some())
 }
 
