@@ -33,7 +33,7 @@ bench-pii:
 .PHONY: bench-conversations
 # Cost of assembling conversations as their histories grow, and exchanges of 100 KB per core.
 bench-conversations:
-	@cargo run --locked --release -q -p interflow-llm --example conversation_cost -- bench/results/conversations.json
+	@cargo run --locked --release -q -p interflow-conversations --example conversation_cost -- bench/results/conversations.json
 
 .PHONY: bench-media-costs bench-media-viewers media-soak
 # Playlists, manifests and decryption in isolation, beside openssl and mediaflow-proxy's decrypter.

@@ -1,6 +1,11 @@
-//! The stages of LLM traffic: redaction, usage limits and virtual keys, telemetry and the audit log.
+//! The gateway to LLM providers (routes, credentials, fallback), and the stages of LLM traffic: detection, redaction, usage
+//! limits and virtual keys, telemetry and the audit log.
 #![forbid(unsafe_code)]
 
+mod detector;
+pub mod gateway;
 pub mod limits;
 pub mod llm_telemetry;
 pub mod redaction;
+
+pub use detector::ProviderDetector;

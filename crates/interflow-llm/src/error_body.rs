@@ -70,7 +70,7 @@ impl LlmRefusal {
     }
 
     /// Like [`to_response`](Self::to_response) with explicit ids instead of those of a flow.
-    pub(crate) fn answer_with(&self, provider: Provider, flow: FlowId, id: &str) -> Response {
+    pub fn answer_with(&self, provider: Provider, flow: FlowId, id: &str) -> Response {
         let body = self.body(provider, id).to_string();
         let mut response = Response::full(self.status, "application/json", body);
         let headers = &mut response.head.headers;

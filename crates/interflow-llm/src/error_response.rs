@@ -7,7 +7,7 @@ use interflow_types::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, 
 use crate::{LlmCall, LlmRefusal, Provider};
 
 /// Attaches the call to its flow, and has errors of the flow rendered in the provider's format.
-pub(crate) fn attach(flow: &mut Flow, exchange: LlmCall) {
+pub fn attach(flow: &mut Flow, exchange: LlmCall) {
     flow.extension_mut::<ErrorRenderer>().0 = Some(render);
     *flow.extension_mut::<LlmCall>() = exchange;
 }

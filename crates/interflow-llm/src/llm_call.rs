@@ -23,7 +23,7 @@ pub struct LlmCall {
     /// Exempt from redaction by the operator's configuration.
     pub exempt: bool,
     /// The mapped model name, once determined.
-    pub(crate) renamed: Option<ByteStr>,
+    pub renamed: Option<ByteStr>,
     /// Whether streaming is requested.
     pub stream: bool,
     /// Estimated input tokens, by length: about four bytes of text per token.
@@ -32,7 +32,7 @@ pub struct LlmCall {
     pub grows: bool,
     /// The client's limit on output tokens.
     pub max_output: Option<u64>,
-    pub(crate) summary: Arc<Mutex<ResponseSummary>>,
+    pub summary: Arc<Mutex<ResponseSummary>>,
 }
 
 /// What a response reported about itself: token usage, which not every server counts, model and id.

@@ -222,7 +222,7 @@ pub(crate) enum SearchLine {
         /// Flows in the store.
         total: u64,
     },
-    Flow(FlowSummary),
+    Flow(Box<FlowSummary>),
     /// The last line.
     Done {
         found: u64,
@@ -262,7 +262,7 @@ fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut St
             let told = far.map_or(Ok(()), |p| {
                 write_line(pipe, &SearchLine::Progress { examined: p.looked, found: p.found, total: p.total })
             });
-            if let Err(e) = told.and_then(|()| write_line(pipe, &SearchLine::Flow(row.summary(now)))) {
+            if let Err(e) = told.and_then(|()| write_line(pipe, &SearchLine::Flow(Box::new(row.summary(now))))) {
                 failed = Some(e);
                 return ControlFlow::Break(());
             }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-use interflow_llm::conversation::view::{ItemKind, ThreadItem, ThreadTurn};
-use interflow_llm::conversation::{BranchReason, CallFacts};
+use crate::assembly::view::{ItemKind, ThreadItem, ThreadTurn};
+use crate::assembly::{BranchReason, CallFacts};
 use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
 use interflow_store::{FlowStore, StoreError};
 use interflow_types::Timestamp;

@@ -1,7 +1,7 @@
 //! Parses LLM calls from recorded flows.
 
+use crate::assembly::{ParsedCall, RawCall};
 use bytes::Bytes;
-use interflow_llm::conversation::{ParsedCall, RawCall};
 use interflow_llm::detect_call;
 use interflow_llm::message::parse::ReplyAssembly;
 use interflow_llm::message::{ApiFormat, ModelRequest, Outline, ReplyEvent, parse};

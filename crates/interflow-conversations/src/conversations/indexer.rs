@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::assembly::{ConversationAssembler, ParsedCall};
 use arc_swap::ArcSwap;
-use interflow_llm::conversation::{ConversationAssembler, ParsedCall};
 use interflow_query::Query;
 use interflow_store::{
     ConversationUpdate, FlowFilterFn, FlowKind, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder,

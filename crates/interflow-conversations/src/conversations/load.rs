@@ -1,8 +1,8 @@
 //! Loads a stored conversation as a view.
 
-use interflow_llm::conversation::diff::{DiffContext, RequestDiff, diff_requests};
-use interflow_llm::conversation::view::{ChildThread, ThreadView, build_thread};
-use interflow_llm::conversation::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
+use crate::assembly::diff::{DiffContext, RequestDiff, diff_requests};
+use crate::assembly::view::{ChildThread, ThreadView, build_thread};
+use crate::assembly::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
 use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
 use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, StoreError};

@@ -1,7 +1,7 @@
 //! Converts between the assembler's types and rows of the store.
 
+use crate::assembly::{CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation};
 use interflow_llm::CallUsage;
-use interflow_llm::conversation::{CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation};
 use interflow_store::{
     ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, StoreError, TokenUsage,
 };
@@ -123,7 +123,7 @@ fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
 }
 
 pub fn call_record(row: ExchangeRow) -> CallRecord {
-    let facts: interflow_llm::conversation::CallFacts = from_json_text(&row.facts);
+    let facts: crate::assembly::CallFacts = from_json_text(&row.facts);
     let used = row.used;
     let usage = CallUsage {
         input: used.input,

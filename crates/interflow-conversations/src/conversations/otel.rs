@@ -1,7 +1,7 @@
 //! Exports a conversation as OpenTelemetry GenAI spans in OTLP/JSON: one trace per conversation with its sub-agents;
 //! spans for the agent, each call and each tool call.
 
-use interflow_llm::conversation::view::{CallView, ItemKind, ThreadItem, ThreadTurn};
+use crate::assembly::view::{CallView, ItemKind, ThreadItem, ThreadTurn};
 use interflow_llm::message::{ContentBlock, MessageRole};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

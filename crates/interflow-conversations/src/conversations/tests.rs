@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::assembly::view::ItemKind;
 use bytes::Bytes;
-use interflow_llm::conversation::view::ItemKind;
 use interflow_store::{
     BodyRow, ConversationOptions, ConversationStore, FlowKind, FlowRow, FlowState, FlowStore, MessageRow, NewFlow,
     RecordConfig, RequestRow, ResponseRow, SqliteStore,

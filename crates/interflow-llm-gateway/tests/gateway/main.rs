@@ -14,8 +14,9 @@ mod vectors;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
-use interflow_llm::{LlmConfig, LlmUpstreamConfig, ProviderDetector};
+use interflow_llm::{LlmConfig, LlmUpstreamConfig};
+use interflow_llm_gateway::ProviderDetector;
+use interflow_llm_gateway::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_proxy::LocalClient;
 use interflow_redact::RedactConfig;

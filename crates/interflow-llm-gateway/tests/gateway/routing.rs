@@ -238,7 +238,7 @@ async fn a_connection_closed_without_a_response_counts_as_a_failure_of_the_upstr
 #[test]
 fn a_wrong_config_is_named_by_its_key() {
     use interflow_llm::LlmConfig;
-    use interflow_llm::gateway::LlmGateway;
+    use interflow_llm_gateway::gateway::LlmGateway;
     let none = |_: &str| Err("the environment variable X is not set".to_owned());
     for (toml, says) in [
         (r#"{"provider":{"x":{}}}"#, "llm.provider.x.url: it is missing"),

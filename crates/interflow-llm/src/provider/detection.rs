@@ -67,7 +67,7 @@ pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers:
 
 /// Whether only the body can tell if a request at this path is a call: local models and resellers use paths that other
 /// programs may use too.
-pub(crate) fn may_be_call(path: &str) -> bool {
+pub fn may_be_call(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     ApiFormat::from_path(path).is_some() || OLLAMA.iter().any(|(end, _)| path.ends_with(end))
 }
@@ -84,7 +84,7 @@ const fn of_shape(shape: ApiFormat) -> (Provider, Operation) {
 }
 
 /// The call for an API format named by the operator.
-pub(crate) fn by_shape(shape: ApiFormat, path: &str, websocket: bool) -> DetectedCall {
+pub fn by_shape(shape: ApiFormat, path: &str, websocket: bool) -> DetectedCall {
     let (provider, operation) = of_shape(shape);
     let model = model_in_path(provider, path).and_then(|at| path.get(at)).map(|m| percent::decoded(m).as_ref().into());
     let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
@@ -94,7 +94,7 @@ pub(crate) fn by_shape(shape: ApiFormat, path: &str, websocket: bool) -> Detecte
 
 /// Detects a call by its body, on any host and path, with the same test as conversation assembly, so that nothing is
 /// displayed as a conversation that was not detected here first.
-pub(crate) fn detect_by_body(path: &str, body: &Outline) -> Option<DetectedCall> {
+pub fn detect_by_body(path: &str, body: &Outline) -> Option<DetectedCall> {
     let only_path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     let of = |provider, operation| {
         let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
@@ -110,7 +110,7 @@ pub(crate) fn detect_by_body(path: &str, body: &Outline) -> Option<DetectedCall>
 }
 
 /// The call of a request to a known provider, such as one routed by the gateway.
-pub(crate) fn call_for_path(provider: Provider, method: &Method, path: &str, query: &str) -> DetectedCall {
+pub fn call_for_path(provider: Provider, method: &Method, path: &str, query: &str) -> DetectedCall {
     let mut call = DetectedCall { provider, operation: Operation::Other, model: None, stream: None, grows: false };
     if matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
         call.operation = Operation::Lookup;
@@ -272,7 +272,7 @@ const TELEMETRY: [(Provider, &str); 6] = [
 ];
 
 /// Whether a path is a telemetry endpoint of this provider.
-pub(crate) fn is_telemetry(provider: Provider, path: &str) -> bool {
+pub fn is_telemetry(provider: Provider, path: &str) -> bool {
     let statsig = path.ends_with("/v1/rgstr") || path.ends_with("/v1/log_event");
     let otlp = ["/v1/traces", "/v1/metrics", "/v1/logs"].iter().any(|end| path.ends_with(end));
     let own = TELEMETRY.iter().any(|(p, part)| *p == provider && path.contains(part));
@@ -358,7 +358,7 @@ fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Whether a path belongs to Bedrock's runtime.
-pub(crate) fn is_bedrock(path: &str) -> bool {
+pub fn is_bedrock(path: &str) -> bool {
     bedrock_verb(path).is_some()
 }
 

@@ -291,7 +291,6 @@ impl FlowGuard {
             counters: Arc::clone(&self.counters),
             shared: self.shared.take(),
             forked: None,
-            continue_state: None,
             status: self.status,
             response_recorded: self.response_recorded,
             over: true,

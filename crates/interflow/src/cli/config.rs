@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use clap::Subcommand;
-use interflow_llm::gateway::LlmGateway;
+use interflow_llm_gateway::gateway::LlmGateway;
 
 use crate::CliError;
 use crate::instance::config::{InterflowConfig, LoadError, LoadedConfig, key_position, reference};

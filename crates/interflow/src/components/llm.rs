@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use interflow_llm::ProviderDetector;
-use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_llm_gateway::ProviderDetector;
+use interflow_llm_gateway::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
 use interflow_proxy::LocalClient;
 use interflow_types::{GatewayMount, Stage};
 

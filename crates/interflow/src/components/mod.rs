@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
-use interflow_llm::gateway::LlmGateway;
+use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::redaction::{PhilterMount, RedactionService};
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};

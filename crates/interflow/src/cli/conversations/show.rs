@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
+use interflow_conversations::assembly::view::{CallView, ItemKind, ThreadItem};
 use interflow_conversations::conversations::export::{self, ExportFormat, content_text, pluralize};
 use interflow_conversations::conversations::load::{self, ConversationView};
-use interflow_llm::conversation::view::{CallView, ItemKind, ThreadItem};
 use interflow_llm::message::MessageRole;
 use interflow_store::FlowStore;
 

@@ -12,14 +12,14 @@ use interflow_types::{
 use bytes::Bytes;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 
-use crate::config::TelemetryRule;
-use crate::error_response::attach;
-use crate::event_stream::StreamFraming;
 use crate::gateway::{LlmGateway, LlmUpstream};
-use crate::message::{ApiFormat, Outline};
-use crate::usage::{self, UsageScanner};
-use crate::{
-    DetectedCall, LlmCall, LlmRefusal, Operation, Provider, detect_call, model_in_path, provider, realtime, spans,
+use interflow_llm::error_response::attach;
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::message::{ApiFormat, Outline};
+use interflow_llm::usage::{self, UsageScanner};
+use interflow_llm::{
+    DetectedCall, LlmCall, LlmRefusal, Operation, Provider, TelemetryRule, detect_call, model_in_path, provider,
+    realtime, spans,
 };
 
 /// Maximum decoded size of a stream up to which its usage is read.
@@ -297,7 +297,7 @@ async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans:
         let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
         exchange.model = named.map(Into::into);
     }
-    exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == crate::Provider::Ollama);
+    exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == interflow_llm::Provider::Ollama);
     exchange.max_output = marked.max_output;
     exchange.estimated_input = (marked.text_bytes as u64).div_ceil(4);
     Ok(())

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call_purpose::CallPurpose;
 use super::content_part::PartBody;
-use crate::CallUsage;
+use interflow_llm::CallUsage;
 
 /// A message's hash, serialized in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]

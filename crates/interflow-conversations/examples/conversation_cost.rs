@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::time::Instant;
 
-use interflow_llm::conversation::{ConversationAssembler, ParsedCall, RawCall};
+use interflow_conversations::assembly::{ConversationAssembler, ParsedCall, RawCall};
 use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 

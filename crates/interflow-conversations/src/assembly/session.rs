@@ -17,7 +17,7 @@ use super::call_purpose::{CallPurpose, detect_purpose};
 use super::content_part::{ContentPart, chain_hash, content_parts, hash, reply_parts};
 use super::recorded_call::ParsedCall;
 use super::records::*;
-use crate::message::{ContentBlock, MessageRole};
+use interflow_llm::message::{ContentBlock, MessageRole};
 
 /// Maximum number of conversations kept per session.
 pub const MAX_THREADS: usize = 64;
@@ -392,7 +392,7 @@ impl AgentSession {
         let thread = thread.unwrap_or_else(|| self.push_thread(&seen, main, None, None).thread);
         let mut facts = call_facts(&seen, purpose);
         let said: Vec<ContentBlock> = std::mem::take(&mut seen.reply.blocks);
-        let text = crate::message::joined(&said);
+        let text = interflow_llm::message::joined(&said);
         facts.note = truncate_text(&text, MAX_HEAD_CHARS);
         let row = &mut self.threads[thread].row;
         if purpose == CallPurpose::Title

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use interflow_types::{ByteStr, Url};
 
 use super::upstream::{LlmUpstream, SecretReader};
-use crate::Provider;
-use crate::config::{LlmConfig, LlmUpstreamConfig, TelemetryRule};
-use crate::provider::is_bedrock;
+use interflow_llm::provider::is_bedrock;
+use interflow_llm::{LlmConfig, LlmUpstreamConfig, Provider, TelemetryRule};
 
 /// Predefined upstreams: name, API, target.
 const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [

@@ -7,7 +7,7 @@ use interflow_types::percent;
 
 use super::super::access_token::{parse_bearer, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
-use crate::config::LlmUpstreamConfig;
+use interflow_llm::LlmUpstreamConfig;
 
 /// The scope of Azure's AI services, with which a token is requested.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::CallUsage;
-use crate::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
+use interflow_llm::CallUsage;
+use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RequestDiff {
@@ -176,7 +176,7 @@ fn cache_miss_cause(changes: &RequestDiff, around: &DiffContext) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ToolDefinition;
+    use interflow_llm::message::ToolDefinition;
 
     fn request(system: &str, tools: &[&str], said: &[&str]) -> ModelRequest {
         let tool =

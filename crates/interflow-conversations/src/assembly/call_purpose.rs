@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::message::{ContentBlock, MessageRole, ModelRequest, joined};
+use interflow_llm::message::{ContentBlock, MessageRole, ModelRequest, joined};
 
 /// The purpose of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -92,7 +92,7 @@ pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{ChatMessage, ToolDefinition};
+    use interflow_llm::message::{ChatMessage, ToolDefinition};
 
     #[test]
     fn calls_beside_the_conversation_are_told_from_its_steps() {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::access_token::{self, AccessToken, parse_assumed_role, parse_profile};
 use super::super::aws_signature::{self as sigv4, AwsCredentials, SigningScope};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, UNLIMITED, between, lifetime, read_file};
-use crate::config::LlmUpstreamConfig;
+use interflow_llm::LlmUpstreamConfig;
 
 /// Addresses of ECS and of EKS Pod Identity, to which plain HTTP is allowed.
 const CONTAINER_HOSTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];

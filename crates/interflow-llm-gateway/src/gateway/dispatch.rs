@@ -21,9 +21,9 @@ use interflow_types::{
 
 use super::access_token::{AccessToken, AccessTokenSource};
 use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, upstream};
-use crate::spans::MarkError;
-use crate::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
 use interflow_codec::content_coding as coding;
+use interflow_llm::spans::MarkError;
+use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
 
 /// Pause before the second attempt at one upstream; doubles with each further one.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(200);

@@ -7,7 +7,7 @@ use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::message::ContentBlock;
+use interflow_llm::message::ContentBlock;
 
 /// A simulated client and model that feed an assembler.
 struct World {

@@ -16,8 +16,7 @@ use tokio::sync::Mutex;
 use super::ambient::{Ambient, Environment, TokenEgress};
 use super::aws_signature::{self, AwsCredentials};
 use super::upstream::{SecretReader, parse_target};
-use crate::Provider;
-use crate::config::LlmUpstreamConfig;
+use interflow_llm::{LlmUpstreamConfig, Provider};
 
 /// A token is not used in this period before its expiry.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);

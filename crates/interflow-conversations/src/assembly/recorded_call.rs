@@ -4,7 +4,7 @@ use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::Value;
 
 use super::client_agent::{ClientAgent, detect_agent};
-use crate::message::{ApiFormat, ContentBlock, ModelReply, ModelRequest, parse};
+use interflow_llm::message::{ApiFormat, ContentBlock, ModelReply, ModelRequest, parse};
 
 /// The recorded data of a call, before its bodies are parsed.
 #[derive(Clone, Debug)]

@@ -15,8 +15,7 @@ use serde_json::Value;
 
 use super::access_token::{AccessToken, form_encode};
 use super::upstream::parse_target;
-use crate::Provider;
-use crate::config::{CredentialsMode, LlmUpstreamConfig};
+use interflow_llm::{CredentialsMode, LlmUpstreamConfig, Provider};
 
 /// Maximum size of a token endpoint's response.
 const MAX_ANSWER: usize = 256 << 10;

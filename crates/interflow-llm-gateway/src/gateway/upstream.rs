@@ -9,8 +9,7 @@ use super::access_token::{self, AccessToken, AccessTokenSource};
 use super::ambient::TokenEgress;
 use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
-use crate::config::LlmUpstreamConfig;
-use crate::{LlmRefusal, Provider};
+use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
 
 /// Resolves a value that may be a reference: `env:NAME`, `file:PATH`.
 pub type SecretReader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;

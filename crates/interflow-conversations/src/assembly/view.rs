@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::records::{BranchReason, CallFacts, CallRecord, Conversation, MessageHash, MessageNode, SubagentLink};
-use crate::CallUsage;
-use crate::message::{Attachment, ContentBlock, MessageRole};
+use interflow_llm::CallUsage;
+use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
 
 /// A conversation, laid out.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::injected_context;
-use crate::message::{ChatMessage, ContentBlock, MessageRole, joined};
+use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, joined};
 
 /// The content of a part, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -16,9 +16,8 @@ use interflow_types::{
     StatusCode, Url,
 };
 
-use crate::LlmRefusal;
-use crate::config::{LlmConfig, TelemetryRule};
-use crate::message::ApiFormat;
+use interflow_llm::message::ApiFormat;
+use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
 pub use dispatch::Dispatcher;
 pub use routes::UpstreamTable;

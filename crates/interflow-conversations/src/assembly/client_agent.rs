@@ -2,7 +2,7 @@
 
 use interflow_types::Headers;
 
-use crate::message::ModelRequest;
+use interflow_llm::message::ModelRequest;
 
 /// An agent, and the session that its header fields name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
