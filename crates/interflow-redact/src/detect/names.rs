@@ -9,6 +9,7 @@ mod lexicon_strength;
 mod lower_case;
 mod nationality;
 mod organisations;
+mod person_cues;
 mod phrase;
 mod runs;
 mod software;

@@ -2,10 +2,11 @@
 
 use super::super::ScanState;
 use super::NameCandidate;
-use super::context_cues::{ContextCues, PersonCue, context_cues, is_eponym, is_foreign_text, is_near_code, org_cue};
+use super::context_cues::{ContextCues, context_cues, is_eponym, is_foreign_text, is_near_code, org_cue};
 use super::features::Feature;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::organisations::{company_form, context_feature};
+use super::person_cues::PersonCue;
 use super::software::{described, identifier, technical};
 use super::weights::NameModel;
 use crate::lexicon::mark::*;

@@ -1,0 +1,287 @@
+//! Evidence for a person in the words and the punctuation beside a possible name.
+
+use super::super::ScanState;
+use super::context_cues::short_lower;
+use super::features::Feature;
+use crate::lexicon::mark::*;
+use crate::lexicon::topic;
+use crate::token::{TokenShape, WordToken};
+
+/// The evidence for a person in the words around, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PersonCue {
+    /// `my niece Destiny`
+    OwnRelation,
+    /// The line below `Cheers,`.
+    Signature,
+    /// `my name is`, `call me`
+    Announced,
+    /// `Jakobine, can you …`, `Duqyaha shouted at`
+    Addressed,
+    SaysAfter,
+    Greeting,
+    /// `Anna: "`
+    Speaker,
+    SpokenTo,
+    RelationOrJob,
+    WeakGreeting,
+    Possessive,
+    ActsAfter,
+}
+
+impl PersonCue {
+    /// A relative or a signature: a common word is accepted as a name too.
+    pub fn is_own(self) -> bool {
+        self <= Self::Signature
+    }
+
+    pub fn announces(self) -> bool {
+        self <= Self::Addressed
+    }
+
+    pub fn is_strong(self) -> bool {
+        self <= Self::RelationOrJob
+    }
+
+    pub const fn feature(self) -> Feature {
+        match self {
+            Self::OwnRelation => Feature::OwnRelation,
+            Self::Signature => Feature::Signature,
+            Self::Announced => Feature::Announced,
+            Self::Addressed => Feature::Addressed,
+            Self::SaysAfter => Feature::SaysAfter,
+            Self::Greeting => Feature::Greeting,
+            Self::Speaker => Feature::Speaker,
+            Self::SpokenTo => Feature::SpokenTo,
+            Self::RelationOrJob => Feature::RelationOrJob,
+            Self::WeakGreeting => Feature::WeakGreeting,
+            Self::Possessive => Feature::Possessive,
+            Self::ActsAfter => Feature::ActsAfter,
+        }
+    }
+}
+
+/// Verbs of personal action, which rarely have another subject.
+const DEEDS: &[&str] = &[
+    "shouted",
+    "whispered",
+    "laughed",
+    "smiled",
+    "sighed",
+    "cried",
+    "wept",
+    "nodded",
+    "shrugged",
+    "spent",
+    "grew",
+    "married",
+    "divorced",
+    "graduated",
+    "retired",
+    "apologized",
+    "apologised",
+    "complained",
+    "resigned",
+    "quit",
+    "insisted",
+    "begged",
+    "yelled",
+    "screamed",
+    "giggled",
+    "yawned",
+    "texted",
+    "phoned",
+    "emailed",
+];
+
+/// Relations of a person: `Sumaya's kid`.
+const KIN: &[&str] = &[
+    "kid",
+    "kids",
+    "son",
+    "sons",
+    "daughter",
+    "daughters",
+    "child",
+    "children",
+    "baby",
+    "mother",
+    "father",
+    "mom",
+    "mum",
+    "dad",
+    "wife",
+    "husband",
+    "brother",
+    "sister",
+    "sisters",
+    "brothers",
+    "uncle",
+    "aunt",
+    "cousin",
+    "friend",
+    "friends",
+    "boyfriend",
+    "girlfriend",
+    "neighbour",
+    "neighbor",
+    "boss",
+    "birthday",
+    "funeral",
+    "wedding",
+    "apartment",
+    "salary",
+    "diagnosis",
+    "doctor",
+    "therapist",
+    "lawyer",
+];
+
+/// The words and the punctuation beside a run.
+pub(super) struct Surroundings<'s, 't> {
+    scan: &'s ScanState<'t>,
+    first: usize,
+    last: usize,
+    gap_before: &'t str,
+    gap_after: &'t str,
+}
+
+impl<'s, 't> Surroundings<'s, 't> {
+    pub fn of(scan: &'s ScanState<'t>, first: usize, last: usize) -> Self {
+        Self { scan, first, last, gap_before: scan.gap_before(first), gap_after: scan.gap(last) }
+    }
+
+    fn before(&self, n: usize) -> Option<&'t WordToken> {
+        self.first.checked_sub(n).and_then(|p| self.scan.list().get(p))
+    }
+
+    fn after(&self, n: usize) -> Option<&'t WordToken> {
+        self.scan.list().get(self.last + n)
+    }
+
+    fn word_before(&self, n: usize) -> &'t str {
+        self.before(n).map_or("", |t| self.scan.word(t))
+    }
+
+    fn word_after(&self, n: usize) -> &'t str {
+        self.after(n).map_or("", |t| self.scan.word(t))
+    }
+
+    fn has_before(&self, n: usize, marks: u32) -> bool {
+        self.before(n).is_some_and(|t| t.has(marks))
+    }
+
+    /// The strongest evidence for a person.
+    pub fn person_cue(&self) -> Option<PersonCue> {
+        let topics = self.before(1).map_or(0, |t| t.topics);
+        let near = is_near_gap(self.gap_before);
+        self.own_cue(topics)
+            .or_else(|| self.is_announced(near).then_some(PersonCue::Announced))
+            .or_else(|| self.is_addressed().then_some(PersonCue::Addressed))
+            .or_else(|| self.strong_cue(topics, near))
+            .or_else(|| self.weak_cue(topics, near))
+    }
+
+    /// `my niece Destiny`, and the line below `Cheers,`.
+    fn own_cue(&self, topics: u32) -> Option<PersonCue> {
+        let gap = self.gap_before;
+        if gap == " " && self.has_before(1, RELATION) {
+            let mut buffer = [0; 8];
+            let whose = short_lower(self.word_before(2), &mut buffer);
+            return matches!(whose, "my" | "his" | "her" | "our" | "your" | "their").then_some(PersonCue::OwnRelation);
+        }
+        let alone = || self.gap_after.is_empty() || self.gap_after.starts_with(['\n', '\r']);
+        let signed = topics & topic::ADDRESSED != 0 && matches!(gap, ",\n" | ",\n\n" | ",\r\n") && alone();
+        signed.then_some(PersonCue::Signature)
+    }
+
+    /// `my name is`, `call me`, `on behalf of`.
+    fn is_announced(&self, near: bool) -> bool {
+        let (mut one, mut two) = ([0; 8], [0; 8]);
+        let b1 = short_lower(self.word_before(1), &mut one);
+        let is = || matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are");
+        let asked = || (1..=5).any(|n| matches!(short_lower(self.word_before(n), &mut [0; 8]), "name" | "names"));
+        near && (self.has_before(1, NAME_CUE) || is() && self.has_before(2, NAME_CUE))
+            || self.gap_before.contains([':', '?']) && asked()
+            || matches!(
+                (short_lower(self.word_before(2), &mut two), b1),
+                ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
+                    | ("i", "m" | "am")
+                    | ("this" | "that", "is")
+                    | ("name", "s")
+                    | ("everyone", "calls")
+                    | ("under" | "account", "of")
+                    | ("of", "name")
+            )
+    }
+
+    /// `Jakobine, can you …`, `Duqyaha shouted at`, `Sumaya's kid`: addressed, or acting as only people do.
+    fn is_addressed(&self) -> bool {
+        let hailed = || {
+            matches!(self.word_after(1), "can" | "could" | "would" | "will" | "please" | "do" | "are" | "have" | "did")
+                && matches!(self.word_after(2), "you" | "I" | "we" | "your")
+        };
+        let human = || match self.word_after(1) {
+            "began" => self.word_after(2).ends_with("ing"),
+            deed => DEEDS.contains(&deed),
+        };
+        match self.gap_after {
+            ", " => hailed() && self.begins_sentence(),
+            " " => human() && self.begins_sentence(),
+            "'" | "’" | "\\'" => self.word_after(1) == "s" && KIN.contains(&self.word_after(2)),
+            _ => false,
+        }
+    }
+
+    fn begins_sentence(&self) -> bool {
+        let gap = self.gap_before;
+        gap.trim_start_matches([' ', '"', '\'', '(', '“', '>']).is_empty()
+            || gap.ends_with(['\n', '“'])
+            || gap.contains(['.', '!', '?'])
+    }
+
+    fn strong_cue(&self, topics: u32, near: bool) -> Option<PersonCue> {
+        let (before, after) = (self.gap_before, self.gap_after);
+        let says =
+            matches!(after, " " | ", ") && self.after(1).is_some_and(|t| t.has(SAY) && t.shape == TokenShape::Lower);
+        if says {
+            return Some(PersonCue::SaysAfter);
+        }
+        if topics & topic::ADDRESSED != 0 && near {
+            return Some(PersonCue::Greeting);
+        }
+        if matches!(after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
+            || after == ": " && before.contains('\n')
+        {
+            return Some(PersonCue::Speaker);
+        }
+        let at = || matches!(short_lower(self.word_before(1), &mut [0; 8]), "at" | "to");
+        if before == " " && self.has_before(2, SAY) && at() {
+            return Some(PersonCue::SpokenTo);
+        }
+        let beside = before == " " || before == ", " && matches!(after, ", " | ".");
+        (beside && self.has_before(1, RELATION | JOB)).then_some(PersonCue::RelationOrJob)
+    }
+
+    fn weak_cue(&self, topics: u32, near: bool) -> Option<PersonCue> {
+        let possessive = matches!(self.gap_after, "'" | "’" | "\\'") && self.word_after(1) == "s";
+        let acts = self.gap_after == " "
+            && self.after(1).is_some_and(|t| t.shape == TokenShape::Lower && t.topics & topic::ACTS != 0);
+        if topics & topic::GREETED != 0 && near && (acts || self.gap_after != " " || possessive) {
+            return Some(PersonCue::WeakGreeting);
+        }
+        if possessive && self.gap_before == " " {
+            return Some(PersonCue::Possessive);
+        }
+        let apart = self.gap_before.trim().is_empty() || self.gap_before.ends_with([' ', '"', '\n']);
+        (acts && apart).then_some(PersonCue::ActsAfter)
+    }
+}
+
+/// Punctuation between a cue and a name.
+fn is_near_gap(gap: &str) -> bool {
+    matches!(
+        gap,
+        " " | ",\n" | ",\n\n" | ">" | "=" | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \""
+    )
+}
