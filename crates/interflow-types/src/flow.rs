@@ -14,8 +14,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 pub enum EntryKind {
+    /// A proxy request in absolute-form.
     Absolute,
+    /// A CONNECT tunnel.
     Connect,
+    /// A SOCKS5 tunnel.
     Socks5,
     /// A connection redirected by the firewall; the client is not aware of the proxy.
     Transparent,
