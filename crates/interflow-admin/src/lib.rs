@@ -14,6 +14,7 @@ mod sessions;
 mod status_page;
 mod ui;
 
+pub use api::instance::{DoctorFinding, FindingState};
 pub use api::rules::flow_fixture;
 pub use api::{ApiError, run_query};
 pub use config::AdminConfig;

@@ -27,6 +27,7 @@ use interflow_store::FlowStore;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::api::instance::DoctorFinding;
 use crate::api::{self, ApiError, EventClients};
 use crate::auth::{self, AuthGuard};
 use crate::serve::{PortLimits, serve};
@@ -68,8 +69,8 @@ pub struct AdminDeps {
     pub doctor: Option<DoctorFn>,
 }
 
-/// Runs diagnostics; returns a list of findings, each with `what`, `state` and `text`.
-pub type DoctorFn = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+/// Runs diagnostics.
+pub type DoctorFn = Arc<dyn Fn() -> Vec<DoctorFinding> + Send + Sync>;
 
 /// Keys and limits of LLM traffic.
 #[derive(Clone)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::any_matches;
@@ -51,6 +52,7 @@ impl ModelPrice {
             (t.cache_write, self.cache_write.unwrap_or(self.input)),
             (t.output, self.output),
         ];
+        // Rounded up: many tiny requests must not be free.
         parts.iter().map(|(n, price)| *n as f64 * price).sum::<f64>().ceil() as u64
     }
 }
@@ -69,7 +71,7 @@ struct PriceFile {
 }
 
 /// Dates of the price lists: a year and a month, or the text in the operator's list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PriceListDates {
     pub built_in: String,
     /// That of the operator's list; empty if it has none.
@@ -79,7 +81,6 @@ pub struct PriceListDates {
 
 #[derive(Debug, Clone)]
 pub struct PriceList {
-    /// Longest pattern first.
     list: Vec<PriceEntry>,
     as_of: PriceListDates,
 }
@@ -89,7 +90,6 @@ struct PriceEntry {
     pattern: String,
     /// Length of the literal prefix before the first `*`: most models are ruled out by it.
     plain: usize,
-    /// Whether the pattern includes a provider.
     placed: bool,
     price: ModelPrice,
 }
@@ -114,7 +114,6 @@ impl PriceEntry {
 
 /// A model's name in the forms that a list may contain.
 struct ModelName<'a> {
-    /// `provider/model`.
     both: &'a str,
     model: &'a str,
     /// Without region, vendor, date and version number, if it has any of them.
@@ -216,6 +215,7 @@ impl PriceList {
             all.insert(pattern, price);
         }
         let mut list: Vec<_> = all.into_iter().map(|(pattern, price)| PriceEntry::new(pattern, price)).collect();
+        // The longest pattern is the most specific one, so the first that fits is the right one.
         list.sort_by_key(|entry| std::cmp::Reverse(entry.pattern.len()));
         Ok(Self { list, as_of })
     }

@@ -41,7 +41,7 @@ pub fn is_websocket(head: &RequestHead) -> bool {
 }
 
 /// Whether the WebSocket events at this path have known text locations.
-pub(crate) fn is_supported(provider: Provider, path: &str) -> bool {
+pub fn is_supported(provider: Provider, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     match provider {
         Provider::Gemini | Provider::Vertex => path.ends_with("BidiGenerateContent"),
@@ -76,8 +76,8 @@ pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     known && types < 2
 }
 
-/// The value of a query parameter.
-pub(crate) fn query_parameter<'p>(path: &'p str, name: &str) -> Option<&'p str> {
+/// The value of a query parameter, not decoded.
+pub fn query_parameter<'p>(path: &'p str, name: &str) -> Option<&'p str> {
     let (_, query) = path.split_once('?')?;
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }

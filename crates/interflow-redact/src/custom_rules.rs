@@ -22,7 +22,6 @@ struct TermSet {
     matcher: Option<AhoCorasick>,
 }
 
-/// A term that may be misspelt.
 #[derive(Debug)]
 struct FuzzyTerm {
     words: Vec<String>,
@@ -39,7 +38,6 @@ pub(crate) struct CustomPattern {
     pub rule: u16,
 }
 
-/// The text between two patterns.
 #[derive(Debug)]
 pub(crate) struct CustomSection {
     pub start: Regex,
@@ -106,6 +104,7 @@ impl CustomRules {
                         kind: Kind::Identifier,
                         confidence: 90,
                         rule: pattern.rule,
+                        evidence: None,
                     });
                 }
             }
@@ -124,6 +123,7 @@ impl CustomRules {
         for fuzzy in &self.fuzzy {
             for window in words.windows(fuzzy.words.len()) {
                 let near = |(a, b): (&String, &(usize, usize, String))| {
+                    // The cheap comparison of lengths comes first.
                     a.len().abs_diff(b.2.len()) <= fuzzy.distance
                         && strsim::damerau_levenshtein(a, &b.2) <= fuzzy.distance
                 };
@@ -137,6 +137,7 @@ impl CustomRules {
                         kind: Kind::Custom,
                         confidence: if total == 0 { 90 } else { 70 },
                         rule: fuzzy.rule,
+                        evidence: None,
                     });
                 }
             }
@@ -149,13 +150,21 @@ impl TermSet {
         let Some(matcher) = &self.matcher else { return };
         for m in matcher.find_iter(text) {
             let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+            // A term counts only at word boundaries, unless it begins or ends with punctuation itself.
             let inside = |c: Option<char>, edge: Option<char>| word(c) && word(edge);
             let term = &text[m.range()];
             let cut = inside(text[..m.start()].chars().next_back(), term.chars().next())
                 || inside(text[m.end()..].chars().next(), term.chars().next_back());
             if !cut {
                 let rule = self.terms[m.pattern().as_usize()].1;
-                found.push(Finding { start: m.start(), end: m.end(), kind: Kind::Custom, confidence: 95, rule });
+                found.push(Finding {
+                    start: m.start(),
+                    end: m.end(),
+                    kind: Kind::Custom,
+                    confidence: 95,
+                    rule,
+                    evidence: None,
+                });
             }
         }
     }
@@ -168,7 +177,14 @@ impl CustomSection {
             // An unterminated section extends to the end of the text.
             let end = self.end.find_at(text, start.end()).map_or(text.len(), |e| e.end());
             if end > start.start() {
-                found.push(Finding { start: start.start(), end, kind: Kind::Section, confidence: 99, rule: self.rule });
+                found.push(Finding {
+                    start: start.start(),
+                    end,
+                    kind: Kind::Section,
+                    confidence: 99,
+                    rule: self.rule,
+                    evidence: None,
+                });
             }
             if end >= text.len() {
                 break;

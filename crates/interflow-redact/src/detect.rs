@@ -6,6 +6,7 @@ mod byte_runs;
 mod coordinates;
 mod dates;
 mod fields;
+mod id_formats;
 mod labeled_values;
 mod names;
 mod national_ids;
@@ -18,6 +19,8 @@ mod secrets;
 mod tables;
 
 pub(crate) use self::byte_runs::ByteRunCache;
+pub(crate) use self::names::{Feature, NameModel, name_candidates};
+pub use self::names::{FeatureContribution, NameEvidence, NameScores, NameWeights};
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
 use crate::lexicon::topic;
@@ -35,10 +38,11 @@ pub struct Finding {
     pub confidence: u8,
     /// For custom kinds: the index of the term, pattern or section rule.
     pub rule: u16,
+    /// For names: the features that count for it.
+    pub evidence: Option<NameEvidence>,
 }
 
 impl Finding {
-    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.end - self.start
     }
@@ -48,14 +52,12 @@ impl Finding {
     }
 }
 
-/// What the detectors search for.
+/// What the detectors search for: the requested kinds, and whether card numbers and IBANs count only with valid check
+/// digits.
 #[derive(Clone, Debug)]
 pub(crate) struct KindFilter {
-    /// The requested kinds.
     pub kinds: KindSet,
-    /// Only card numbers with a valid check digit.
     pub valid_cards_only: bool,
-    /// Only IBANs with valid check digits.
     pub valid_ibans_only: bool,
     /// Two-letter codes of the regions whose national phone formats are accepted without context.
     pub phone_regions: Vec<[u8; 2]>,
@@ -70,12 +72,13 @@ impl Default for KindFilter {
 /// Tokens between two checks of the stop flag: less than a millisecond.
 const STOP_CHECK_INTERVAL: usize = 256;
 
-/// The text being scanned.
 pub(crate) struct ScanState<'t> {
     pub text: &'t str,
     pub bytes: &'t [u8],
     pub tokens: &'t TokenList,
     pub wants: &'t KindFilter,
+    /// The weights of the features of names.
+    pub names: &'t NameWeights,
     pub found: &'t mut Vec<Finding>,
     pub runs: ByteRunCache,
 }
@@ -140,7 +143,14 @@ impl<'t> ScanState<'t> {
 
     pub fn push(&mut self, kind: Kind, start: usize, end: usize, confidence: u8) {
         if self.wants(kind) && start < end {
-            self.found.push(Finding { start, end, kind, confidence, rule: 0 });
+            self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: None });
+        }
+    }
+
+    /// A name, with the features that count for it.
+    pub fn push_with_evidence(&mut self, kind: Kind, start: usize, end: usize, confidence: u8, evidence: NameEvidence) {
+        if self.wants(kind) && start < end {
+            self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: Some(evidence) });
         }
     }
 
@@ -215,7 +225,6 @@ fn camel_topics(word: &str) -> u32 {
     topics
 }
 
-/// Runs every detector.
 pub(crate) fn detect(scan: &mut ScanState<'_>) {
     let steps = [
         detect_structured,
@@ -234,8 +243,8 @@ pub(crate) fn detect(scan: &mut ScanState<'_>) {
     }
 }
 
-/// Runs the detectors of structured kinds.
 fn detect_structured(scan: &mut ScanState<'_>) {
+    // These start from characters, the rest from tokens.
     net::emails(scan);
     net::urls(scan);
     net::colon_addresses(scan);
@@ -272,6 +281,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                     dates::date_or_age_word(scan, i);
                 }
                 if token.shape == crate::token::TokenShape::Upper
+                    // Words are cheap to skip, and only these can begin an id without digits.
                     || token.len() == 1
                     || token.len() >= 26
                     || after == b'-'

@@ -2,14 +2,21 @@
 
 use std::cell::RefCell;
 
-use crate::detect::{self, Finding, KindFilter, ScanState};
+use crate::detect::{self, Finding, KindFilter, NameWeights, ScanState};
 use crate::normalized_text::normalize;
 use crate::token::TokenList;
 
 /// Searches for what a policy enables. Cheap to share between threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Detector {
     pub wants: KindFilter,
+    pub names: &'static NameWeights,
+}
+
+impl Default for Detector {
+    fn default() -> Self {
+        Self::new(KindFilter::default())
+    }
 }
 
 thread_local! {
@@ -17,11 +24,16 @@ thread_local! {
 }
 
 impl Detector {
+    pub fn new(wants: KindFilter) -> Self {
+        Self { wants, names: NameWeights::committed() }
+    }
+
     /// All findings, in the order of the detectors; they may overlap.
     pub fn find(&self, text: &str) -> Vec<Finding> {
         let (plain, map) = normalize(text);
         let mut found = Vec::new();
         TOKENS.with_borrow_mut(|tokens| {
+            // The list is reused: each thread scans thousands of short texts.
             tokens.tokenize(&plain);
             tokens.capitalize_known_words(&plain);
             let mut scan = ScanState {
@@ -29,6 +41,7 @@ impl Detector {
                 bytes: plain.as_bytes(),
                 tokens,
                 wants: &self.wants,
+                names: self.names,
                 found: &mut found,
                 runs: detect::ByteRunCache::default(),
             };
@@ -113,6 +126,20 @@ mod tests {
         ] {
             assert_linear(unit, &[50_000, 100_000, 200_000]);
         }
+    }
+
+    #[test]
+    fn the_weights_decide_what_is_a_name() {
+        let text = "She lives in Reykjavik with Ilmari.";
+        let kinds = |names: &'static NameWeights| {
+            Detector { names, ..Detector::default() }.find(text).iter().map(|f| f.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(NameWeights::committed()), [crate::Kind::Location, crate::Kind::Person]);
+        assert_eq!(kinds(Box::leak(Box::new(NameWeights::zero()))), []);
+        let only_towns = NameWeights::parse("[word]\nplace_cue_known = { place = 60 }").expect("weights");
+        assert_eq!(kinds(Box::leak(Box::new(only_towns))), [crate::Kind::Location]);
+        let other = NameWeights::parse("[word]\nplace_cue_known = { organization = 60 }").expect("weights");
+        assert_eq!(kinds(Box::leak(Box::new(other))), [crate::Kind::Organization]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
-use crate::{RedactError, json};
+use crate::{FeatureContribution, RedactError, json};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -22,7 +22,25 @@ pub struct DocumentExplanation<'a> {
     pub policy_version: String,
     pub format: DocumentFormat,
     /// The replacements, in order.
-    pub spans: &'a [Replacement],
+    pub spans: Vec<ExplainedReplacement<'a>>,
+}
+
+/// A replacement with the reasons for it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExplainedReplacement<'a> {
+    #[serde(flatten)]
+    pub replacement: &'a Replacement,
+    /// For names: what each feature of the span and its surroundings counts for the type. The sum, of at most 95, is the
+    /// confidence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contributions: Vec<FeatureContribution>,
+}
+
+impl<'a> ExplainedReplacement<'a> {
+    fn of(replacement: &'a Replacement) -> Self {
+        let contributions = replacement.evidence.map(|e| e.contributions(replacement.kind)).unwrap_or_default();
+        Self { replacement, contributions }
+    }
 }
 
 impl Redactor {
@@ -47,9 +65,9 @@ impl Redactor {
         ))
     }
 
-    /// The explanation of a redaction.
     pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
         let version = self.policy().version().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let spans = spans.iter().map(ExplainedReplacement::of).collect();
         DocumentExplanation { policy: self.policy().name(), policy_version: version, format, spans }
     }
 }
@@ -69,6 +87,31 @@ mod tests {
         let (format, out) = redactor.redact_document(b"{not json} anna@firm.com", &mut session).expect("text");
         assert_eq!((format, out.spans.len()), (DocumentFormat::Text, 1));
         assert!(matches!(redactor.redact_document(b"a \xff", &mut session), Err(RedactError::Utf8 { at: 2 })));
+    }
+
+    #[test]
+    fn an_explanation_of_a_name_has_its_features_and_their_weights_add_up_to_the_confidence() {
+        let redactor = Redactor::default();
+        for (text, feature) in [
+            ("I met Ilmari in town.", "given"),
+            ("Please ask Dr. Wojciechowska.", "honorific"),
+            ("She lives in Reykjavik now", "place_cue_known"),
+            ("Bank of Norwood raised its rates.", "institution_of"),
+            ("talk to Ludwig van Beethoven now", "given_family"),
+        ] {
+            let (format, out) =
+                redactor.redact_document(text.as_bytes(), &mut RedactionSession::one_way()).expect("text");
+            let json = serde_json::to_value(redactor.explain(format, &out.spans)).expect("JSON");
+            let span = json["spans"].as_array().and_then(|s| s.last()).expect("a span");
+            let parts = span["contributions"].as_array().expect("contributions");
+            assert!(parts.iter().any(|p| p["feature"] == feature), "{text}: {parts:?}");
+            let sum: i64 = parts.iter().filter_map(|p| p["weight"].as_i64()).sum();
+            assert_eq!(span["confidence"].as_i64(), Some(sum.min(95)), "{text}: {parts:?}");
+        }
+        let (format, out) =
+            redactor.redact_document(b"mail anna@firm.com", &mut RedactionSession::one_way()).expect("text");
+        let json = serde_json::to_value(redactor.explain(format, &out.spans)).expect("JSON");
+        assert!(json["spans"][0].get("contributions").is_none(), "only names are sums of features");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod finding_cache;
 mod json;
 mod kind;
 mod lexicon;
+pub mod name_training;
 mod normalized_text;
 mod own_placeholders;
 mod policy;
@@ -29,8 +30,8 @@ mod vault;
 pub use config::{
     AddressRule, MAIN_POLICY, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule,
 };
-pub use detect::Finding;
-pub use document::{DocumentExplanation, DocumentFormat};
+pub use detect::{FeatureContribution, Finding, NameEvidence};
+pub use document::{DocumentExplanation, DocumentFormat, ExplainedReplacement};
 pub use error::RedactError;
 pub use external_detectors::{BackendConfig, BackendFailure, BackendKind, ExternalDetectors, ExternalFindings};
 pub use finding_cache::FindingCache;

@@ -1,5 +1,5 @@
 //! The vocabulary that all other crates share: [`Flow`], message heads and [`Body`], [`Headers`], the phases of the
-//! request pipeline and the [`Stage`] trait, [`StageVerdict`] and [`Error`]. No I/O happens here.
+//! request pipeline and the [`Stage`] trait, its verdicts and [`Error`]. No I/O happens here.
 //!
 //! Feature crates depend on this crate and not on one another. A feature joins the proxy by implementing one of these
 //! traits:
@@ -60,7 +60,7 @@ pub use recorder::{
 };
 pub use request_id::RequestId;
 pub use stage::{
-    CertificateFiles, ClientTlsOverride, InjectedMessages, MaybeFuture, Phase, PhaseSet, PlanScope, Stage,
-    StageVerdict, TlsVersion, UpstreamOverrides,
+    CertificateFiles, ClientTlsOverride, EarlyExit, InjectedMessages, MaybeFuture, MessageVerdict, Phase, PhaseSet,
+    PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use timings::{FlowClock, FlowTimings, Microseconds, Timestamp};

@@ -3,11 +3,13 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 
 use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
 
 /// The direction in which data travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub enum Direction {
     Request,
     Response,
@@ -30,8 +32,9 @@ impl Direction {
     }
 }
 
-/// The kind of a [`StreamMessage`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The kind of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub enum MessageKind {
     /// A WebSocket text message.
     Text,
@@ -120,13 +123,13 @@ pub trait FlowRecording: Send {
     /// A chunk of a body as forwarded. Not called for WebSocket data, which is passed as [messages](Self::message).
     fn data(&mut self, direction: Direction, chunk: &Bytes);
 
-    /// The trailer section of a body.
+    /// The trailer section of a body, which follows its data.
     fn trailers(&mut self, direction: Direction, trailers: &Headers);
 
     /// An interim (1xx) response that was forwarded.
     fn interim(&mut self, head: &ResponseHead);
 
-    /// The response head as forwarded.
+    /// The response head as forwarded to the client, after all edits.
     fn response(&mut self, flow: &Flow, head: &ResponseHead);
 
     /// The request head as received, before it was edited. If `body` is true, the body was edited too, and its bytes

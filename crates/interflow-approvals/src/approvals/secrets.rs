@@ -14,6 +14,7 @@ use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_types::{Authority, Host, Scheme, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::SecretSpec;
@@ -148,7 +149,7 @@ fn random<const N: usize>() -> [u8; N] {
 }
 
 /// A secret without its value, for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SecretView {
     pub label: String,
     pub placeholder: String,
@@ -159,6 +160,7 @@ pub struct SecretView {
     /// How often it was inserted since the start.
     pub used: u64,
     /// When it was added, if known.
+    #[serde(rename = "added")]
     pub given: Option<Timestamp>,
     /// Its session.
     pub session: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use interflow_types::{FlowTimings, Headers, Timestamp};
+use interflow_types::{FlowTimings, Headers, Timestamp, percent};
 use serde::Serialize;
 
 use crate::request::is_masked;
@@ -135,22 +135,7 @@ fn urlencoded(text: &str) -> Vec<HarPair> {
 }
 
 fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while let Some(&b) = bytes.get(at) {
-        let hex = |i: usize| bytes.get(at + i).and_then(|h| char::from(*h).to_digit(16));
-        match (b, hex(1), hex(2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            (b'+', ..) => out.push(b' '),
-            _ => out.push(b),
-        }
-        at += 1;
-    }
-    text_of(out)
+    text_of(percent::decoded_bytes(text.replace('+', " ").as_bytes()).into_owned())
 }
 
 fn text_of(bytes: Vec<u8>) -> String {

@@ -1,13 +1,14 @@
 //! Differences between two adjacent requests of a conversation, and why the prompt cache was less effective than
 //! possible.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use interflow_llm::CallUsage;
 use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RequestDiff {
     /// The model changed: before and after.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +36,7 @@ pub struct RequestDiff {
 }
 
 /// Where two texts begin to differ.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TextChange {
     /// Length of the common prefix in characters.
     pub at: usize,
@@ -45,7 +46,7 @@ pub struct TextChange {
     pub after: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChangedMessage {
     /// Its index in the history, from 0.
     pub index: usize,
@@ -53,18 +54,16 @@ pub struct ChangedMessage {
     pub blocks: Vec<ContentBlock>,
 }
 
-/// What is known of the two calls besides their requests.
+/// What is known of the two calls besides their requests: the token usage of each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiffContext {
-    /// Usage of the first.
     pub before: Option<CallUsage>,
-    /// Usage of the second.
     pub after: Option<CallUsage>,
     /// Microseconds from the end of the first to the start of the second.
     pub pause: u64,
 }
 
-/// How long providers keep an unused prompt cache entry, in microseconds.
+/// How long providers keep an unused prompt cache entry, in microseconds: five minutes.
 const CACHE_TTL_MICROS: u64 = 300_000_000;
 /// Length of the excerpts.
 const MAX_EXCERPT_CHARS: usize = 160;

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use interflow_types::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use interflow_llm::CallUsage;
 use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
 
 /// A conversation, laid out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadView {
     /// The leaf of this path.
     pub leaf: Option<MessageHash>,
@@ -25,7 +26,7 @@ pub struct ThreadView {
 }
 
 /// A prompt and its results.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ThreadTurn {
     /// From 1; 0 before the first prompt.
     pub number: u64,
@@ -38,7 +39,7 @@ pub struct ThreadTurn {
     pub exchanges: Vec<usize>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadItem {
     /// Its message.
     pub key: MessageHash,
@@ -55,7 +56,7 @@ pub struct ThreadItem {
     pub what: ItemKind,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ItemKind {
     Text {
@@ -100,7 +101,7 @@ pub enum ItemKind {
 }
 
 /// The result of a tool call.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ToolOutcome {
     pub content: Vec<ContentBlock>,
     /// The tool failed.
@@ -110,7 +111,7 @@ pub struct ToolOutcome {
 }
 
 /// A call, for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CallView {
     pub flow: String,
     /// For a WebSocket, the number of the message that started the call; else 0.
@@ -131,7 +132,7 @@ pub struct CallView {
 }
 
 /// Another branch.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadBranch {
     /// Its last message.
     pub leaf: MessageHash,
@@ -254,6 +255,7 @@ impl<'a> TurnBuilder<'a> {
         let (key, at, role) = (MessageHash(node.key), node.at, node.body.role);
         let mut exchange = self.answers.get(&key).copied();
         let mut begins = node.facts.begins;
+        // A branch that starts with a prompt is shown at the turn as well as at its first item.
         if self.turns.last().is_none_or(|t| t.number != node.facts.turn) {
             let begins = begins.filter(|_| node.facts.prompt);
             self.turns.push(ThreadTurn { number: node.facts.turn, begins, ..ThreadTurn::default() });
@@ -285,6 +287,7 @@ impl<'a> TurnBuilder<'a> {
                 ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child }
             }
             ContentBlock::ToolResult { id, name, content, is_error } => {
+                // Results without an id (Gemini) come in the order of their calls.
                 let place = match id.is_empty() {
                     true if self.unnamed.is_empty() => None,
                     true => Some(self.unnamed.remove(0)),
@@ -326,6 +329,7 @@ fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     let mut warm: Option<u64> = None;
     let mut views = Vec::with_capacity(exchanges.len());
     for e in exchanges {
+        // Auxiliary calls have prompts of their own, which neither use nor fill the conversation's cache entry.
         let usage = e.usage.filter(|_| !e.facts.purpose.is_side_call());
         let missed = match (warm, usage) {
             // Providers cache whole blocks: slightly less than before is not a miss.

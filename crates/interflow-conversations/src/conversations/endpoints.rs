@@ -3,9 +3,10 @@
 use interflow_llm::message::ApiFormat;
 use interflow_store::{FlowKind, FlowRow, FlowStore, FlowSummary, StoreError};
 use interflow_types::wildcard;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bound on overrides.
+/// Maximum number of overrides, since all are compared with each request.
 const MAX_ENDPOINTS: usize = 1000;
 /// Maximum length of a pattern, in bytes.
 const MAX_PATTERN_LEN: usize = 1000;
@@ -22,7 +23,7 @@ pub const DECODERS: [(&str, ApiFormat); 8] = [
     ("ollama", ApiFormat::Ollama),
 ];
 
-/// The decoder name of a format.
+/// The decoder name of a format: the first in [`DECODERS`].
 pub fn decoder_name(shape: ApiFormat) -> &'static str {
     DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
 }
@@ -33,10 +34,10 @@ pub fn format_by_name(name: &str) -> Option<ApiFormat> {
 }
 
 /// An override for an endpoint. Patterns are case-insensitive, and `*` matches any characters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointOverride {
-    /// Its id, from [`FIRST_CUSTOM_ID`](Self::FIRST_CUSTOM_ID) on.
+    /// Its id, from 1001 on.
     pub id: u64,
     /// The origin's host, without the port.
     pub host: String,
@@ -45,6 +46,7 @@ pub struct EndpointOverride {
     /// The method, or `*` for all.
     pub method: String,
     /// The API format at the endpoint.
+    #[serde(rename = "format", alias = "shape")]
     pub shape: ApiFormat,
     /// The matching override with the highest priority applies; of two equal ones, that with the lower id.
     pub priority: i64,
@@ -68,7 +70,7 @@ impl EndpointOverride {
     }
 }
 
-/// All overrides.
+/// All overrides in order of precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointOverrides(Vec<EndpointOverride>);
 
@@ -117,7 +119,6 @@ impl EndpointOverrides {
         store.set_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
     }
 
-    /// In order of precedence.
     pub fn list(&self) -> &[EndpointOverride] {
         &self.0
     }

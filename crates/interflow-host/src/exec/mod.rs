@@ -28,26 +28,20 @@ impl ExecCredential {
     /// `None` if the instance has no admin listener.
     pub fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
         let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
-        let given = api.post("/passes", &json!({ "user": user }))?;
+        let given = api.post("/credentials", &json!({ "user": user }))?;
         Ok(given["password"].as_str().map(|p| Self { api, user: user.to_owned(), password: p.to_owned() }))
     }
 
     fn login(&self) -> String {
-        format!("{}:{}@", percent_encode(&self.user), self.password)
+        format!("{}:{}@", interflow_types::percent::encoded(&self.user), self.password)
     }
 }
 
 impl Drop for ExecCredential {
     fn drop(&mut self) {
         // If the instance has stopped, the credentials are gone.
-        let _ = self.api.post("/passes/revoke", &json!({ "user": self.user, "password": self.password }));
+        let _ = self.api.post("/credentials/revoke", &json!({ "user": self.user, "password": self.password }));
     }
-}
-
-/// Percent-encodes a user name for a URL (RFC 3986 section 3.2.1).
-pub fn percent_encode(name: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 /// Runs the command behind this proxy and returns its exit code.

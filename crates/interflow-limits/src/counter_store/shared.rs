@@ -1,4 +1,7 @@
 //! The shared counter store with a fallback for when it is unreachable.
+//!
+//! A request is settled where it was admitted, even if the shared store has returned in the meantime; otherwise one
+//! side would keep an estimate for ever, and the other would be corrected by an amount that it never took.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -6,6 +9,7 @@ use std::time::Duration;
 
 use interflow_types::BoxFuture;
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore};
@@ -29,7 +33,7 @@ enum FallbackState {
 }
 
 /// Health of the shared store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SharedStoreStatus {
     /// Whether the last command succeeded.
     pub reachable: bool,
@@ -63,6 +67,7 @@ impl SharedCounterStore {
 
     fn record_result<T>(&self, answer: Result<T, CounterStoreError>) -> Result<T, CounterStoreError> {
         match &answer {
+            // The transitions are logged, not each failure.
             Ok(_) if self.down.swap(false, Relaxed) => tracing::info!("limits: the shared counts are reachable again"),
             Ok(_) => {}
             Err(e) => {

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use scope::any_matches;
@@ -26,7 +27,7 @@ use secret::KeyDigest;
 use slow::SlowKeys;
 
 /// The record of one virtual key; does not contain the key itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct VirtualKey {
     /// Its id in limits, logs and audit records.
     pub id: Arc<str>,
@@ -37,11 +38,14 @@ pub struct VirtualKey {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
+    #[schemars(with = "Option<String>")]
     pub created: Option<Timestamp>,
     /// Expiry time.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
+    #[schemars(with = "Option<String>")]
     pub expires: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
+    #[schemars(with = "Option<String>")]
     pub revoked: Option<Timestamp>,
     #[serde(flatten)]
     pub scope: KeyScope,
@@ -72,7 +76,7 @@ pub fn check_hash(text: &str) -> Option<Result<(), String>> {
     claims.then(|| KeyHash::parse(text).map(drop))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
     Active,
@@ -81,7 +85,6 @@ pub enum KeyState {
 }
 
 impl KeyState {
-    /// The name for display.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -113,7 +116,6 @@ pub enum KeyRejection {
     /// No key was presented, and one is required.
     #[error("a key of this gateway is needed, and none was sent")]
     Missing,
-    /// Not a key of this ring.
     #[error("the key is not known to this gateway")]
     Unknown,
     #[error("the key {0} has expired")]
@@ -132,7 +134,7 @@ impl KeyRejection {
     }
 }
 
-/// All keys of one file.
+/// All keys of one file, indexed by hash. Immutable: a change of the file makes a new ring.
 #[derive(Debug, Default)]
 pub struct VirtualKeyRing {
     by_digest: HashMap<KeyDigest, Arc<VirtualKey>>,
@@ -212,7 +214,6 @@ impl VirtualKeyRing {
         self.lists_models
     }
 
-    /// Every key in file order.
     pub fn keys(&self) -> &[Arc<VirtualKey>] {
         &self.keys
     }

@@ -17,8 +17,10 @@ const KEY_LENGTH: usize = 43;
 pub struct PlaintextKey(String);
 
 impl PlaintextKey {
+    /// A new key of 256 random bits.
     ///
-    /// When the system has no random numbers.
+    /// # Errors
+    /// The system has no random numbers.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut text = String::from(KEY_PREFIX);
         let mut pool = [0u8; 64];

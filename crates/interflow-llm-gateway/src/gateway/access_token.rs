@@ -8,7 +8,7 @@ use aws_lc_rs::rsa::KeyPair;
 use aws_lc_rs::signature::RSA_PKCS1_SHA256;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url};
+use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -31,9 +31,7 @@ const MAX_RESPONSE_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Debug)]
 pub(super) enum AccessToken {
-    /// For `Authorization: Bearer`.
     Bearer(String),
-    /// For signing requests.
     Aws(AwsCredentials),
 }
 
@@ -45,8 +43,10 @@ pub(super) struct AccessTokenSource {
 
 enum Fetcher {
     /// A token endpoint, with credentials from the configuration.
-    Endpoint { kind: AccessTokenKind, url: Url },
-    /// Ambient credentials.
+    Endpoint {
+        kind: AccessTokenKind,
+        url: Url,
+    },
     Ambient(Ambient),
 }
 
@@ -62,7 +62,7 @@ struct CachedToken {
     failed: Option<(String, Instant)>,
 }
 
-/// A Google service account key file.
+/// The fields of a Google service account key file that are needed for a token.
 #[derive(Deserialize)]
 struct ServiceAccount {
     client_email: String,
@@ -143,7 +143,7 @@ impl AccessTokenSource {
             ("client_secret", key),
             ("scope", scope),
         ]);
-        let default = || format!("https://login.microsoftonline.com/{}/oauth2/v2.0/token", percent_encode(tenant));
+        let default = || format!("https://login.microsoftonline.com/{}/oauth2/v2.0/token", percent::encoded(tenant));
         let url = config.token_url.clone().unwrap_or_else(default);
         Self::new(AccessTokenKind::ClientCredentials { form }, &url, "token_url")
     }
@@ -180,11 +180,13 @@ impl AccessTokenSource {
         let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.fetch(egress)).await;
         let fetched = fetched.unwrap_or_else(|_| Err(format!("{} did not answer in time", self.place())));
         match fetched {
+            // Of a token that lives shorter than two minutes, half of its life is the margin.
             Ok((token, life)) => {
                 let until = Instant::now() + life.saturating_sub(EXPIRY_MARGIN.min(life / 2));
                 *kept = CachedToken { token: Some((token.clone(), until)), failed: None };
                 Ok(token)
             }
+            // Requests that waited for this attempt get its error, instead of making ten seconds of attempts each.
             Err(why) => {
                 *kept = CachedToken { token: None, failed: Some((why.clone(), Instant::now() + FAILURE_TTL)) };
                 Err(why)
@@ -192,7 +194,7 @@ impl AccessTokenSource {
         }
     }
 
-    /// The endpoint, for messages.
+    /// The endpoint's host, for messages.
     fn place(&self) -> String {
         match &self.fetcher {
             Fetcher::Endpoint { url, .. } => url.authority.to_string(),
@@ -263,7 +265,7 @@ pub(super) fn without_token(at: impl std::fmt::Display, status: StatusCode) -> S
     format!("{at} answered {status} without a token")
 }
 
-/// Parses a service account's key file.
+/// Parses a service account's key file: JSON with an RSA key in PEM.
 fn account(text: &str) -> Result<(ServiceAccount, KeyPair), String> {
     let account: ServiceAccount =
         serde_json::from_str(text).map_err(|e| format!("this is not a service account key file: {e}"))?;
@@ -335,13 +337,7 @@ fn pkcs8(pem: &str) -> Option<Vec<u8>> {
 }
 
 pub(super) fn form_encode(pairs: &[(&str, &str)]) -> String {
-    pairs.iter().map(|(name, value)| format!("{name}={}", percent_encode(value))).collect::<Vec<_>>().join("&")
-}
-
-pub(super) fn percent_encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    text.bytes().for_each(|b| aws_signature::encode(b, &mut out));
-    out
+    pairs.iter().map(|(name, value)| format!("{name}={}", percent::encoded(value))).collect::<Vec<_>>().join("&")
 }
 
 /// The keys of a profile in an AWS credentials file.

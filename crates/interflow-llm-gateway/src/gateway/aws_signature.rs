@@ -1,30 +1,33 @@
 //! AWS Signature Version 4 for Bedrock, over the final body.
+//!
+//! The signature covers method, path, query, the fields below and a hash of the body, so it must be the last change to
+//! a request: redaction, a mapped model name or another host invalidate the client's own.
 
 use hmac::{Hmac, Mac};
 use interflow_types::RequestHead;
+use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use sha2::{Digest, Sha256};
 
-/// Bedrock's signing name.
+/// The service name in Bedrock's signatures, which differs from its host names.
 pub const BEDROCK: &str = "bedrock";
 
-/// The scope of a signature.
+/// The service and region that a signature is valid for.
 #[derive(Clone, Copy, Debug)]
 pub struct SigningScope<'a> {
     pub service: &'a str,
     pub region: &'a str,
 }
 
-/// The keys for signing.
+/// The keys for signing; `token` belongs to temporary credentials only.
 #[derive(Clone)]
 pub struct AwsCredentials {
     pub id: String,
     pub key: String,
-    /// The session token of temporary credentials.
     pub token: Option<String>,
 }
 
 impl std::fmt::Debug for AwsCredentials {
-    /// Omits the secrets.
+    /// Omits the secrets, so that they do not get into logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials").field("id", &self.id).finish_non_exhaustive()
     }
@@ -42,6 +45,7 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     if let Some(token) = &credentials.token {
         head.headers.append_unchecked(b"X-Amz-Security-Token", token.as_bytes());
     }
+    // Only what no proxy on the way changes is signed.
     let mut signed: Vec<(String, String)> = head
         .headers
         .iter()
@@ -52,7 +56,8 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     let names: Vec<&str> = signed.iter().map(|(n, _)| n.as_str()).collect();
     let names = names.join(";");
     let fields: String = signed.iter().map(|(n, v)| format!("{n}:{v}\n")).collect();
-    let (path, query) = (canonical_path(head.url.path_only()), canonical_query(head.url.query().unwrap_or_default()));
+    let (path, query) =
+        (encoded_as(head.url.path_only(), CANONICAL_PATH), canonical_query(head.url.query().unwrap_or_default()));
     let request = format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex(&Sha256::digest(body)));
     let day = time.get(..8).unwrap_or_default();
     let scope = format!("{day}/{region}/{service}/aws4_request");
@@ -83,22 +88,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Every segment is encoded once more, as required by all services but S3.
-fn canonical_path(path: &str) -> String {
-    let mut out = String::with_capacity(path.len() + 8);
-    for byte in path.bytes() {
-        if byte == b'/' { out.push('/') } else { encode(byte, &mut out) }
-    }
-    out
-}
-
-/// Percent-encodes all but unreserved bytes (RFC 3986 2.3).
-pub(super) fn encode(byte: u8, out: &mut String) {
-    if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-        out.push(char::from(byte));
-    } else {
-        out.push_str(&format!("%{byte:02X}"));
-    }
-}
+const CANONICAL_PATH: &AsciiSet = &COMPONENT.remove(b'/');
 
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = query

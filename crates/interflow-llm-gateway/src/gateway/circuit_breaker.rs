@@ -3,6 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The state of one upstream: closed (`open_until` is `None`), open until then, or after that waiting for a probe.
+/// `most` consecutive failures open it for `pause`; 0 disables it.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     most: u32,
@@ -14,7 +16,7 @@ pub struct CircuitBreaker {
 struct BreakerState {
     failures: u32,
     open_until: Option<Instant>,
-    /// When the current probe started.
+    /// When the current probe started: no other request is sent until it ends.
     probing: Option<Instant>,
 }
 
@@ -43,7 +45,7 @@ impl CircuitBreaker {
         self.lock().open_until.map_or(1, |until| until.saturating_duration_since(now).as_secs().max(1))
     }
 
-    /// Records the result of a request.
+    /// Records the result of a request. Any success closes the breaker, also one that was sent before it opened.
     pub fn record_result(&self, good: bool, now: Instant) {
         if self.most == 0 {
             return;
@@ -58,6 +60,11 @@ impl CircuitBreaker {
         if state.failures >= self.most {
             state.open_until = Some(now + self.pause);
         }
+    }
+
+    /// A request ended for a reason that says nothing about the upstream: if it was the probe, the next one is.
+    pub fn abandon_request(&self) {
+        self.lock().probing = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, BreakerState> {
@@ -97,6 +104,20 @@ mod tests {
         breaker.record_result(false, now);
         assert!(breaker.allows(now + Duration::from_secs(5)));
         assert!(breaker.allows(now + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn an_abandoned_request_is_neither_success_nor_failure() {
+        let (breaker, now) = (CircuitBreaker::new(2, Duration::from_secs(5)), Instant::now());
+        breaker.record_result(false, now);
+        breaker.abandon_request();
+        assert!(breaker.allows(now));
+        breaker.record_result(false, now);
+        assert!(!breaker.allows(now), "the first failure still counts");
+        let later = now + Duration::from_secs(5);
+        assert!(breaker.allows(later));
+        breaker.abandon_request();
+        assert!(breaker.allows(later), "another probe");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Detection of a request's API format: by its path if known, else by its body.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::outline::{Outline, sign};
 
 /// An API format, named after its creator; other providers may use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiFormat {
     /// Anthropic Messages.
@@ -80,6 +81,8 @@ impl ApiFormat {
         if body.contents.any(sign::PARTS) {
             return Some(Self::Gemini);
         }
+        // `messages` alone says little, since several formats have it: their other members decide, the most distinctive
+        // first.
         let talks = body.messages.any(sign::ROLE);
         if talks && (body.anthropic_version.is_text() || model && is_anthropic(body)) {
             return Some(Self::Anthropic);
@@ -95,7 +98,7 @@ impl ApiFormat {
     }
 }
 
-/// Features that only Anthropic's format has.
+/// Whether a body has a feature that only Anthropic's format has.
 fn is_anthropic(body: &Outline) -> bool {
     body.system.is_text()
         || body.system.any(sign::TYPE_TEXT)

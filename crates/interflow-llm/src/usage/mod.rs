@@ -5,6 +5,7 @@ mod scanner;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use interflow_types::ByteStr;
@@ -14,7 +15,7 @@ pub use scanner::UsageScanner;
 use crate::ResponseSummary;
 
 /// Token usage of one call. Of a stream, the last count applies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallUsage {
     /// Input tokens, including those read from and written to a cache.
@@ -61,7 +62,7 @@ static USAGE_MARKERS: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["\"usage", "eval_count\"", "invocationMetrics\"", "\"tokens\""].map(Finder::new));
 
 /// Whether this JSON may contain usage; a fast check without parsing.
-pub(crate) fn may_hold_usage(json: &[u8]) -> bool {
+pub fn may_hold_usage(json: &[u8]) -> bool {
     USAGE_MARKERS.iter().any(|word| word.find(json).is_some())
 }
 
@@ -70,7 +71,7 @@ pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
     serde_json::from_slice(json).ok().map(|value| summary_from_value(&value))
 }
 
-/// The same for parsed JSON.
+/// Like [`summary_from_json`], for JSON that is parsed already.
 pub fn summary_from_value(value: &Value) -> ResponseSummary {
     // Streams wrap the fields of a complete response: Anthropic, Responses, Bedrock, Cohere.
     let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];

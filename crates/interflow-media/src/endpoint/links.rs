@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use interflow_types::Body;
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -19,7 +20,7 @@ use crate::token::{LinkGrant, QueryPairs, endpoint_of};
 const MAX_BODY: usize = 8 << 20;
 
 /// The properties of a requested link.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LinkRequest {
     /// The gateway's URL as players reach it; the request's own if absent.
@@ -94,6 +95,7 @@ impl LinkRequest {
         if let Some(transformer) = &self.stream_transformer {
             q.push(("transformer".into(), transformer.clone()));
         }
+        // A password must not be passed on with the link.
         q.retain(|(name, _)| name != "api_password" && name != "token");
         q
     }
@@ -124,6 +126,7 @@ impl LinkRequest {
         if let Some(key) = text("key") {
             ContentKeyRing::parse(text("key_id"), key).map_err(|e| format!("`key`: {e}"))?;
         }
+        // Keys are to be hidden, and limits to be enforced, which only a sealed link does.
         let secret = ["key", "key_id"].iter().any(|k| self.query_params.contains_key(*k));
         let bound = self.expiration.is_some() || self.ip.is_some() || self.path.is_some() || !self.hosts.is_empty();
         let shown = self.api_password.is_some() || self.query_params.contains_key("api_password");

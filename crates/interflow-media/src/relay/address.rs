@@ -2,15 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use interflow_types::percent::{self, AsciiSet, CONTROLS};
 use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
 
 /// Maximum length of a URL, in bytes.
 pub const MAX_URL_LEN: usize = 16 * 1024;
 
-/// A URL to fetch.
+/// A URL to fetch. Credentials and fragment are not part of `url`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaAddress {
-    /// The URL without credentials and fragment.
     pub url: Url,
     /// The `Authorization` value for credentials in the URL.
     pub basic: Option<String>,
@@ -30,18 +30,18 @@ pub fn parse(text: &str) -> Result<MediaAddress> {
     }
     let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it must begin with http:// or https://"))?;
     let scheme = match Scheme::parse(scheme) {
+        // `ws` and `wss` are shorter; they are schemes too, but nothing that can be fetched.
         Some(s) if scheme.len() >= 4 => s,
         _ => return Err(wrong("only http and https are fetched")),
     };
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
+    // The last `@` ends the credentials, which may contain one.
     let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let authority = Authority::parse(host, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut out = String::with_capacity(path.len() + 8);
-    out.push_str(slash);
-    encode_loosely(path, &mut out);
+    let out = format!("{slash}{}", percent::encoded_as(path, NOT_IN_TARGET));
     let basic = user.map(|u| format!("Basic {}", STANDARD.encode(decode_percent(u))));
     Ok(MediaAddress { url: Url { scheme, authority, path: ByteStr::from(out) }, basic })
 }
@@ -51,51 +51,12 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(end)]
 }
 
-/// Percent-encodes characters not allowed in a request line; existing escapes are kept.
-fn encode_loosely(text: &str, out: &mut String) {
-    for b in text.bytes() {
-        match b {
-            b'!'..=b'~' if !matches!(b, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`') => out.push(b as char),
-            _ => push_escaped(b, out),
-        }
-    }
-}
+/// What is not allowed in a request line; existing escapes are kept.
+const NOT_IN_TARGET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
 
-fn push_escaped(b: u8, out: &mut String) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    out.push('%');
-    out.push(HEX[usize::from(b >> 4)] as char);
-    out.push(HEX[usize::from(b & 15)] as char);
-}
-
-/// Percent-decodes; a lone `%` is kept.
+/// Percent-decodes; a `%` without two hexadecimal digits is kept.
 pub fn decode_percent(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&b) = bytes.get(at) {
-        let pair = bytes.get(at + 1..at + 3).and_then(|p| Some((hex(p[0])? << 4) | hex(p[1])?));
-        match pair {
-            Some(byte) if b == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(b);
-                at += 1;
-            }
-        }
-    }
-    out
-}
-
-const fn hex(b: u8) -> Option<u8> {
-    match b {
-        b'0'..=b'9' => Some(b - b'0'),
-        b'a'..=b'f' => Some(b - b'a' + 10),
-        b'A'..=b'F' => Some(b - b'A' + 10),
-        _ => None,
-    }
+    percent::decoded_bytes(text.as_bytes()).into_owned()
 }
 
 /// Bytes that need no encoding in a query's value.
@@ -111,7 +72,7 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// Appends a query's value, percent-encoded.
+/// Appends a query's value, percent-encoded where it must be.
 pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut rest = value;

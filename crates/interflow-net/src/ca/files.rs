@@ -31,7 +31,8 @@ fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
     config_error(format!("{what} {}", path.display())).with_source(error)
 }
 
-/// Excludes other processes until the file is dropped, so that concurrent first starts create one CA.
+/// Locks the folder until the returned file is dropped, so that concurrent first starts create one CA. Blocks while
+/// another process holds the lock.
 pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     make_folder(dir)?;
     let path = dir.join(".lock");
@@ -66,6 +67,7 @@ pub(super) fn read(dir: &Path) -> Result<Option<CaFiles>, Error> {
         (Some(_), None) => return Err(incomplete_pair_error(&key_path, &pem_path)),
         (None, Some(_)) => return Err(incomplete_pair_error(&pem_path, &key_path)),
     };
+    // Checked on the opened file rather than the path, so that the file cannot be replaced in between.
     refuse_open_key(&key, &key_path)?;
     let key = io::read_to_string(key).map_err(|e| io_error("the CA's key cannot be read:", &key_path, e))?;
     let key = KeyPair::from_pem(&key).map_err(|e| {
@@ -129,9 +131,9 @@ pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
     Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
 }
 
-/// Replaces the file atomically.
 fn write_atomically(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
     let (mut file, temporary) = private_temporary(dir)?;
+    // Synced before the rename: after a crash there is either the old file or the complete new one.
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
         let _ = std::fs::remove_file(&temporary);

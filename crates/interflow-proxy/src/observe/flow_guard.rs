@@ -2,10 +2,11 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use interflow_net::egress::UpstreamReport;
 use interflow_types::{
     Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
     NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
@@ -14,18 +15,12 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::compiled::CompiledConfig;
-use crate::http::grpc::ForkedFlow;
 use crate::http::messages::MessageTap;
-use crate::http::original_messages;
+use crate::observe::forked_flow::ForkedFlow;
+use crate::observe::original_messages;
+use crate::observe::shared_capture::SharedCapture;
 use crate::observe::stats::WorkerCounters;
 use crate::upstream::plan::RequestPlan;
-
-/// Recording state written by both directions of a flow.
-pub(crate) struct SharedCapture {
-    pub(crate) capture: Mutex<Option<Box<dyn FlowRecording>>>,
-    /// Time at which the request body ended, in microseconds; 0: not yet.
-    request_body: AtomicU64,
-}
 
 /// Owns a flow until it ends. If dropped before it is completed or failed, the flow is recorded as aborted by the
 /// client.
@@ -35,8 +30,6 @@ pub(crate) struct FlowGuard {
     counters: Arc<WorkerCounters>,
     shared: Option<Arc<SharedCapture>>,
     forked: Option<ForkedFlow>,
-    /// State of the client's `Expect: 100-continue`.
-    pub continue_state: Option<Arc<AtomicU8>>,
     status: u16,
     /// The response was recorded before a stage restored secrets for the client.
     response_recorded: bool,
@@ -46,21 +39,17 @@ pub(crate) struct FlowGuard {
 impl FlowGuard {
     pub fn new(flow: Box<Flow>, plan: Arc<RequestPlan>, counters: Arc<WorkerCounters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
-        Self {
-            flow,
-            plan,
-            counters,
-            shared: None,
-            forked: None,
-            continue_state: None,
-            status: 0,
-            response_recorded: false,
-            over: false,
-        }
+        Self { flow, plan, counters, shared: None, forked: None, status: 0, response_recorded: false, over: false }
     }
 
     pub fn counters(&self) -> &WorkerCounters {
         &self.counters
+    }
+
+    /// Where an upstream client reports what happens on behalf of this flow.
+    pub fn upstream_report<'a>(&'a mut self, interim: &'a mut (dyn FnMut(ResponseHead) + Send)) -> UpstreamReport<'a> {
+        let flow = &mut *self.flow;
+        UpstreamReport { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim }
     }
 
     /// Waits for work that stages run concurrently with the flow, so that the stages of the next phase see its
@@ -289,9 +278,34 @@ impl FlowGuard {
         if let Some(lent) = self.forked.take() {
             lent.merge_at_end(&mut self.flow);
         }
-        for work in self.flow.take_deferred() {
-            work.finish(&mut self.flow);
+        let mut running = self.flow.take_deferred();
+        running.retain(|work| !Arc::clone(work).finish(&mut self.flow));
+        if running.is_empty() {
+            return self.end(now, outcome);
         }
+        // Without a runtime, the process is ending.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.end(now, outcome) };
+        let mut rest = Self {
+            flow: Box::new(self.flow.fork()),
+            plan: Arc::clone(&self.plan),
+            counters: Arc::clone(&self.counters),
+            shared: self.shared.take(),
+            forked: None,
+            status: self.status,
+            response_recorded: self.response_recorded,
+            over: true,
+        };
+        let outcome = OwnedOutcome::from(outcome);
+        runtime.spawn(async move {
+            for work in running {
+                work.join(&mut rest.flow).await;
+            }
+            rest.end(now, outcome.as_outcome());
+        });
+    }
+
+    /// The end of a flow that waits for nothing any more.
+    fn end(&mut self, now: u64, outcome: FlowOutcome<'_>) {
         if self.plan.wants(Phase::Done) {
             for stage in self.plan.stages(Phase::Done) {
                 stage.finish(&mut self.flow);
@@ -314,36 +328,41 @@ impl FlowGuard {
     }
 }
 
+/// The outcome of a flow whose end waits for its work.
+enum OwnedOutcome {
+    Complete,
+    Tunnelled(ByteCounts),
+    Failed(Error, ByteCounts),
+}
+
+impl From<FlowOutcome<'_>> for OwnedOutcome {
+    fn from(outcome: FlowOutcome<'_>) -> Self {
+        match outcome {
+            FlowOutcome::Complete => Self::Complete,
+            FlowOutcome::Tunnelled(bytes) => Self::Tunnelled(bytes),
+            // The sources of an error cannot be copied, but its text names them.
+            FlowOutcome::Failed(e, bytes) => {
+                Self::Failed(Error::new(e.kind(), e.to_string()).with_error_source(e.error_source()), bytes)
+            }
+        }
+    }
+}
+
+impl OwnedOutcome {
+    fn as_outcome(&self) -> FlowOutcome<'_> {
+        match self {
+            Self::Complete => FlowOutcome::Complete,
+            Self::Tunnelled(bytes) => FlowOutcome::Tunnelled(*bytes),
+            Self::Failed(error, bytes) => FlowOutcome::Failed(error, *bytes),
+        }
+    }
+}
+
 impl Drop for FlowGuard {
     fn drop(&mut self) {
         if !self.over {
             self.finish_with_error(&Error::new(ErrorKind::ClientGone, "the client went away"), ByteCounts::default());
         }
-    }
-}
-
-impl SharedCapture {
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.capture.lock().as_mut().map_or(Poll::Ready(()), |c| c.poll_ready(cx))
-    }
-
-    fn record_frame(&self, direction: Direction, frame: &BodyFrame, messages: Option<&mut MessageTap>) -> usize {
-        let mut seen = 0;
-        if let Some(capture) = self.capture.lock().as_mut() {
-            match frame {
-                BodyFrame::Data(data) => {
-                    capture.data(direction, data);
-                    if let Some(tap) = messages {
-                        tap.feed(data, |m| {
-                            seen += 1;
-                            capture.message(m);
-                        });
-                    }
-                }
-                BodyFrame::Trailers(trailers) => capture.trailers(direction, trailers),
-            }
-        }
-        seen
     }
 }
 

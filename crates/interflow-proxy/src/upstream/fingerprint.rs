@@ -1,21 +1,20 @@
 //! Selects the TLS and HTTP/2 fingerprint of an upstream connection: from the configuration, from a stage, or
 //! mirrored from the client.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashlink::LruCache;
 use interflow_codec::ClientHello;
 use interflow_codec::fingerprint::{ConnectionFingerprint, FingerprintTarget, PROFILES};
 use interflow_net::tls::{TlsProfile, TlsProfileOptions};
 use interflow_types::{Error, Host, Result};
 use parking_lot::Mutex;
 
-use crate::compiled::ConfigError;
-use crate::config::FingerprintRule;
+use crate::config::{ConfigError, FingerprintRule};
 use crate::downstream::access::HostGlobs;
 
-/// Bound on cached profiles with an impersonated fingerprint. There are as many as rules; beyond the bound they are
-/// built per use and share no connections.
+/// Bound on cached profiles with an impersonated fingerprint; the least recently used ones go, and with them the
+/// connections that they made.
 const MAX_PROFILES: usize = 1024;
 
 /// Parses a fingerprint target; `none` stands for Interflow's own fingerprint.
@@ -53,7 +52,7 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
 /// The configured targets by host, and the profiles built so far.
 pub(crate) struct FingerprintRules {
     rules: Vec<(HostGlobs, Option<FingerprintTarget>)>,
-    made: Mutex<HashMap<(u64, String), Arc<TlsProfile>>>,
+    made: Mutex<LruCache<(u64, String), Arc<TlsProfile>>>,
 }
 
 impl FingerprintRules {
@@ -67,7 +66,7 @@ impl FingerprintRules {
             Ok((HostGlobs::new(&rule.hosts).map_err(at(".hosts"))?, like))
         };
         let rules = rules.iter().enumerate().map(one).collect::<Result<_, ConfigError>>()?;
-        Ok(Self { rules, made: Mutex::default() })
+        Ok(Self { rules, made: Mutex::new(LruCache::new(MAX_PROFILES)) })
     }
 
     /// Builds the configured profiles in advance, so that unsupported ones are reported at start.
@@ -128,10 +127,7 @@ impl FingerprintRules {
             }
         };
         let profile = base.with_fingerprint(&key.1, fingerprint, false)?;
-        let mut made = self.made.lock();
-        if made.len() < MAX_PROFILES {
-            made.insert(key, Arc::clone(&profile));
-        }
+        self.made.lock().insert(key, Arc::clone(&profile));
         Ok(profile)
     }
 }

@@ -1,6 +1,7 @@
 //! Alphanumeric identifiers: IBANs, VINs, cryptocurrency addresses and national ids with letters.
 
-use super::{ScanState, labeled_values, national_ids, net};
+use super::id_formats::{digits, dni_letter, has_pattern, hetu, mbi, nino};
+use super::{ScanState, id_formats, labeled_values, national_ids, net};
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
 use crate::{Kind, check_digits};
@@ -9,16 +10,17 @@ use crate::{Kind, check_digits};
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
     let Some(token) = scan.token(i).copied() else { return i + 1 };
     let word = scan.word(&token).as_bytes();
+    // These may extend over several tokens, in any grouping, and are examined before single tokens.
     if let Some(next) = mac(scan, i, &token).or_else(|| iban(scan, i, &token)) {
         return next;
     }
     if is_glued(scan, &token) {
         return i + 1;
     }
+    let mut buffer = [0; MAX_ID_LEN];
     match word.len() {
         2..=5 => {
-            let upper = word.to_ascii_uppercase();
-            if dotted(scan, i, &token, &upper) {
+            if dotted(scan, i, &token, upper_case(word, &mut buffer)) {
                 return i + 1;
             }
             if let Some(next) = hyphened_mbi(scan, i, &token).or_else(|| labeled_values::detect_labeled(scan, i)) {
@@ -26,9 +28,8 @@ pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
             }
             postcode(scan, i, &token);
         }
-        6..=26 => {
-            let upper = word.to_ascii_uppercase();
-            if !national_id(scan, i, &token, &upper)
+        6..=MAX_ID_LEN => {
+            if !national_id(scan, i, &token, upper_case(word, &mut buffer))
                 && let Some(next) = labeled_values::detect_labeled(scan, i)
             {
                 return next;
@@ -40,6 +41,17 @@ pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
         crypto_address(scan, i, &token);
     }
     i + 1
+}
+
+/// The longest national id.
+const MAX_ID_LEN: usize = 26;
+
+/// The word in capitals, in the buffer.
+fn upper_case<'b>(word: &[u8], buffer: &'b mut [u8; MAX_ID_LEN]) -> &'b [u8] {
+    let upper = &mut buffer[..word.len()];
+    upper.copy_from_slice(word);
+    upper.make_ascii_uppercase();
+    upper
 }
 
 /// A word without digits that may still be one of these: hexadecimal pairs, cryptocurrency addresses.
@@ -176,11 +188,13 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
         return None;
     }
     let (head, tail) = compact.split_at_checked(4)?;
+    // ISO 13616: country and check digits are moved to the end, and the number modulo 97 is 1.
     let valid = check_digits::mod97(tail.iter().chain(head).copied()) == Some(1);
     let near = scan.near_word(i, &["iban", "account", "konto", "bank", "transfer", "wire"], 6, 3);
     let confidence = match (valid, near) {
         (true, true) => 98,
         (true, false) => 92,
+        // A label makes up for a wrong check digit, as in examples or after a typing error, at a lower confidence.
         (false, true) if !scan.wants.valid_ibans_only || scan.near_word(i, &["iban"], 4, 2) => 65,
         _ => return None,
     };
@@ -190,72 +204,8 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
 
 /// National ids whose format and check character are sufficient evidence. Returns whether one was found.
 fn national_id(scan: &mut ScanState<'_>, i: usize, token: &WordToken, upper: &[u8]) -> bool {
-    let near = |words: &[&str]| scan.near_word(i, words, 6, 3);
-    let digit_value = |d: &[u8]| d.iter().fold(0u64, |n, b| n * 10 + u64::from(b - b'0'));
-    let hit = match (letter_digit_pattern(upper).as_str(), upper.len()) {
-        ("LLLLLLDDLDDLDDDL", _) if codice_fiscale(upper) => Some((Kind::CodiceFiscale, 95)),
-        ("LLLLDDDDDDLLLLLLDD" | "LLLLDDDDDDLLLLLLLD", _) if matches!(upper[10], b'H' | b'M' | b'X') => {
-            Some((Kind::Curp, 92))
-        }
-        (
-            "LLLLDDDDDDLLL" | "LLLLDDDDDDLLD" | "LLLLDDDDDDLDD" | "LLLLDDDDDDDLD" | "LLLLDDDDDDDDD" | "LLLDDDDDDLLL"
-            | "LLLDDDDDDLLD",
-            _,
-        ) if near(&["rfc"]) => Some((Kind::Rfc, 90)),
-        ("DDDDDDDDL", _) if upper[8] == dni_letter(digit_value(&upper[..8])) => {
-            Some((Kind::Dni, if near(&["dni", "nif"]) { 95 } else { 70 }))
-        }
-        ("LDDDDDDDL", _) if nie(upper) => Some((Kind::Nie, 85)),
-        ("LDDDDDDDL", _) if nric(upper) => Some((Kind::Nric, 85)),
-        ("LLDDDDDDL", _) if nino(upper) => {
-            Some((Kind::Nino, if near(&["insurance", "nino", "ni", "national"]) { 95 } else { 70 }))
-        }
-        ("LLLLLDDDDL", _)
-            if matches!(upper[3], b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T') =>
-        {
-            Some((Kind::InPan, if near(&["pan", "tax"]) { 95 } else { 65 }))
-        }
-        (p, 15) if p.starts_with("DDLLLLLDDDDLD") || p.starts_with("DDLLLLLDDDDLL") => {
-            (upper[13] == b'Z' || near(&["gst", "gstin"])).then_some((Kind::Gstin, 90))
-        }
-        (_, 9 | 10)
-            if near(&["personalausweis", "ausweis", "ausweisnummer", "ausweisnr"])
-                && check_digits::german_id_card(upper) =>
-        {
-            Some((Kind::Personalausweis, 90))
-        }
-        ("LDDDDDDDDD", _) if german_health_card(upper) => {
-            Some((Kind::HealthInsurance, if scan.has_topic_near(i, topic::HEALTH, 6, 3) { 92 } else { 60 }))
-        }
-        ("DDDDDDDDLDDD", _) if german_pension_number(upper) => Some((Kind::SocialInsurance, 85)),
-        (p, 16) if british_driving_licence(p, upper) => Some((Kind::DriversLicense, 85)),
-        ("LLDDLLDDDD" | "LLDDLDDDD", _) if indian_plate(upper) => Some((
-            Kind::LicensePlate,
-            if scan.has_topic_near(i, topic::PLATE | topic::VEHICLE, 6, 3) { 90 } else { 60 },
-        )),
-        ("LLLDDDDDDD", _) if near(&["voter", "epic"]) => Some((Kind::InVoter, 85)),
-        ("DDDDDDDL" | "DDDDDDDLL", _) if pps(upper) => Some((Kind::Pps, if near(&["pps", "ppsn"]) { 95 } else { 45 })),
-        ("LLDDDDDDD", _) if dea(upper) => {
-            Some((Kind::Dea, if near(&["dea", "prescriber", "license", "registration"]) { 95 } else { 60 }))
-        }
-        ("DDDDDDDDDDDDDDDDDL", _) if upper[17] == b'X' && cn_id(upper) => Some((Kind::CnId, 85)),
-        ("DDDDDDLDDDL" | "DDDDDDLDDDD", _) if hetu(upper) => Some((Kind::Hetu, 80)),
-        (_, 11) if mbi(upper) => Some((Kind::Mbi, if scan.has_topic_near(i, topic::HEALTH, 6, 3) { 92 } else { 55 })),
-        (_, 17) if check_digits::vin(upper) && upper.iter().filter(|b| b.is_ascii_digit()).count() >= 5 => {
-            Some((Kind::Vin, if scan.has_topic_near(i, topic::VEHICLE, 6, 3) { 97 } else { 80 }))
-        }
-        (_, 17)
-            if scan.has_topic_near(i, topic::VEHICLE, 4, 2)
-                && !upper.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')) =>
-        {
-            Some((Kind::Vin, 65))
-        }
-        (p, 8 | 11) if p.starts_with("LLLLLL") && near(&["bic", "swift"]) => Some((Kind::Bic, 85)),
-        (_, 18) if upper.starts_with(b"1Z") => Some((Kind::TrackingNumber, 90)),
-        ("LLDDDDDDDDDLL", _) => Some((Kind::TrackingNumber, 70)),
-        _ => None,
-    };
-    let Some((kind, confidence)) = hit.filter(|(k, _)| scan.wants(*k)) else { return dotted(scan, i, token, upper) };
+    let hit = id_formats::identify(scan, i, upper).filter(|(kind, _)| scan.wants(*kind));
+    let Some((kind, confidence)) = hit else { return dotted(scan, i, token, upper) };
     scan.push(kind, token.start(), token.end(), confidence);
     true
 }
@@ -264,7 +214,7 @@ fn national_id(scan: &mut ScanState<'_>, i: usize, token: &WordToken, upper: &[u
 fn dotted(scan: &mut ScanState<'_>, i: usize, token: &WordToken, upper: &[u8]) -> bool {
     let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return false };
     let joined = before.is_digits() && before.len() == 6 && matches!(scan.gap_before(i), "-" | "+");
-    if joined && matches!(letter_digit_pattern(upper).as_str(), "DDDL" | "DDDD") {
+    if joined && ["DDDL", "DDDD"].iter().any(|p| has_pattern(upper, p)) {
         let all = [scan.word(&before).as_bytes(), b"-", upper].concat();
         if hetu(&all) {
             scan.push(Kind::Hetu, before.start(), token.end(), 85);
@@ -281,9 +231,9 @@ fn postcode(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     }
     let Some(next) = scan.token(i + 1).filter(|t| t.len() == 3).copied() else { return };
     let (a, b) = (scan.word(token).as_bytes(), scan.word(&next).as_bytes());
-    let canadian = letter_digit_pattern(a) == "LDL" && letter_digit_pattern(b) == "DLD";
-    let british = matches!(letter_digit_pattern(a).as_str(), "LD" | "LDD" | "LLD" | "LLDD" | "LDL" | "LLDL")
-        && letter_digit_pattern(b) == "DLL";
+    let canadian = has_pattern(a, "LDL") && has_pattern(b, "DLD");
+    let british =
+        ["LD", "LDD", "LLD", "LLDD", "LDL", "LLDL"].iter().any(|p| has_pattern(a, p)) && has_pattern(b, "DLL");
     let upper = a.iter().chain(b).all(|b| !b.is_ascii_lowercase());
     if (canadian || british) && upper {
         scan.push(Kind::ZipCode, token.start(), next.end(), 80);
@@ -320,6 +270,8 @@ fn crypto_address(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let word = scan.word(token);
     let named = || scan.has_topic_near(i, topic::CRYPTO, 6, 3);
     let hit = match word.as_bytes() {
+        // Base58Check and Bech32 have checksums, which random text does not satisfy; Ethereum's form needs none, and is
+        // weaker evidence.
         [b'1' | b'3', ..]
             if (26..=35).contains(&word.len())
                 && matches!(check_digits::base58check(word.as_bytes()), Some((0 | 5, 20))) =>
@@ -345,143 +297,4 @@ fn crypto_address(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     if let Some((kind, confidence)) = hit {
         scan.push(kind, token.start(), token.end(), confidence);
     }
-}
-
-/// `L` for a letter, `D` for a digit.
-fn letter_digit_pattern(upper: &[u8]) -> String {
-    upper.iter().map(|b| if b.is_ascii_digit() { 'D' } else { 'L' }).collect()
-}
-
-fn digits(text: &[u8]) -> Vec<u8> {
-    text.iter().filter(|b| b.is_ascii_digit()).map(|b| b - b'0').collect()
-}
-
-fn dni_letter(number: u64) -> u8 {
-    b"TRWAGMYFPDXBNJZSQVHLCKE"[(number % 23) as usize]
-}
-
-fn nie(upper: &[u8]) -> bool {
-    let Some(lead) = b"XYZ".iter().position(|l| *l == upper[0]) else { return false };
-    let rest = digits(&upper[1..8]).iter().fold(lead as u64, |n, d| n * 10 + u64::from(*d));
-    upper[8] == dni_letter(rest)
-}
-
-fn nric(upper: &[u8]) -> bool {
-    let sum = check_digits::weighted(&digits(&upper[1..8]), &[2, 7, 6, 5, 4, 3, 2]) as usize;
-    let (letters, shift): (&[u8], usize) = match upper[0] {
-        b'S' => (b"JZIHGFEDCBA", 0),
-        b'T' => (b"JZIHGFEDCBA", 4),
-        b'F' => (b"XWUTRQPNMLK", 0),
-        b'G' => (b"XWUTRQPNMLK", 4),
-        b'M' => (b"KLJNPQRTUWX", 3),
-        _ => return false,
-    };
-    letters[(sum + shift) % 11] == upper[8]
-}
-
-fn nino(upper: &[u8]) -> bool {
-    let bad = |b: u8| matches!(b, b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
-    let prefix = &upper[..2];
-    !bad(upper[0])
-        && !bad(upper[1])
-        && upper[1] != b'O'
-        && ![b"BG", b"GB", b"NK", b"KN", b"TN", b"NT", b"ZZ"].iter().any(|p| *p == prefix)
-        && matches!(upper[8], b'A'..=b'D')
-}
-
-fn pps(upper: &[u8]) -> bool {
-    let second = upper.get(8).map_or(0, |b| u32::from(b.saturating_sub(b'A')) + 1);
-    let second = if upper.get(8) == Some(&b'W') { 0 } else { second };
-    let sum = check_digits::weighted(&digits(&upper[..7]), &[8, 7, 6, 5, 4, 3, 2]) + second * 9;
-    upper[7] == b"WABCDEFGHIJKLMNOPQRSTUV"[(sum % 23) as usize]
-}
-
-fn dea(upper: &[u8]) -> bool {
-    let d = digits(&upper[2..]);
-    let sum = u32::from(d[0] + d[2] + d[4]) + 2 * u32::from(d[1] + d[3] + d[5]);
-    matches!(upper[0], b'A'..=b'H' | b'J'..=b'M' | b'P' | b'R'..=b'U' | b'X') && sum % 10 == u32::from(d[6])
-}
-
-/// German health insurance number: a letter as two digits, then nine with weights 1 and 2.
-fn german_health_card(upper: &[u8]) -> bool {
-    let letter = u32::from(upper[0] - b'A') + 1;
-    let body = [letter / 10, letter % 10].into_iter().chain(upper[1..9].iter().map(|b| u32::from(b - b'0')));
-    let sum: u32 = body.zip([1, 2].into_iter().cycle()).map(|(d, w)| (d * w) / 10 + (d * w) % 10).sum();
-    sum % 10 == u32::from(upper[9] - b'0')
-}
-
-/// German pension insurance number: area, birth date, initial, serial, check digit.
-fn german_pension_number(upper: &[u8]) -> bool {
-    let letter = u32::from(upper[8].wrapping_sub(b'A')) + 1;
-    let d = |i: usize| u32::from(upper[i].wrapping_sub(b'0'));
-    let body = (0..8).map(d).chain([letter / 10, letter % 10, d(9), d(10)]);
-    let sum: u32 = body.zip([2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1]).map(|(d, w)| (d * w) / 10 + (d * w) % 10).sum();
-    (1..=31).contains(&((d(2) * 10 + d(3)) % 50)) && (1..=12).contains(&(d(4) * 10 + d(5))) && sum % 10 == d(11)
-}
-
-/// British driving licence: five letters of the name, the permuted birth date, initials.
-fn british_driving_licence(pattern: &str, upper: &[u8]) -> bool {
-    let named = upper[..5].iter().all(|b| b.is_ascii_uppercase() || *b == b'9') && upper[0].is_ascii_uppercase();
-    let number = |i: usize| u32::from(upper[i].wrapping_sub(b'0')) * 10 + u32::from(upper[i + 1].wrapping_sub(b'0'));
-    let dated = pattern.as_bytes()[5..11].iter().all(|b| *b == b'D');
-    named && dated && (1..=12).contains(&(number(6) % 50)) && (1..=31).contains(&number(8)) && pattern.ends_with("LL")
-}
-
-/// Indian plates begin with the state's letters.
-fn indian_plate(upper: &[u8]) -> bool {
-    const STATES: &[&[u8; 2]] = &[
-        b"AN", b"AP", b"AR", b"AS", b"BR", b"CG", b"CH", b"DD", b"DL", b"DN", b"GA", b"GJ", b"HP", b"HR", b"JH", b"JK",
-        b"KA", b"KL", b"LA", b"LD", b"MH", b"ML", b"MN", b"MP", b"MZ", b"NL", b"OD", b"OR", b"PB", b"PY", b"RJ", b"SK",
-        b"TN", b"TR", b"TS", b"UK", b"UP", b"WB",
-    ];
-    STATES.iter().any(|s| upper.starts_with(*s))
-}
-
-fn cn_id(upper: &[u8]) -> bool {
-    national_ids::cn_check(&digits(&upper[..17])) == 10 && matches!(&upper[6..8], b"19" | b"20")
-}
-
-/// Finland: birth date, century sign, three digits and a check character.
-fn hetu(upper: &[u8]) -> bool {
-    let Some((head, tail)) = upper.split_at_checked(6) else { return false };
-    let [mark, serial @ .., check] = tail else { return false };
-    let number: Option<u64> =
-        [head, serial].concat().iter().try_fold(0u64, |n, b| b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0')));
-    let day = digits(head).chunks(2).map(|c| c.iter().fold(0, |n, d| n * 10 + u32::from(*d))).collect::<Vec<_>>();
-    serial.len() == 3
-        && matches!(mark, b'+' | b'-' | b'A'..=b'F' | b'U'..=b'Y')
-        && matches!(day.as_slice(), [1..=31, 1..=12, _])
-        && number.is_some_and(|n| b"0123456789ABCDEFHJKLMNPRSTUVWXY"[(n % 31) as usize] == *check)
-}
-
-/// US Medicare: eleven positions with fixed character classes.
-fn mbi(upper: &[u8]) -> bool {
-    let letter = |b: u8| b.is_ascii_uppercase() && !matches!(b, b'S' | b'L' | b'O' | b'I' | b'B' | b'Z');
-    let any = |b: u8| letter(b) || b.is_ascii_digit();
-    let digit = |b: u8| b.is_ascii_digit();
-    let Ok([a, b, c, d, e, f, g, h, i, j, k]) = <[u8; 11]>::try_from(upper) else { return false };
-    matches!(a, b'1'..=b'9')
-        && letter(b)
-        && any(c)
-        && digit(d)
-        && letter(e)
-        && any(f)
-        && digit(g)
-        && letter(h)
-        && letter(i)
-        && digit(j)
-        && digit(k)
-}
-
-/// Italy: the check letter over fifteen characters.
-fn codice_fiscale(upper: &[u8]) -> bool {
-    const ODD: [u32; 26] =
-        [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
-    let value = |b: u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' });
-    let sum: u32 = upper[..15]
-        .iter()
-        .enumerate()
-        .map(|(i, b)| if i % 2 == 0 { ODD[value(*b) as usize % 26] } else { value(*b) })
-        .sum();
-    upper[15] == b'A' + (sum % 26) as u8
 }

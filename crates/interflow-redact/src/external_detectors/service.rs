@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use interflow_types::{
     Authority, Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, StatusCode, Url,
+    percent,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use super::window::windows;
 use crate::detect::Finding;
 use crate::{Kind, RedactError};
 
-/// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
 /// Maximum number of windows of one text in flight.
@@ -31,11 +31,10 @@ pub(super) struct DetectorService {
     scope: Vec<u8>,
 }
 
-/// A span in a service's response.
+/// A span in a service's response; `score` is from 0 to 1.
 struct RemoteSpan {
     label: String,
     range: Range<u64>,
-    /// From 0 to 1.
     score: f64,
 }
 
@@ -73,7 +72,6 @@ impl DetectorService {
         }
     }
 
-    /// The findings in a text.
     pub async fn find(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
         let mut found = Vec::new();
         match self.config.kind {
@@ -136,7 +134,14 @@ impl DetectorService {
             .map(|t| {
                 let bytes = unit.to_byte_range(text, &t.range).ok_or("it told of a place that is not in the text")?;
                 let (start, end) = (bytes.start + base, bytes.end + base);
-                Ok(Finding { start, end, kind: kind_for_label(&t.label), confidence: sure(t.score), rule: 0 })
+                Ok(Finding {
+                    start,
+                    end,
+                    kind: kind_for_label(&t.label),
+                    confidence: sure(t.score),
+                    rule: 0,
+                    evidence: None,
+                })
             })
             .collect()
     }
@@ -179,19 +184,13 @@ fn service_url(config: &BackendConfig) -> Result<Url, String> {
     let path = match (config.kind, path) {
         (BackendKind::Philter, p) => {
             let p = if p.is_empty() { "/api/explain" } else { p };
-            format!("{p}?c={}&p={}", escaped(&config.context), escaped(&config.policy))
+            format!("{p}?c={}&p={}", percent::encoded(&config.context), percent::encoded(&config.policy))
         }
         (BackendKind::Presidio, "") => "/analyze".into(),
         (BackendKind::Gliner, "") => "/find".into(),
         (_, p) => p.to_owned(),
     };
     Ok(Url { scheme, authority, path: ByteStr::from(path) })
-}
-
-/// Percent-encodes everything but unreserved characters (RFC 3986 2.3).
-fn escaped(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 /// Resolves a value that may be a reference: `env:NAME` or `file:PATH`.

@@ -15,17 +15,19 @@ pub(crate) use headers::disable_caching;
 
 use bytes::Bytes;
 use interflow_types::{
-    BoxFuture, Direction, Error, ErrorKind, Flow, Headers, Phase, RequestHead, ResponseHead, StageVerdict,
-    StreamMessage, UpstreamOverrides,
+    BoxFuture, Direction, Error, ErrorKind, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage,
+    UpstreamOverrides,
 };
 
 use crate::action::Action;
 use crate::body::BodyEdits;
 use crate::config::OnFailure;
+use crate::exec::{ExecAnswers, ExecRun};
 use crate::flow_state::RuleState;
 use crate::originals::HeadBeforeEdit;
 use crate::program::{CompiledRule, RuleProgram};
 use crate::template::{RenderContext, TextTemplate};
+use crate::verdict::RuleVerdict;
 use crate::view::FlowView;
 
 /// The request at the current phase: mutable, or read-only.
@@ -53,6 +55,8 @@ pub(crate) struct ActionContext<'a> {
     pub opens: bool,
     /// The URL as text, computed on demand; cleared when the request changes.
     pub url: OnceCell<String>,
+    /// What programs answered about the current rule.
+    pub exec: ExecAnswers,
     /// The head of this phase's side before the first rule that may edit it.
     pub before: Option<Box<HeadBeforeEdit>>,
 }
@@ -70,6 +74,7 @@ impl<'a> ActionContext<'a> {
             edits: BodyEdits::default(),
             opens: false,
             url: OnceCell::new(),
+            exec: ExecAnswers::default(),
             before: None,
         }
     }
@@ -97,6 +102,7 @@ impl<'a> ActionContext<'a> {
         view.response = self.response.as_deref();
         view.message = self.message.as_deref();
         view.shared_url = Some(&self.url);
+        view.exec = Some(&self.exec);
         match self.phase {
             Phase::RequestBody => view.request_body = self.body.as_deref(),
             Phase::ResponseBody => view.response_body = self.body.as_deref(),
@@ -146,15 +152,17 @@ pub(crate) enum ActionEffect {
     /// Continue with the next action.
     Continue,
     /// The flow ends with this verdict, or is redirected.
-    End(StageVerdict),
+    End(RuleVerdict),
     /// Skip the remaining rules of this phase.
     Stop,
     /// An asynchronous operation must complete first.
     Wait(PendingAction),
 }
 
-/// The operation an action waits for.
+/// The operation that an action, or a condition, waits for.
 pub(crate) enum PendingAction {
+    /// The program of a condition, which is evaluated again after it.
+    Exec(Box<ExecRun>),
     Sleep(Duration),
     Service(std::sync::Arc<crate::service::ExternalService>),
     Script(Box<crate::script::ScriptRun>),
@@ -170,6 +178,11 @@ impl PendingAction {
         program: &RuleProgram,
     ) -> ActionEffect {
         match self {
+            Self::Exec(run) => {
+                let (key, answer) = (run.key(), run.run().await);
+                at.exec.record(key, answer);
+                ActionEffect::Continue
+            }
             Self::Sleep(time) => {
                 tokio::time::sleep(time).await;
                 ActionEffect::Continue
@@ -191,7 +204,7 @@ impl PendingAction {
 pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &mut Flow, error: Error) -> ActionEffect {
     flow.tag("rule_failed");
     match program.config.on_failure {
-        OnFailure::Deny => ActionEffect::End(StageVerdict::Deny(error)),
+        OnFailure::Deny => ActionEffect::End(RuleVerdict::Deny(error)),
         OnFailure::Pass => {
             tracing::warn!(flow = %flow.id, rule = rule.name, "the rule is passed over: {error}");
             ActionEffect::Continue
@@ -214,8 +227,8 @@ pub(crate) fn apply(
     match action {
         Action::Nothing(_) => ActionEffect::Continue,
         Action::Stop(_) => ActionEffect::Stop,
-        Action::Tunnel(_) => ActionEffect::End(StageVerdict::Tunnel),
-        Action::Intercept(_) => ActionEffect::End(StageVerdict::Intercept),
+        Action::Tunnel(_) => ActionEffect::End(RuleVerdict::Tunnel),
+        Action::Intercept(_) => ActionEffect::End(RuleVerdict::Intercept),
         Action::Delay(d) => {
             ActionEffect::Wait(PendingAction::Sleep(crate::fault_injection::with_jitter(d.time.0, d.jitter.0)))
         }

@@ -1,5 +1,7 @@
 //! The phases of a flow, handed to the rules of its host.
 
+use futures_util::FutureExt as _;
+
 use super::*;
 
 impl Stage for HostRules {
@@ -11,27 +13,32 @@ impl Stage for HostRules {
         self.interest
     }
 
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         self.run_connect(Phase::Authority, flow, false)
     }
 
-    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         self.run_connect(Phase::ClientHello, flow, false)
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        if self.answers_at_connect
+            && let Some(answer) = flow.extension_mut::<RuleState>().answer.get_mut().take()
+        {
+            return MaybeFuture::Ready(RequestVerdict::Answer(answer));
+        }
         if self.marks_at_connect && !flow.extension::<RuleState>().is_some_and(|s| s.connected) {
-            self.apply_connect_marks(flow);
+            if self.marks_run_programs {
+                return MaybeFuture::pending(async move {
+                    self.apply_connect_marks(flow).await;
+                    self.run_request_head(flow, head).resolve().await
+                });
+            }
+            // Without programs to run there is nothing to wait for, and so no future to box.
+            let ready = self.apply_connect_marks(flow).now_or_never();
+            debug_assert!(ready.is_some(), "only programs are waited for");
         }
-        if self.keeps_request {
-            flow.extension_mut::<RuleState>().request = Some(Arc::new(head.clone()));
-        } else if self.is_idle(Phase::RequestHead, flow, head, None) {
-            return MaybeFuture::Ready(StageVerdict::Continue);
-        }
-        self.run_without_body(ActionContext {
-            request: RequestAccess::Changing(head),
-            ..ActionContext::new(Phase::RequestHead, flow)
-        })
+        self.run_request_head(flow, head)
     }
 
     fn request_body<'a>(
@@ -39,7 +46,7 @@ impl Stage for HostRules {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         if self.is_idle(Phase::RequestBody, flow, head, None) {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -54,7 +61,7 @@ impl Stage for HostRules {
         flow: &'a mut Flow,
         head: Option<&'a RequestHead>,
         way: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let request = head.map_or(RequestAccess::None, RequestAccess::Seen);
         self.run_without_body(ActionContext {
             request,
@@ -68,7 +75,7 @@ impl Stage for HostRules {
         flow: &'a mut Flow,
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let mut before = None;
         if let Some(state) = flow.extension::<RuleState>() {
             if state.sticky {
@@ -84,7 +91,7 @@ impl Stage for HostRules {
         if self.keeps_response {
             flow.extension_mut::<RuleState>().response = Some(Arc::new(head.clone()));
         } else if before.is_none() && self.is_idle(Phase::ResponseHead, flow, request, Some(head)) {
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         let at = ActionContext::new(Phase::ResponseHead, flow);
         self.run_without_body(ActionContext {
@@ -101,7 +108,7 @@ impl Stage for HostRules {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         if self.is_idle(Phase::ResponseBody, flow, request, Some(head)) {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -109,7 +116,7 @@ impl Stage for HostRules {
         self.run_with_body(ActionContext { request: RequestAccess::Seen(request), response: Some(head), ..at }, body)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         let request = flow.extension::<RuleState>().and_then(|s| s.request.clone());
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
         self.run_without_body(ActionContext {
@@ -118,14 +125,46 @@ impl Stage for HostRules {
             ..ActionContext::new(Phase::Message, flow)
         })
     }
+}
 
-    fn done(&self, flow: &Flow) {
+impl HostRules {
+    fn run_request_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        if self.keeps_request {
+            flow.extension_mut::<RuleState>().request = Some(Arc::new(head.clone()));
+        } else if self.is_idle(Phase::RequestHead, flow, head, None) {
+            return MaybeFuture::Ready(RequestVerdict::Continue);
+        }
+        self.run_without_body(ActionContext {
+            request: RequestAccess::Changing(head),
+            ..ActionContext::new(Phase::RequestHead, flow)
+        })
+    }
+
+    /// Runs the rules at the end of a flow. They have to be waited for only if they need a program.
+    pub fn run_done(self: &Arc<Self>, flow: &Flow) -> MaybeFuture<'static, ()> {
         let mut copy = crate::view::copy_facts(flow);
         let (request, mut response) =
             flow.extension::<RuleState>().map_or((None, None), |s| (s.request.clone(), s.response.as_deref().cloned()));
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
-        let mut at =
-            ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
-        self.run_rules(&mut at, None, RuleCursor::default());
+        if !self.done_runs_programs {
+            let mut at =
+                ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
+            self.run_rules(&mut at, None, RuleCursor::default());
+            return MaybeFuture::Ready(());
+        }
+        let this = Arc::clone(self);
+        MaybeFuture::pending(async move {
+            let mut at =
+                ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
+            if let WalkResult::Wait(cursor, run @ PendingAction::Exec(_)) =
+                this.run_rules(&mut at, None, RuleCursor::default())
+            {
+                this.resume(&mut at, None, cursor, run).await;
+            }
+        })
     }
 }

@@ -4,7 +4,6 @@ mod approvals;
 mod audit;
 mod compat;
 pub mod conversations;
-mod egress;
 mod limits;
 mod llm;
 #[cfg(feature = "media")]
@@ -22,8 +21,8 @@ use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::redaction::{PhilterMount, RedactionService};
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
-use interflow_proxy::ProxyServer;
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
+use interflow_proxy::{LocalClient, ProxyServer};
 use interflow_store::SqliteStore;
 use interflow_types::{GatewayMount, Stage};
 
@@ -33,7 +32,6 @@ use crate::instance::config::InterflowConfig;
 use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;
 pub use compat::CompatApis;
-pub use egress::DeferredClient;
 pub use limits::LimitsComponent;
 use llm::LlmComponent;
 #[cfg(feature = "media")]
@@ -76,7 +74,8 @@ pub struct ComponentSet {
     pub media: Arc<MediaService>,
     pub redaction: Arc<RedactionService>,
     gateway: Arc<LlmGateway>,
-    egress: Arc<DeferredClient>,
+    /// The client for Interflow's own requests; it works once the server has started.
+    pub local: LocalClient,
     reloadable: Vec<Arc<dyn Component>>,
 }
 
@@ -85,20 +84,20 @@ impl ComponentSet {
     /// # Errors
     /// The configuration or a file that it names is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<SqliteStore>>) -> Result<Self, CliError> {
-        let egress = Arc::new(DeferredClient::default());
+        let local = LocalClient::default();
         #[cfg(feature = "media")]
-        let media = Arc::new(MediaComponent::new(&config.media, home, &egress)?);
-        let llm = Arc::new(LlmComponent::new(config, &egress)?);
+        let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
+        let llm = Arc::new(LlmComponent::new(config, &local)?);
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
-        let redaction = Arc::new(RedactionComponent::new(config, home, &egress)?);
-        let unrecorded = egress.unrecorded_client();
+        let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
+        let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
-        let rules = Arc::new(RulesComponent::new(config, home, &egress, store)?);
+        let rules = Arc::new(RulesComponent::new(config, home, &local, store)?);
         let dns = config.dns();
         let names = Arc::new(AddressNames::new(&dns));
         let stages: Vec<Arc<dyn Stage>> = vec![
@@ -143,7 +142,7 @@ impl ComponentSet {
             redaction: Arc::clone(&redaction.redaction),
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),
-            egress,
+            local,
             reloadable: vec![
                 limits,
                 accounts,
@@ -175,9 +174,8 @@ impl ComponentSet {
         Ok(live)
     }
 
-    /// Attaches the started server, which enables internal requests.
+    /// Attaches the started server, which a change of approvals reloads.
     pub fn attach(&self, engine: &Arc<ProxyServer>) {
-        self.egress.attach(engine);
         self.approvals.attach(engine);
     }
 

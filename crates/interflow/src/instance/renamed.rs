@@ -18,7 +18,7 @@ const COMMANDS: [(&str, &str); 3] = [
 ];
 
 /// Former and present paths of configuration keys; a `*` stands for the name of a table.
-const KEYS: [(&str, &str); 34] = [
+const KEYS: [(&str, &str); 35] = [
     ("home", "data_dir"),
     ("admin.events_patience", "admin.events_write_timeout"),
     ("admin.open_metrics", "admin.public_metrics"),
@@ -48,6 +48,7 @@ const KEYS: [(&str, &str); 34] = [
     ("timeouts.head", "timeouts.header_timeout"),
     ("timeouts.response", "timeouts.response_header_timeout"),
     ("upstream.connections_per_host", "upstream.max_connections_per_host"),
+    ("upstream.fingerprint.as", "upstream.fingerprint.profile"),
     ("upstream.idle", "upstream.idle_timeout"),
     ("upstream.pool_wait", "upstream.pool_timeout"),
     ("upstream.resolve", "upstream.hosts"),

@@ -69,7 +69,14 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     let mut compat = CompatApis::bind(config).await?;
     let own = admin.iter().filter_map(|l| l.local_addr().ok()).chain(compat.address()).collect();
     let components = ComponentSet::new(config, home, store.as_ref())?;
-    let parts = ServerDeps { ca, recorder, stages: components.stages.clone(), mounts: components.mounts.clone(), own };
+    let parts = ServerDeps {
+        ca,
+        recorder,
+        stages: components.stages.clone(),
+        mounts: components.mounts.clone(),
+        own,
+        local: components.local.clone(),
+    };
     let engine = ProxyServer::start(config.engine(), parts).map_err(|e| e.to_string())?;
     components.attach(&engine);
     let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;

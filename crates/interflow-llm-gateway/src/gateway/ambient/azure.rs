@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
-use super::super::access_token::{parse_bearer, percent_encode, without_token};
+use interflow_types::percent;
+
+use super::super::access_token::{parse_bearer, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
 use interflow_llm::LlmUpstreamConfig;
 
-/// The scope of Azure's AI services.
+/// The scope of Azure's AI services, with which a token is requested.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
 
-/// Settings from the configuration.
+/// The settings of the configuration that concern ambient Azure credentials.
 pub(super) struct Options {
     scope: String,
     tenant: Option<String>,
@@ -73,7 +75,7 @@ async fn by_entra(
     let id = id.ok_or_else(|| missing("AZURE_CLIENT_ID"))?;
     let authority =
         environment.get("AZURE_AUTHORITY_HOST").unwrap_or_else(|| "https://login.microsoftonline.com".into());
-    let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), percent_encode(&tenant));
+    let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), percent::encoded(&tenant));
     let url = options.token_url.clone().unwrap_or_else(usual);
     let common = [("grant_type", "client_credentials"), ("client_id", id.as_str()), ("scope", options.scope.as_str())];
     let call = match (secret, federated) {
@@ -106,7 +108,7 @@ async fn by_app_service(
     granted(&call.send_near(egress.metadata).await?)
 }
 
-/// The identity of the virtual machine.
+/// A token for the virtual machine's managed identity, from its metadata service.
 async fn by_machine(options: &Options, environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let host = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
     let query = query(options, environment, "2018-02-01");
@@ -115,9 +117,9 @@ async fn by_machine(options: &Options, environment: &Environment, egress: TokenE
 }
 
 fn query(options: &Options, environment: &Environment, version: &str) -> String {
-    let mut query = format!("api-version={version}&resource={}", percent_encode(options.resource()));
+    let mut query = format!("api-version={version}&resource={}", percent::encoded(options.resource()));
     if let Some(id) = options.client_id.clone().or_else(|| environment.get("AZURE_CLIENT_ID")) {
-        query.push_str(&format!("&client_id={}", percent_encode(&id)));
+        query.push_str(&format!("&client_id={}", percent::encoded(&id)));
     }
     query
 }

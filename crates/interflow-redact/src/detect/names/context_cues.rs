@@ -1,6 +1,7 @@
 //! Evidence from the words around a possible name: a person, a place, an organisation, or code.
 
 use super::super::ScanState;
+use super::features::Feature;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
@@ -8,13 +9,8 @@ use crate::token::{TokenShape, WordToken};
 /// Evidence from the preceding and following words.
 pub(super) struct ContextCues {
     pub honorific: bool,
-    /// The text announces a name: `my name is`.
-    pub name_told: bool,
-    /// A relative or a signature: a common word is accepted as a name too.
-    pub kin: bool,
-    /// A name must follow: `my name is`, `says`, `called`.
-    pub strong_cue: bool,
-    pub person_cue: bool,
+    /// The strongest evidence for a person.
+    pub person: Option<PersonCue>,
     pub place_cue: bool,
     /// Evidence for an organisation: none, possible, likely, certain.
     pub org: u8,
@@ -29,43 +25,109 @@ pub(super) struct ContextCues {
     pub shouted: bool,
 }
 
+impl ContextCues {
+    /// The text announces a name: `my name is`.
+    pub fn announces_name(&self) -> bool {
+        self.person.is_some_and(PersonCue::announces)
+    }
+
+    /// A name must follow: `my name is`, `says`, `called`.
+    pub fn has_strong_person_cue(&self) -> bool {
+        self.person.is_some_and(PersonCue::is_strong)
+    }
+
+    /// A relative, a title, a signature or a label: not the name of software.
+    pub fn is_personal(&self) -> bool {
+        self.honorific || self.labelled || self.person.is_some_and(PersonCue::is_own)
+    }
+}
+
+/// The evidence for a person in the words around, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PersonCue {
+    /// `my niece Destiny`
+    OwnRelation,
+    /// The line below `Cheers,`.
+    Signature,
+    /// `my name is`, `call me`
+    Announced,
+    /// `Jakobine, can you …`, `Duqyaha shouted at`
+    Addressed,
+    SaysAfter,
+    Greeting,
+    /// `Anna: "`
+    Speaker,
+    SpokenTo,
+    RelationOrJob,
+    WeakGreeting,
+    Possessive,
+    ActsAfter,
+}
+
+impl PersonCue {
+    /// A relative or a signature: a common word is accepted as a name too.
+    pub fn is_own(self) -> bool {
+        self <= Self::Signature
+    }
+
+    pub fn announces(self) -> bool {
+        self <= Self::Addressed
+    }
+
+    pub fn is_strong(self) -> bool {
+        self <= Self::RelationOrJob
+    }
+
+    pub const fn feature(self) -> Feature {
+        match self {
+            Self::OwnRelation => Feature::OwnRelation,
+            Self::Signature => Feature::Signature,
+            Self::Announced => Feature::Announced,
+            Self::Addressed => Feature::Addressed,
+            Self::SaysAfter => Feature::SaysAfter,
+            Self::Greeting => Feature::Greeting,
+            Self::Speaker => Feature::Speaker,
+            Self::SpokenTo => Feature::SpokenTo,
+            Self::RelationOrJob => Feature::RelationOrJob,
+            Self::WeakGreeting => Feature::WeakGreeting,
+            Self::Possessive => Feature::Possessive,
+            Self::ActsAfter => Feature::ActsAfter,
+        }
+    }
+}
+
 pub(super) fn context_cues(scan: &ScanState<'_>, first: usize, last: usize) -> ContextCues {
     let list = scan.list();
-    let before = |n: usize| first.checked_sub(n).and_then(|p| list.get(p));
-    let after = |n: usize| list.get(last + n);
+    let before = first.checked_sub(1).and_then(|p| list.get(p));
     let gap_before = scan.gap_before(first);
-    let gap_after = scan.gap(last);
-    let near_before = gap_before == " " || gap_before == ". " || gap_before == ": " || gap_before == "-";
-    let marks_before = |n: usize| before(n).map_or(0, WordToken::flags);
-    let word_before = |n: usize| before(n).map_or("", |t| scan.word(t));
-    let word_after = |n: usize| after(n).map_or("", |t| scan.word(t));
-    let opening = gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '*', '>']).is_empty() && before(1).is_none()
+    let opening = gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '*', '>']).is_empty() && before.is_none()
         || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
         || gap_before.ends_with('-') && gap_before.len() > 1;
-    // `MS-DOS`, `MS Windows`: the vendor, unless the name is in capitals too.
-    let maker = || before(1).is_some_and(|t| scan.word(t) == "MS") && list[first].shape != TokenShape::Upper;
-    let honorific = near_before
-        && gap_before != "-"
-        && marks_before(1) & HONORIFIC != 0
-        && !maker()
-        && (gap_before == ". " || before(1).is_some_and(|t| matches!(t.shape, TokenShape::Title | TokenShape::Upper)));
-    let topics_before = before(1).map_or(0, |t| t.topics);
-    let cue = person_cue(&marks_before, &word_before, &word_after, topics_before, after(1), gap_before, gap_after);
     let caps = |t: Option<&WordToken>| t.is_some_and(|t| t.shape == TokenShape::Upper && t.len() >= 2);
     ContextCues {
-        honorific,
-        name_told: cue.told,
-        kin: cue.kin,
-        strong_cue: cue.strong,
-        person_cue: cue.any,
+        honorific: has_honorific(scan, first),
+        person: Surroundings::of(scan, first, last).person_cue(),
         place_cue: has_location_cue(scan, first),
         org: org_cue(scan, first, last),
         at: follows_at_organisation(scan, first),
         labelled: is_object_label(scan, first),
         opening,
         code: is_in_code(scan, first, last),
-        shouted: caps(before(1)) && caps(after(1)),
+        shouted: caps(before) && caps(list.get(last + 1)),
     }
+}
+
+/// `Mrs `, `Dr. ` directly before the run.
+fn has_honorific(scan: &ScanState<'_>, first: usize) -> bool {
+    let Some(before) = first.checked_sub(1).and_then(|p| scan.token(p)).filter(|t| t.has(HONORIFIC)) else {
+        return false;
+    };
+    let gap = scan.gap_before(first);
+    // `MS-DOS`, `MS Windows`: the vendor, unless the name is in capitals too.
+    let maker = || scan.word(before) == "MS" && scan.list()[first].shape != TokenShape::Upper;
+    let written =
+        gap == ". " || matches!(gap, " " | ": ") && matches!(before.shape, TokenShape::Title | TokenShape::Upper);
+    written && !maker()
 }
 
 /// Verbs of personal action, which rarely have another subject.
@@ -144,88 +206,153 @@ const KIN: &[&str] = &[
     "lawyer",
 ];
 
-/// The evidence for a person.
-struct PersonCue {
-    told: bool,
-    kin: bool,
-    strong: bool,
-    any: bool,
+/// The words and the punctuation beside a run.
+struct Surroundings<'s, 't> {
+    scan: &'s ScanState<'t>,
+    first: usize,
+    last: usize,
+    gap_before: &'t str,
+    gap_after: &'t str,
 }
 
-/// The evidence for a person in the context: announced, strong, weak.
-fn person_cue<'a>(
-    marks_before: &impl Fn(usize) -> u32,
-    word_before: &impl Fn(usize) -> &'a str,
-    word_after: &impl Fn(usize) -> &'a str,
-    topics_before: u32,
-    after: Option<&WordToken>,
-    gap_before: &str,
-    gap_after: &str,
-) -> PersonCue {
-    let near = matches!(
-        gap_before,
+impl<'s, 't> Surroundings<'s, 't> {
+    fn of(scan: &'s ScanState<'t>, first: usize, last: usize) -> Self {
+        Self { scan, first, last, gap_before: scan.gap_before(first), gap_after: scan.gap(last) }
+    }
+
+    fn before(&self, n: usize) -> Option<&'t WordToken> {
+        self.first.checked_sub(n).and_then(|p| self.scan.list().get(p))
+    }
+
+    fn after(&self, n: usize) -> Option<&'t WordToken> {
+        self.scan.list().get(self.last + n)
+    }
+
+    fn word_before(&self, n: usize) -> &'t str {
+        self.before(n).map_or("", |t| self.scan.word(t))
+    }
+
+    fn word_after(&self, n: usize) -> &'t str {
+        self.after(n).map_or("", |t| self.scan.word(t))
+    }
+
+    fn has_before(&self, n: usize, marks: u32) -> bool {
+        self.before(n).is_some_and(|t| t.has(marks))
+    }
+
+    /// The strongest evidence for a person.
+    fn person_cue(&self) -> Option<PersonCue> {
+        let topics = self.before(1).map_or(0, |t| t.topics);
+        let near = is_near_gap(self.gap_before);
+        self.own_cue(topics)
+            .or_else(|| self.is_announced(near).then_some(PersonCue::Announced))
+            .or_else(|| self.is_addressed().then_some(PersonCue::Addressed))
+            .or_else(|| self.strong_cue(topics, near))
+            .or_else(|| self.weak_cue(topics, near))
+    }
+
+    /// `my niece Destiny`, and the line below `Cheers,`.
+    fn own_cue(&self, topics: u32) -> Option<PersonCue> {
+        let gap = self.gap_before;
+        if gap == " " && self.has_before(1, RELATION) {
+            let mut buffer = [0; 8];
+            let whose = short_lower(self.word_before(2), &mut buffer);
+            return matches!(whose, "my" | "his" | "her" | "our" | "your" | "their").then_some(PersonCue::OwnRelation);
+        }
+        let alone = || self.gap_after.is_empty() || self.gap_after.starts_with(['\n', '\r']);
+        let signed = topics & topic::ADDRESSED != 0 && matches!(gap, ",\n" | ",\n\n" | ",\r\n") && alone();
+        signed.then_some(PersonCue::Signature)
+    }
+
+    /// `my name is`, `call me`, `on behalf of`.
+    fn is_announced(&self, near: bool) -> bool {
+        let (mut one, mut two) = ([0; 8], [0; 8]);
+        let b1 = short_lower(self.word_before(1), &mut one);
+        let is = || matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are");
+        let asked = || (1..=5).any(|n| matches!(short_lower(self.word_before(n), &mut [0; 8]), "name" | "names"));
+        near && (self.has_before(1, NAME_CUE) || is() && self.has_before(2, NAME_CUE))
+            || self.gap_before.contains([':', '?']) && asked()
+            || matches!(
+                (short_lower(self.word_before(2), &mut two), b1),
+                ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
+                    | ("i", "m" | "am")
+                    | ("this" | "that", "is")
+                    | ("name", "s")
+                    | ("everyone", "calls")
+                    | ("under" | "account", "of")
+                    | ("of", "name")
+            )
+    }
+
+    /// `Jakobine, can you …`, `Duqyaha shouted at`, `Sumaya's kid`: addressed, or acting as only people do.
+    fn is_addressed(&self) -> bool {
+        let hailed = || {
+            matches!(self.word_after(1), "can" | "could" | "would" | "will" | "please" | "do" | "are" | "have" | "did")
+                && matches!(self.word_after(2), "you" | "I" | "we" | "your")
+        };
+        let human = || match self.word_after(1) {
+            "began" => self.word_after(2).ends_with("ing"),
+            deed => DEEDS.contains(&deed),
+        };
+        match self.gap_after {
+            ", " => hailed() && self.begins_sentence(),
+            " " => human() && self.begins_sentence(),
+            "'" | "’" | "\\'" => self.word_after(1) == "s" && KIN.contains(&self.word_after(2)),
+            _ => false,
+        }
+    }
+
+    fn begins_sentence(&self) -> bool {
+        let gap = self.gap_before;
+        gap.trim_start_matches([' ', '"', '\'', '(', '“', '>']).is_empty()
+            || gap.ends_with(['\n', '“'])
+            || gap.contains(['.', '!', '?'])
+    }
+
+    fn strong_cue(&self, topics: u32, near: bool) -> Option<PersonCue> {
+        let (before, after) = (self.gap_before, self.gap_after);
+        let says =
+            matches!(after, " " | ", ") && self.after(1).is_some_and(|t| t.has(SAY) && t.shape == TokenShape::Lower);
+        if says {
+            return Some(PersonCue::SaysAfter);
+        }
+        if topics & topic::ADDRESSED != 0 && near {
+            return Some(PersonCue::Greeting);
+        }
+        if matches!(after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
+            || after == ": " && before.contains('\n')
+        {
+            return Some(PersonCue::Speaker);
+        }
+        let at = || matches!(short_lower(self.word_before(1), &mut [0; 8]), "at" | "to");
+        if before == " " && self.has_before(2, SAY) && at() {
+            return Some(PersonCue::SpokenTo);
+        }
+        let beside = before == " " || before == ", " && matches!(after, ", " | ".");
+        (beside && self.has_before(1, RELATION | JOB)).then_some(PersonCue::RelationOrJob)
+    }
+
+    fn weak_cue(&self, topics: u32, near: bool) -> Option<PersonCue> {
+        let possessive = matches!(self.gap_after, "'" | "’" | "\\'") && self.word_after(1) == "s";
+        let acts = self.gap_after == " "
+            && self.after(1).is_some_and(|t| t.shape == TokenShape::Lower && t.topics & topic::ACTS != 0);
+        if topics & topic::GREETED != 0 && near && (acts || self.gap_after != " " || possessive) {
+            return Some(PersonCue::WeakGreeting);
+        }
+        if possessive && self.gap_before == " " {
+            return Some(PersonCue::Possessive);
+        }
+        let apart = self.gap_before.trim().is_empty() || self.gap_before.ends_with([' ', '"', '\n']);
+        (acts && apart).then_some(PersonCue::ActsAfter)
+    }
+}
+
+/// Punctuation between a cue and a name.
+fn is_near_gap(gap: &str) -> bool {
+    matches!(
+        gap,
         " " | ",\n" | ",\n\n" | ">" | "=" | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \""
-    );
-    let (mut one, mut two) = ([0; 8], [0; 8]);
-    let b1 = short_lower(word_before(1), &mut one);
-    let is = matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are");
-    let asked = || (1..=5).any(|n| matches!(short_lower(word_before(n), &mut [0; 8]), "name" | "names"));
-    let named = near && (marks_before(1) & NAME_CUE != 0 || is && marks_before(2) & NAME_CUE != 0)
-        || gap_before.contains([':', '?']) && asked();
-    let called = matches!(
-        (short_lower(word_before(2), &mut two), b1),
-        ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
-            | ("i", "m" | "am")
-            | ("this" | "that", "is")
-            | ("name", "s")
-            | ("everyone", "calls")
-            | ("under" | "account", "of")
-            | ("of", "name")
-    );
-    // `my niece Destiny`, and the line below `Cheers,`.
-    let kin = gap_before == " "
-        && marks_before(1) & RELATION != 0
-        && matches!(short_lower(word_before(2), &mut [0; 8]), "my" | "his" | "her" | "our" | "your" | "their");
-    let signed = topics_before & topic::ADDRESSED != 0
-        && matches!(gap_before, ",\n" | ",\n\n" | ",\r\n")
-        && (gap_after.is_empty() || gap_after.starts_with(['\n', '\r']));
-    let greeted = topics_before & topic::GREETED != 0;
-    let strong_greeted = topics_before & topic::ADDRESSED != 0;
-    // `Jakobine, can you …`, `Duqyaha shouted at`: addressed, or the subject of a personal action.
-    let begins = || {
-        gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '>']).is_empty()
-            || gap_before.ends_with(['\n', '“'])
-            || gap_before.contains(['.', '!', '?'])
-    };
-    let hailed = || {
-        matches!(word_after(1), "can" | "could" | "would" | "will" | "please" | "do" | "are" | "have" | "did")
-            && matches!(word_after(2), "you" | "I" | "we" | "your")
-    };
-    let human = || match word_after(1) {
-        "began" => word_after(2).ends_with("ing"),
-        deed => DEEDS.contains(&deed),
-    };
-    let kindred = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s" && KIN.contains(&word_after(2));
-    let lively = gap_after == ", " && hailed() && begins() || gap_after == " " && human() && begins() || kindred;
-    let related = marks_before(1) & (RELATION | JOB) != 0
-        && (gap_before == " " || gap_before == ", " && matches!(gap_after, ", " | "."));
-    let says = after.is_some_and(|t| t.has(SAY) && t.shape == TokenShape::Lower) && matches!(gap_after, " " | ", ");
-    let possessive = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s";
-    let spoken_to = matches!(b1, "at" | "to") && marks_before(2) & SAY != 0 && gap_before == " ";
-    let speaks = matches!(gap_after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
-        || gap_after == ": " && gap_before.contains('\n');
-    let acts = gap_after == " " && after.is_some_and(|t| t.shape == TokenShape::Lower && t.topics & topic::ACTS != 0);
-    let strong = named || called || says || strong_greeted && near || speaks || spoken_to || related;
-    let any = named
-        || called
-        || related
-        || says
-        || strong_greeted && near
-        || greeted && near && (acts || gap_after != " " || possessive)
-        || possessive && gap_before == " "
-        || acts && (gap_before.trim().is_empty() || gap_before.ends_with([' ', '"', '\n']));
-    let told = named || called || kin || signed || lively;
-    PersonCue { told, strong: strong || told, any: strong || any || told, kin: kin || signed }
+    )
 }
 
 pub(super) fn has_location_cue(scan: &ScanState<'_>, first: usize) -> bool {

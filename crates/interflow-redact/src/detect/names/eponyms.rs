@@ -1,7 +1,7 @@
 //! Methods, laws and units that are named after scholars: `Gauss-Seidel`, `the Laplace operator`, `Monte Carlo runs`.
 
 use super::super::ScanState;
-use super::context_cues::{context_cues, is_eponym, short_lower};
+use super::context_cues::{context_cues, has_location_cue, is_eponym, short_lower};
 use crate::lexicon::mark::*;
 use crate::token::{TokenShape, WordToken};
 
@@ -135,7 +135,7 @@ pub(super) fn named_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     }
     let begun = i > 0 && begins_a_name(&list[i - 1], scan.gap_before(i));
     let around = context_cues(scan, i, last);
-    let told = around.honorific || around.name_told || around.labelled || around.org >= 2;
+    let told = around.honorific || around.announces_name() || around.labelled || around.org >= 2;
     (!begun && !told).then_some(last)
 }
 
@@ -166,7 +166,7 @@ fn monte_carlo(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let second = scan.token(i + 1).filter(|t| scan.word(t) == "Carlo" && matches!(scan.gap(i), " " | "-"))?;
     let goes_on = scan.gap(i + 1) == " " && scan.token(i + 2).is_some_and(|t| t.shape == TokenShape::Lower);
     let tree = scan.token(i + 2).is_some_and(|t| t.has(COMMON | WORD) && !t.has(STOP | PREP));
-    (second.shape == TokenShape::Title && (goes_on && tree || !super::has_location_cue(scan, i))).then_some(i + 1)
+    (second.shape == TokenShape::Title && (goes_on && tree || !has_location_cue(scan, i))).then_some(i + 1)
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use std::sync::LazyLock;
 
 use super::super::ScanState;
+use super::NameCandidate;
 use super::context_cues::{ContextCues, context_cues};
-use super::scoring::{first_name_score, is_foreign_word, last_name_score};
-use super::{NameCandidate, has_clean_end, run_end};
+use super::features::Feature;
+use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
+use super::runs::{has_clean_end, run_end};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
@@ -13,8 +15,9 @@ use crate::token::{TokenShape, WordToken};
 /// Maximum number of partners in a firm's name.
 const MAX_PARTNERS: usize = 12;
 
-fn organisation_chunk(first: usize, last: usize, org: i32) -> NameCandidate {
-    NameCandidate { first, last, person: 0, place: 0, org }
+/// A candidate of this form, possibly with a word of business nearby.
+fn formed(scan: &ScanState<'_>, first: usize, last: usize, form: Feature, business: bool) -> NameCandidate {
+    NameCandidate::form(scan, first, last, [Some(form), business.then_some(Feature::BusinessNearby)])
 }
 
 /// `Smith, Jones and Brown`, `Ricci & Bauer`, `Lopez-Garcia`, if one begins at token `i`.
@@ -44,54 +47,6 @@ pub(super) fn partnership(scan: &ScanState<'_>, i: usize) -> Option<NameCandidat
         }
     }
     double_name(scan, i, partner(scan, i)?)
-}
-
-/// Nouns that announce a list of organisations.
-const GROUP_WORDS: &[&str] = &[
-    "agencies",
-    "airlines",
-    "banks",
-    "brands",
-    "companies",
-    "competitors",
-    "employers",
-    "firms",
-    "insurers",
-    "manufacturers",
-    "organisations",
-    "organizations",
-    "retailers",
-    "sponsors",
-    "startups",
-    "suppliers",
-    "universities",
-    "vendors",
-];
-
-/// `the suppliers are: Foo, Bar and Baz`: a list after a colon whose sentence names the kind.
-pub(super) fn classify_listed(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
-    let mut at = 0;
-    while at < chunks.len() {
-        let first = chunks[at].first;
-        if scan.gap_before(first) != ": " || !scan.near_word(first, GROUP_WORDS, 24, 0) {
-            at += 1;
-            continue;
-        }
-        loop {
-            let chunk = &mut chunks[at];
-            if chunk.person < 75 {
-                chunk.org = chunk.org.max(60).max(chunk.place + 1).max(chunk.person + 1);
-            }
-            let last = chunk.last;
-            let next = chunks.get(at + 1).map_or(0, |c| c.first);
-            let tied = next == last + 1 && matches!(scan.gap(last), ", " | " & ")
-                || next == last + 2 && matches!(scan.token(last + 1).map(|t| scan.word(t)), Some("and" | "or"));
-            at += 1;
-            if !tied {
-                break;
-            }
-        }
-    }
 }
 
 /// Maximum number of parts of a hyphenated family name.
@@ -124,7 +79,7 @@ fn may_be_family_name(token: &WordToken) -> bool {
 fn join_partners(scan: &ScanState<'_>, heads: &[usize], last: usize, ampersand: bool) -> Option<NameCandidate> {
     let list = scan.list();
     let first = *heads.first()?;
-    let (last, formed) = extend_to_company_form(scan, last);
+    let (last, suffixed) = extend_to_company_form(scan, last);
     let goes_on = scan.gap(last) == " " && scan.token(last + 1).is_some_and(|t| t.is_capital() && !t.has(STOP));
     let begun =
         first > 0 && scan.gap_before(first) == " " && list[first - 1].is_capital() && !list[first - 1].has(STOP | JOB);
@@ -136,17 +91,16 @@ fn join_partners(scan: &ScanState<'_>, heads: &[usize], last: usize, ampersand: 
     let towns = count(&|t| t.has(PLACE | REGION) && !t.has(LAST_TOP));
     let names = count(&|t| !t.has(COMMON | WORD) && (t.has(LAST) || t.shape != TokenShape::Title) || t.has(LAST_TOP));
     let around = context_cues(scan, first, last);
-    if formed {
-        return Some(organisation_chunk(first, last, 85));
+    if suffixed {
+        return Some(NameCandidate::form(scan, first, last, [Some(Feature::CompanySuffix)]));
     }
-    let people = around.honorific || around.name_told || has_people_cue(scan, first, last);
+    let people = around.honorific || around.announces_name() || has_people_cue(scan, first, last);
     let many = heads.len() > 4 && around.org < 2;
     if called >= 2 && called * 2 >= heads.len() || many || towns >= 2 || people || around.code && !around.labelled {
         return None;
     }
     let unlisted = names == 0 && around.org < 3;
-    let score = if around.org > 0 { 80 } else { 66 };
-    (!unlisted).then(|| organisation_chunk(first, last, score))
+    (!unlisted).then(|| formed(scan, first, last, Feature::Partnership, around.org > 0))
 }
 
 /// `the founders: A, B and C`, `A, B and C were`: people, not a firm.
@@ -187,15 +141,12 @@ fn double_name(scan: &ScanState<'_>, i: usize, last: usize) -> Option<NameCandid
     let named = a.has(LAST) && !a.has(COMMON) || b.has(LAST) && !b.has(COMMON);
     let towns = a.has(PLACE | REGION) && b.has(PLACE | REGION) && !a.has(LAST_TOP) && !b.has(LAST_TOP);
     let around = context_cues(scan, i, last);
-    let personal = around.honorific || around.strong_cue || around.name_told;
+    let personal = around.honorific || around.has_strong_person_cue();
     if begun || both_first || personal || towns || around.code && !around.labelled {
         return None;
     }
-    match around.org {
-        0 if words || !named => None,
-        0 => Some(organisation_chunk(i, last, 58)),
-        _ => Some(organisation_chunk(i, last, 75)),
-    }
+    let bare = around.org == 0 && (words || !named);
+    (!bare).then(|| formed(scan, i, last, Feature::DoubleName, around.org > 0))
 }
 
 /// The firm including `LLP`, `Ltd`, `Group`.
@@ -319,7 +270,8 @@ pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -
         from += 1;
     }
     let around = context_cues(scan, from, end);
-    (has_clean_end(scan, &list[end]) && (!around.code || around.labelled)).then(|| organisation_chunk(from, end, 76))
+    (has_clean_end(scan, &list[end]) && (!around.code || around.labelled))
+        .then(|| NameCandidate::form(scan, from, end, [Some(Feature::InstitutionOf)]))
 }
 
 /// Company forms with full stops, slashes or small words.
@@ -512,7 +464,7 @@ pub(super) fn organisation(
         let coded = matches!(scan.word(&words[at]), "AB" | "CO" | "SC" | "PA" | "PC" | "SA" | "NSW")
             && words[at - 1].has(PLACE | REGION);
         if !(plain || coded || loose && around.org == 0 && (around.opening || at < 2)) {
-            return Some(organisation_chunk(first, first + at, 85));
+            return Some(NameCandidate::form(scan, first, first + at, [Some(Feature::CompanySuffix)]));
         }
     }
     if words.len() < 2 || around.code && !around.labelled {
@@ -530,7 +482,7 @@ pub(super) fn organisation(
         // `State Farm Insurance`: common words, but not at the beginning of a sentence, or in the context of a company.
         let told = around.org >= 2 || words.len() >= 3 && !around.opening && !words.iter().any(|t| t.has(STOP | TECH));
         if (named || told) && !person_first && at + 1 >= words.len().saturating_sub(1) {
-            return Some(organisation_chunk(first, last, if around.org > 0 { 75 } else { 58 }));
+            return Some(formed(scan, first, last, Feature::Institution, around.org > 0));
         }
     }
     // `Google Cloud Storage`, `Managed Microsoft AD`: a product, unless the vendor is meant.
@@ -538,13 +490,13 @@ pub(super) fn organisation(
         && words.iter().all(|t| t.has(TECH | COMMON | WORD | STOP) || t.shape == TokenShape::Upper)
         && words.iter().any(|t| t.has(ORG) && t.has(TECH));
     if !product && words.iter().any(|t| t.has(ORG)) && !words.iter().any(|t| first_name_score(t) >= 85) {
-        return Some(organisation_chunk(first, last, 62));
+        return Some(NameCandidate::form(scan, first, last, [Some(Feature::KnownInRun)]));
     }
     None
 }
 
-/// The evidence that an unknown or common run is an organisation because of its context.
-pub(super) fn context_score(words: &[WordToken], around: &ContextCues) -> i32 {
+/// Whether an unknown or common run is an organisation because of its context.
+pub(super) fn context_feature(words: &[WordToken], around: &ContextCues) -> Option<Feature> {
     let at_names = around.at && around.place_cue && words.len() > 1;
     let known_first = words.first().is_some_and(|t| first_name_score(t) >= 85) && words.len() > 1;
     if around.org < 2 && !at_names
@@ -553,7 +505,7 @@ pub(super) fn context_score(words: &[WordToken], around: &ContextCues) -> i32 {
         || around.shouted && !around.labelled
         || around.code && !around.labelled
     {
-        return 0;
+        return None;
     }
     // `acquire JDBC`: capitals are as often a thing, unless a label or `at` precedes them.
     let told = around.labelled || around.place_cue;
@@ -564,11 +516,11 @@ pub(super) fn context_score(words: &[WordToken], around: &ContextCues) -> i32 {
     let plain = words.iter().all(|t| t.has(STOP | JOB | DAY | MONTH | TECH | NRP));
     let placed = words.len() == 1 && words[0].has(REGION);
     match (strange, plain || placed) {
-        (_, true) => 0,
-        (true, _) => 68,
-        (false, _) if around.opening && !around.labelled => 0,
-        (false, _) if words.iter().any(|t| t.has(STOP | MONTH | DAY) || t.shape != TokenShape::Title) => 0,
-        (false, _) if around.org < 3 && !at_names || words.len() == 1 && !around.labelled && !around.at => 0,
-        _ => 56,
+        (_, true) => None,
+        (true, _) => Some(Feature::OrganizationContextUnknown),
+        (false, _) if around.opening && !around.labelled => None,
+        (false, _) if words.iter().any(|t| t.has(STOP | MONTH | DAY) || t.shape != TokenShape::Title) => None,
+        (false, _) if around.org < 3 && !at_names || words.len() == 1 && !around.labelled && !around.at => None,
+        _ => Some(Feature::OrganizationContext),
     }
 }

@@ -78,6 +78,7 @@ pub(in super::super) fn pgpass(scan: &mut ScanState<'_>) {
                 kind: Kind::Password,
                 confidence: 82,
                 rule: 0,
+                evidence: None,
             });
             done = d;
         }

@@ -1,0 +1,286 @@
+//! Formats of identifiers with letters and digits, most of them national: a table of patterns, checks and cues.
+
+use super::{ScanState, national_ids};
+use crate::lexicon::topic;
+use crate::{Kind, check_digits};
+
+/// One format. The first row that fits decides.
+struct IdFormat {
+    kind: Kind,
+    /// `L` for a letter, `D` for a digit, `?` for either.
+    patterns: &'static [&'static str],
+    /// Check digits, letters of a register, plausible dates: of the identifier in capitals.
+    check: fn(&[u8]) -> bool,
+    cue: IdCue,
+    /// Confidence with the cue nearby.
+    high: u8,
+    /// Confidence without it; 0 is not reported.
+    low: u8,
+}
+
+/// What is expected near an identifier.
+enum IdCue {
+    /// Nothing: the check is enough.
+    None,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// One of these topics.
+    Topic(u32),
+    /// One of these topics, within a few words.
+    CloseTopic(u32),
+}
+
+impl IdCue {
+    fn is_near(&self, scan: &ScanState<'_>, i: usize) -> bool {
+        match self {
+            Self::None => true,
+            Self::Words(words) => scan.near_word(i, words, 6, 3),
+            Self::Topic(topics) => scan.has_topic_near(i, *topics, 6, 3),
+            Self::CloseTopic(topics) => scan.has_topic_near(i, *topics, 4, 2),
+        }
+    }
+}
+
+const fn row(
+    kind: Kind,
+    patterns: &'static [&'static str],
+    check: fn(&[u8]) -> bool,
+    cue: IdCue,
+    high: u8,
+    low: u8,
+) -> IdFormat {
+    IdFormat { kind, patterns, check, cue, high, low }
+}
+
+use IdCue::{CloseTopic, None as NoCue, Topic, Words};
+
+#[rustfmt::skip]
+const FORMATS: &[IdFormat] = &[
+    row(Kind::CodiceFiscale, &["LLLLLLDDLDDLDDDL"], codice_fiscale, NoCue, 95, 95),
+    row(Kind::Curp, &["LLLLDDDDDDLLLLLL?D"], |id| matches!(id[10], b'H' | b'M' | b'X'), NoCue, 92, 92),
+    row(Kind::Rfc, RFC_PATTERNS, any, Words(&["rfc"]), 90, 0),
+    row(Kind::Dni, &["DDDDDDDDL"], dni, Words(&["dni", "nif"]), 95, 70),
+    row(Kind::Nie, &["LDDDDDDDL"], nie, NoCue, 85, 85),
+    row(Kind::Nric, &["LDDDDDDDL"], nric, NoCue, 85, 85),
+    row(Kind::Nino, &["LLDDDDDDL"], nino, Words(&["insurance", "nino", "ni", "national"]), 95, 70),
+    row(Kind::InPan, &["LLLLLDDDDL"], indian_pan, Words(&["pan", "tax"]), 95, 65),
+    row(Kind::Gstin, &["DDLLLLLDDDDL???"], |id| id[13] == b'Z', NoCue, 90, 90),
+    row(Kind::Gstin, &["DDLLLLLDDDDL???"], any, Words(&["gst", "gstin"]), 90, 0),
+    row(Kind::Personalausweis, &["?????????", "??????????"], check_digits::german_id_card,
+        Words(&["personalausweis", "ausweis", "ausweisnummer", "ausweisnr"]), 90, 0),
+    row(Kind::HealthInsurance, &["LDDDDDDDDD"], german_health_card, Topic(topic::HEALTH), 92, 60),
+    row(Kind::SocialInsurance, &["DDDDDDDDLDDD"], german_pension_number, NoCue, 85, 85),
+    row(Kind::DriversLicense, &["?????DDDDDD???LL"], british_driving_licence, NoCue, 85, 85),
+    row(Kind::LicensePlate, &["LLDDLLDDDD", "LLDDLDDDD"], indian_plate, Topic(topic::PLATE | topic::VEHICLE), 90, 60),
+    row(Kind::InVoter, &["LLLDDDDDDD"], any, Words(&["voter", "epic"]), 85, 0),
+    row(Kind::Pps, &["DDDDDDDL", "DDDDDDDLL"], pps, Words(&["pps", "ppsn"]), 95, 45),
+    row(Kind::Dea, &["LLDDDDDDD"], dea, Words(&["dea", "prescriber", "license", "registration"]), 95, 60),
+    row(Kind::CnId, &["DDDDDDDDDDDDDDDDDL"], |id| id[17] == b'X' && cn_id(id), NoCue, 85, 85),
+    row(Kind::Hetu, &["DDDDDDLDDDL", "DDDDDDLDDDD"], hetu, NoCue, 80, 80),
+    row(Kind::Mbi, &["???????????"], mbi, Topic(topic::HEALTH), 92, 55),
+    row(Kind::Vin, &["?????????????????"], vin, Topic(topic::VEHICLE), 97, 80),
+    row(Kind::Vin, &["?????????????????"], |id| !id.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')),
+        CloseTopic(topic::VEHICLE), 65, 0),
+    row(Kind::Bic, &["LLLLLL??", "LLLLLL?????"], any, Words(&["bic", "swift"]), 85, 0),
+    row(Kind::TrackingNumber, &["D?????????????????"], |id| id.starts_with(b"1Z"), NoCue, 90, 90),
+    row(Kind::TrackingNumber, &["LLDDDDDDDDDLL"], any, NoCue, 70, 70),
+];
+
+/// Mexico: three letters for companies, four for persons, a date, and the characters that occur at the end.
+const RFC_PATTERNS: &[&str] = &[
+    "LLLLDDDDDDLLL",
+    "LLLLDDDDDDLLD",
+    "LLLLDDDDDDLDD",
+    "LLLLDDDDDDDLD",
+    "LLLLDDDDDDDDD",
+    "LLLDDDDDDLLL",
+    "LLLDDDDDDLLD",
+];
+
+/// The kind of the identifier at token `i`, in capitals, and the confidence.
+pub(super) fn identify(scan: &ScanState<'_>, i: usize, upper: &[u8]) -> Option<(Kind, u8)> {
+    FORMATS
+        .iter()
+        .filter(|f| f.patterns.iter().any(|p| has_pattern(upper, p)) && (f.check)(upper))
+        .map(|f| (f.kind, if f.high == f.low || f.cue.is_near(scan, i) { f.high } else { f.low }))
+        .find(|(_, confidence)| *confidence > 0)
+}
+
+/// Whether letters and digits are where the pattern has `L` and `D`; `?` is either.
+pub(super) fn has_pattern(text: &[u8], pattern: &str) -> bool {
+    let fits = |(b, p): (&u8, u8)| p == b'?' || b.is_ascii_digit() == (p == b'D');
+    text.len() == pattern.len() && text.iter().zip(pattern.bytes()).all(fits)
+}
+
+const fn any(_: &[u8]) -> bool {
+    true
+}
+
+pub(super) fn digits(text: &[u8]) -> Vec<u8> {
+    text.iter().filter(|b| b.is_ascii_digit()).map(|b| b - b'0').collect()
+}
+
+pub(super) fn dni_letter(number: u64) -> u8 {
+    b"TRWAGMYFPDXBNJZSQVHLCKE"[(number % 23) as usize]
+}
+
+fn nie(upper: &[u8]) -> bool {
+    let Some(lead) = b"XYZ".iter().position(|l| *l == upper[0]) else { return false };
+    let rest = digits(&upper[1..8]).iter().fold(lead as u64, |n, d| n * 10 + u64::from(*d));
+    upper[8] == dni_letter(rest)
+}
+
+fn nric(upper: &[u8]) -> bool {
+    let sum = check_digits::weighted(&digits(&upper[1..8]), &[2, 7, 6, 5, 4, 3, 2]) as usize;
+    let (letters, shift): (&[u8], usize) = match upper[0] {
+        b'S' => (b"JZIHGFEDCBA", 0),
+        b'T' => (b"JZIHGFEDCBA", 4),
+        b'F' => (b"XWUTRQPNMLK", 0),
+        b'G' => (b"XWUTRQPNMLK", 4),
+        b'M' => (b"KLJNPQRTUWX", 3),
+        _ => return false,
+    };
+    letters[(sum + shift) % 11] == upper[8]
+}
+
+pub(super) fn nino(upper: &[u8]) -> bool {
+    let bad = |b: u8| matches!(b, b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
+    let prefix = &upper[..2];
+    !bad(upper[0])
+        && !bad(upper[1])
+        && upper[1] != b'O'
+        && ![b"BG", b"GB", b"NK", b"KN", b"TN", b"NT", b"ZZ"].iter().any(|p| *p == prefix)
+        && matches!(upper[8], b'A'..=b'D')
+}
+
+fn pps(upper: &[u8]) -> bool {
+    let second = upper.get(8).map_or(0, |b| u32::from(b.saturating_sub(b'A')) + 1);
+    let second = if upper.get(8) == Some(&b'W') { 0 } else { second };
+    let sum = check_digits::weighted(&digits(&upper[..7]), &[8, 7, 6, 5, 4, 3, 2]) + second * 9;
+    upper[7] == b"WABCDEFGHIJKLMNOPQRSTUV"[(sum % 23) as usize]
+}
+
+fn dea(upper: &[u8]) -> bool {
+    let d = digits(&upper[2..]);
+    let sum = u32::from(d[0] + d[2] + d[4]) + 2 * u32::from(d[1] + d[3] + d[5]);
+    matches!(upper[0], b'A'..=b'H' | b'J'..=b'M' | b'P' | b'R'..=b'U' | b'X') && sum % 10 == u32::from(d[6])
+}
+
+/// German health insurance number: a letter as two digits, then nine with weights 1 and 2.
+fn german_health_card(upper: &[u8]) -> bool {
+    let letter = u32::from(upper[0] - b'A') + 1;
+    let body = [letter / 10, letter % 10].into_iter().chain(upper[1..9].iter().map(|b| u32::from(b - b'0')));
+    let sum: u32 = body.zip([1, 2].into_iter().cycle()).map(|(d, w)| (d * w) / 10 + (d * w) % 10).sum();
+    sum % 10 == u32::from(upper[9] - b'0')
+}
+
+/// German pension insurance number: area, birth date, initial, serial, check digit.
+fn german_pension_number(upper: &[u8]) -> bool {
+    let letter = u32::from(upper[8].wrapping_sub(b'A')) + 1;
+    let d = |i: usize| u32::from(upper[i].wrapping_sub(b'0'));
+    let body = (0..8).map(d).chain([letter / 10, letter % 10, d(9), d(10)]);
+    let sum: u32 = body.zip([2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1]).map(|(d, w)| (d * w) / 10 + (d * w) % 10).sum();
+    (1..=31).contains(&((d(2) * 10 + d(3)) % 50)) && (1..=12).contains(&(d(4) * 10 + d(5))) && sum % 10 == d(11)
+}
+
+/// British driving licence: five letters of the name, the permuted birth date, initials.
+fn british_driving_licence(upper: &[u8]) -> bool {
+    let named = upper[..5].iter().all(|b| b.is_ascii_uppercase() || *b == b'9') && upper[0].is_ascii_uppercase();
+    let number = |i: usize| u32::from(upper[i].wrapping_sub(b'0')) * 10 + u32::from(upper[i + 1].wrapping_sub(b'0'));
+    named && (1..=12).contains(&(number(6) % 50)) && (1..=31).contains(&number(8))
+}
+
+/// Indian plates begin with the state's letters.
+fn indian_plate(upper: &[u8]) -> bool {
+    const STATES: &[&[u8; 2]] = &[
+        b"AN", b"AP", b"AR", b"AS", b"BR", b"CG", b"CH", b"DD", b"DL", b"DN", b"GA", b"GJ", b"HP", b"HR", b"JH", b"JK",
+        b"KA", b"KL", b"LA", b"LD", b"MH", b"ML", b"MN", b"MP", b"MZ", b"NL", b"OD", b"OR", b"PB", b"PY", b"RJ", b"SK",
+        b"TN", b"TR", b"TS", b"UK", b"UP", b"WB",
+    ];
+    STATES.iter().any(|s| upper.starts_with(*s))
+}
+
+fn cn_id(upper: &[u8]) -> bool {
+    national_ids::cn_check(&digits(&upper[..17])) == 10 && matches!(&upper[6..8], b"19" | b"20")
+}
+
+/// Finland: birth date, century sign, three digits and a check character.
+pub(super) fn hetu(upper: &[u8]) -> bool {
+    let Some((head, tail)) = upper.split_at_checked(6) else { return false };
+    let [mark, serial @ .., check] = tail else { return false };
+    let number: Option<u64> =
+        [head, serial].concat().iter().try_fold(0u64, |n, b| b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0')));
+    let day = digits(head).chunks(2).map(|c| c.iter().fold(0, |n, d| n * 10 + u32::from(*d))).collect::<Vec<_>>();
+    serial.len() == 3
+        && matches!(mark, b'+' | b'-' | b'A'..=b'F' | b'U'..=b'Y')
+        && matches!(day.as_slice(), [1..=31, 1..=12, _])
+        && number.is_some_and(|n| b"0123456789ABCDEFHJKLMNPRSTUVWXY"[(n % 31) as usize] == *check)
+}
+
+/// US Medicare: eleven positions with fixed character classes.
+pub(super) fn mbi(upper: &[u8]) -> bool {
+    let letter = |b: u8| b.is_ascii_uppercase() && !matches!(b, b'S' | b'L' | b'O' | b'I' | b'B' | b'Z');
+    let any = |b: u8| letter(b) || b.is_ascii_digit();
+    let digit = |b: u8| b.is_ascii_digit();
+    let Ok([a, b, c, d, e, f, g, h, i, j, k]) = <[u8; 11]>::try_from(upper) else { return false };
+    matches!(a, b'1'..=b'9')
+        && letter(b)
+        && any(c)
+        && digit(d)
+        && letter(e)
+        && any(f)
+        && digit(g)
+        && letter(h)
+        && letter(i)
+        && digit(j)
+        && digit(k)
+}
+
+/// Italy: the check letter over fifteen characters.
+fn codice_fiscale(upper: &[u8]) -> bool {
+    const ODD: [u32; 26] =
+        [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
+    let value = |b: u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' });
+    let sum: u32 = upper[..15]
+        .iter()
+        .enumerate()
+        .map(|(i, b)| if i % 2 == 0 { ODD[value(*b) as usize % 26] } else { value(*b) })
+        .sum();
+    upper[15] == b'A' + (sum % 26) as u8
+}
+
+fn dni(upper: &[u8]) -> bool {
+    upper[8] == dni_letter(upper[..8].iter().fold(0, |n, b| n * 10 + u64::from(b - b'0')))
+}
+
+/// India: the fourth letter is the kind of holder.
+fn indian_pan(upper: &[u8]) -> bool {
+    matches!(upper[3], b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T')
+}
+
+fn vin(upper: &[u8]) -> bool {
+    check_digits::vin(upper) && upper.iter().filter(|b| b.is_ascii_digit()).count() >= 5
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_can_be_reached_and_reports_something() {
+        for format in FORMATS {
+            assert!(format.high >= format.low && format.high > 0, "{}", format.kind);
+            let certain = matches!(format.cue, IdCue::None);
+            assert_eq!(certain, format.high == format.low, "{}: a cue that changes nothing", format.kind);
+        }
+    }
+
+    #[test]
+    fn a_pattern_covers_the_whole_text() {
+        for (text, pattern, fits) in
+            [("AB12", "LLDD", true), ("AB12", "LL??", true), ("AB1", "LLDD", false), ("A112", "LLDD", false)]
+        {
+            assert_eq!(has_pattern(text.as_bytes(), pattern), fits, "{text} {pattern}");
+        }
+    }
+}

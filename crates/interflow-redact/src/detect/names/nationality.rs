@@ -1,0 +1,132 @@
+//! Nationalities and religions.
+
+use super::super::ScanState;
+use super::context_cues::is_in_code;
+use crate::Kind;
+use crate::lexicon::mark::*;
+use crate::token::TokenShape;
+
+/// Reports the nationality at token `i`: surer when it is said of a person than as the name of a language.
+pub(super) fn report_nationality(scan: &mut ScanState<'_>, i: usize) {
+    let token = scan.list()[i];
+    if !token.has(NRP) || token.len() <= 3 {
+        return;
+    }
+    let confidence = match (belongs_to_person(scan, i), is_language_name(scan.word(&token))) {
+        (true, _) => 65,
+        // A language, or something named after a country: `English`, `French`.
+        (false, true) => 40,
+        (false, false) if is_in_code(scan, i, i) => 40,
+        (false, false) => 55,
+    };
+    scan.push(Kind::Nationality, token.start(), token.end(), confidence);
+}
+
+/// `I am Swedish`, `a Spanish citizen`, `nationality: Greek`: about a person, not a language or a dish.
+fn belongs_to_person(scan: &ScanState<'_>, i: usize) -> bool {
+    let of = ["nationality", "citizenship", "religion", "ethnicity", "am", "m", "born", "practicing", "devout"];
+    let who = [
+        "citizen",
+        "citizens",
+        "man",
+        "woman",
+        "men",
+        "women",
+        "national",
+        "passport",
+        "people",
+        "girl",
+        "boy",
+        "descent",
+        "origin",
+        "immigrant",
+        "immigrants",
+        "family",
+        "parents",
+    ];
+    let pronoun = scan.near_word(i, &["he", "she", "they", "who", "i", "we"], 3, 0)
+        && scan.near_word(i, &["is", "was", "are", "am", "were", "m", "re", "s"], 2, 0);
+    let next = scan.token(i + 1).filter(|_| scan.gap(i) == " ");
+    let worker = next.is_some_and(|t| t.has(JOB | RELATION) && t.shape == TokenShape::Lower);
+    // `She is 40, Polish, and teaches`: refers to the preceding person.
+    let aside = matches!(scan.gap(i), ", " | "." | "; ")
+        && scan.near_word(i, &["is", "was", "am", "are", "old"], 5, 0)
+        && !scan.near_word(i, &["in", "into", "from", "language", "languages", "to", "speaks", "spoken"], 4, 2);
+    scan.near_word(i, &of, 2, 0) || scan.near_word(i, &who, 0, 1) || pronoun || worker || aside
+}
+
+/// Whether the nationality's name is more often that of a language.
+fn is_language_name(word: &str) -> bool {
+    const LANGUAGE_NAMES: &[&str] = &[
+        "english",
+        "french",
+        "german",
+        "spanish",
+        "italian",
+        "portuguese",
+        "dutch",
+        "polish",
+        "czech",
+        "slovak",
+        "hungarian",
+        "romanian",
+        "bulgarian",
+        "greek",
+        "turkish",
+        "russian",
+        "ukrainian",
+        "belarusian",
+        "lithuanian",
+        "latvian",
+        "estonian",
+        "finnish",
+        "swedish",
+        "norwegian",
+        "danish",
+        "icelandic",
+        "irish",
+        "welsh",
+        "chinese",
+        "japanese",
+        "korean",
+        "vietnamese",
+        "thai",
+        "indonesian",
+        "nepali",
+        "persian",
+        "maori",
+        "albanian",
+        "serbian",
+        "croatian",
+        "bosnian",
+        "slovenian",
+        "macedonian",
+        "georgian",
+        "armenian",
+        "kazakh",
+        "uzbek",
+        "mongolian",
+        "kurdish",
+        "orthodox",
+        "latin",
+        "christian",
+        "american",
+        "british",
+        "european",
+        "african",
+        "asian",
+        "indian",
+        "swiss",
+        "arab",
+        "canadian",
+        "australian",
+        "methodist",
+        "baptist",
+        "evangelical",
+        "mexican",
+        "republican",
+        "democrat",
+        "independent",
+    ];
+    LANGUAGE_NAMES.contains(&word.to_ascii_lowercase().as_str())
+}
