@@ -11,10 +11,11 @@ use std::time::Instant;
 
 use rusqlite::params;
 
+use super::checkpoint::CHECKPOINT_BYTES;
 use super::retention::{ChunkBitmap, EARLY_PERCENT};
 use super::store_state::ReplySender;
 use super::subscriptions::Notification;
-use super::writer::{CHECKPOINT_BYTES, RETRY, StoreWriter, WriteBatch};
+use super::writer::{RETRY, StoreWriter, WriteBatch};
 use super::{chunk_refs, quarantine, schema, segment};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};

@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod body_assembly;
+mod checkpoint;
 pub(crate) mod chunk_refs;
 pub(crate) mod chunker;
 pub(crate) mod chunks;

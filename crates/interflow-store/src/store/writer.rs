@@ -20,6 +20,7 @@ use interflow_types::{FlowId, StreamMessage};
 use rusqlite::Connection;
 
 use super::body_assembly::{BodyAssembly, ChunkSink};
+use super::checkpoint::{CHECKPOINT_BYTES, CheckpointNeed};
 use super::chunk_refs::SIDES;
 use super::chunks::ChunkWriter;
 use super::disk_reserve::DiskReserve;
@@ -45,11 +46,6 @@ const BATCH_BYTES: usize = 4 << 20;
 const BATCH_FLOWS: usize = 512;
 /// Rows of ended flows are inserted once a batch has collected this many.
 const ROWS_AT_ONCE: usize = 4 * rows::ROWS_PER_INSERT;
-/// The write-ahead log is checkpointed at this size, or after this time.
-pub(crate) const CHECKPOINT_BYTES: usize = 16 << 20;
-const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
-/// The thresholds under low load, so that a log much larger than its content does not persist.
-const CHECKPOINT_SOON: (usize, Duration) = (2 << 20, Duration::from_secs(1));
 /// Log bytes per commit beside its rows: pages are written whole.
 const COMMIT_BYTES: usize = 36 << 10;
 /// Log bytes per flow beside its details: its columns and its entries in two indexes.
@@ -86,29 +82,6 @@ pub(crate) struct StoreWriter {
     pub(crate) freed: HashSet<u64>,
     /// Bytes of all segment files except the newest.
     pub(crate) closed_bytes: u64,
-}
-
-/// The checkpoint needed for the write-ahead log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CheckpointNeed {
-    Nothing,
-    /// Checkpoint the log; its file is reused from the beginning.
-    Taking,
-    /// Checkpoint the log and truncate its file.
-    Cutting,
-}
-
-impl CheckpointNeed {
-    /// Decides for a log that has grown by about `logged` bytes since its last checkpoint, and may grow by `bound`;
-    /// `uncut` if its file has not been truncated since it was written.
-    fn for_log(logged: usize, bound: usize, uncut: bool, waited: Duration) -> Self {
-        let soon = logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
-        match waited >= CHECKPOINT_TIME {
-            true if logged > 0 || uncut => Self::Cutting,
-            _ if logged >= bound || soon => Self::Taking,
-            _ => Self::Nothing,
-        }
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -684,32 +657,5 @@ impl StoreWriter {
             Ok(_) => {}
         }
         done
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_log_is_seen_to_by_one_decision() {
-        let seconds = Duration::from_secs_f64;
-        for (logged, uncut, waited, due) in [
-            (0, false, seconds(60.0), CheckpointNeed::Nothing),
-            (0, true, seconds(9.0), CheckpointNeed::Nothing),
-            (0, true, seconds(10.0), CheckpointNeed::Cutting),
-            (1, false, seconds(9.0), CheckpointNeed::Nothing),
-            (1, false, seconds(10.0), CheckpointNeed::Cutting),
-            (CHECKPOINT_SOON.0, true, seconds(0.9), CheckpointNeed::Nothing),
-            (CHECKPOINT_SOON.0, true, seconds(1.0), CheckpointNeed::Taking),
-            (CHECKPOINT_BYTES, false, Duration::ZERO, CheckpointNeed::Taking),
-            (CHECKPOINT_BYTES, true, seconds(10.0), CheckpointNeed::Cutting),
-        ] {
-            assert_eq!(
-                CheckpointNeed::for_log(logged, CHECKPOINT_BYTES, uncut, waited),
-                due,
-                "{logged} {uncut} {waited:?}"
-            );
-        }
     }
 }
