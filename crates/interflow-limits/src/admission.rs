@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use interflow_files::resolve_secret_ref;
 use arc_swap::ArcSwap;
 
 use crate::config::{QuotaConfig, SharedQuotaConfig};
@@ -288,21 +289,6 @@ fn counter_backend(
 
 fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
     std::fs::read(path).map_err(|e| LimitsError(format!("{key}: {} cannot be read: {e}", path.display())))
-}
-
-/// Resolves a value that may be a reference: `env:NAME` or `file:PATH`.
-///
-/// # Errors
-/// The variable or file does not exist.
-pub fn resolve_secret_ref(text: &str) -> Result<String, String> {
-    if let Some(name) = text.strip_prefix("env:") {
-        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
-    }
-    if let Some(path) = text.strip_prefix("file:") {
-        let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
-        return Ok(read.trim().to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 /// Permission to send one request. If dropped without `commit`, the estimate is charged.

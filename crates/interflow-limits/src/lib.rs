@@ -15,7 +15,7 @@ mod token_bucket;
 mod usage;
 
 pub use admission::{
-    AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation, resolve_secret_ref,
+    AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation,
 };
 pub use budget_file::BudgetFile;
 pub use config::{KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use interflow_codec::h1::HeadLimits;
+use interflow_files::resolve_secret_ref;
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
@@ -472,16 +473,4 @@ fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
-}
-
-/// Resolves a value given as `env:NAME` or `file:PATH`; other text stands for itself.
-fn resolve_secret_ref(text: &str) -> Result<String, String> {
-    if let Some(name) = text.strip_prefix("env:") {
-        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
-    }
-    if let Some(path) = text.strip_prefix("file:") {
-        let read = fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
-        return Ok(read.trim().to_owned());
-    }
-    Ok(text.to_owned())
 }

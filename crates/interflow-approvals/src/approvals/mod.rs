@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use interflow_files::{FileAccess, write_atomic};
 use interflow_types::{ClientInfo, Host, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,7 @@ use decision::rule_from_resolution;
 use pending::PendingRequests;
 use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
 use rules_file::{StoredRule, StoredRules, read_rules};
-use secrets::{SecretVault, StoredSecret, write_private};
+use secrets::{SecretVault, StoredSecret};
 use sessions::{ApprovalSession, now};
 
 /// Bound on rules created at runtime.
@@ -613,7 +614,7 @@ impl Approvals {
         let text =
             serde_json::to_vec_pretty(&StoredRules { rules: made }).map_err(|e| ApprovalsError::Io(e.to_string()))?;
         let path = self.home.join(&self.settings.load().file);
-        write_private(&path, &text).map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
+        write_atomic(&path, &text, FileAccess::Private).map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
     }
 
     fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {

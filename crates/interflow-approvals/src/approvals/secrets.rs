@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,6 +13,7 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use interflow_files::{FileAccess, write_atomic};
 use interflow_types::{Authority, Host, Scheme, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -229,7 +230,7 @@ impl SecretVault {
         let kept = secrets.iter().filter(|s| s.session.is_none());
         let sealed = kept.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
         let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
-        write_private(&self.path, &text).map_err(|e| format!("{}: {e}", self.path.display()))
+        write_atomic(&self.path, &text, FileAccess::Private).map_err(|e| format!("{}: {e}", self.path.display()))
     }
 
     fn cipher(&self, make: bool) -> Result<Aes256Gcm, String> {
@@ -239,7 +240,7 @@ impl SecretVault {
             Ok(key) => key,
             Err(e) if e.kind() == io::ErrorKind::NotFound && make => {
                 let key = random::<32>();
-                write_private(&path, &key).map_err(|e| wrong(e.to_string()))?;
+                write_atomic(&path, &key, FileAccess::Private).map_err(|e| wrong(e.to_string()))?;
                 key.to_vec()
             }
             Err(e) => return Err(wrong(e.to_string())),
@@ -297,19 +298,6 @@ pub fn decrypt_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
     let cipher = Aes256Gcm::new_from_slice(key).ok()?;
     let (nonce, sealed) = sealed.split_at_checked(12)?;
     String::from_utf8(cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
-}
-
-/// Writes a file with owner-only permissions, atomically.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let part = path.with_extension("part");
-    let mut options = fs::File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&part)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&part, path)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ impl LlmComponent {
     /// # Errors
     /// What is wrong in `[llm]`, with its key.
     pub fn new(config: &InterflowConfig, late: &Arc<DeferredClient>) -> Result<Self, String> {
-        let table = LlmGateway::compile(&config.llm, &interflow_limits::resolve_secret_ref)?;
+        let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
         let gateway = LlmGateway::new(table, Arc::clone(late) as _, late.unrecorded_client(), late.metadata());
         Ok(Self {
             recogniser: Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
@@ -39,7 +39,7 @@ impl LlmComponent {
 
 impl Component for LlmComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
-        let table = LlmGateway::compile(&config.llm, &interflow_limits::resolve_secret_ref)?;
+        let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
         let gateway = Arc::clone(&self.gateway);
         Ok(Box::new(move || gateway.activate(table)))
     }
