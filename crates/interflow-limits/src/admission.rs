@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use interflow_files::resolve_secret_ref;
 use arc_swap::ArcSwap;
+use interflow_files::resolve_secret_ref;
 
 use crate::config::{QuotaConfig, SharedQuotaConfig};
 use crate::counter_store::{

@@ -23,6 +23,7 @@ mod extensions;
 mod flow;
 mod forwarded;
 mod headers;
+pub mod host_pattern;
 mod http_client;
 mod id;
 mod message;
@@ -50,6 +51,7 @@ pub use flow::{
 };
 pub use forwarded::{ForwardedBy, client_address};
 pub use headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
+pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
 pub use http_client::{BoxFuture, HttpClient, ResponseFuture};
 pub use id::{FlowId, FlowIdError};
 pub use message::{HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url};

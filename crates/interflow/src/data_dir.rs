@@ -120,7 +120,8 @@ impl DataDir {
             Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
         }
         let token = interflow_admin::new_token();
-        write_atomic(&path, token.as_bytes(), FileAccess::Private).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_atomic(&path, token.as_bytes(), FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(token)
     }
 
@@ -138,7 +139,8 @@ impl DataDir {
         }
         self.create()?;
         let secret = interflow_admin::new_token().into_bytes();
-        write_atomic(&path, &secret, FileAccess::Private).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_atomic(&path, &secret, FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(secret)
     }
 
@@ -154,7 +156,8 @@ impl DataDir {
         }
         let path = self.instance_file();
         let text = serde_json::to_vec(instance).expect("an instance is plain data");
-        write_atomic(&path, &text, FileAccess::Private).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_atomic(&path, &text, FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
     }
 

@@ -5,7 +5,6 @@ pub mod config;
 mod decision;
 pub mod default_hosts;
 pub mod desktop_notifier;
-mod host_pattern;
 mod inject_secrets;
 mod mask_secrets;
 mod pending;
@@ -614,7 +613,8 @@ impl Approvals {
         let text =
             serde_json::to_vec_pretty(&StoredRules { rules: made }).map_err(|e| ApprovalsError::Io(e.to_string()))?;
         let path = self.home.join(&self.settings.load().file);
-        write_atomic(&path, &text, FileAccess::Private).map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
+        write_atomic(&path, &text, FileAccess::Private)
+            .map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
     }
 
     fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {

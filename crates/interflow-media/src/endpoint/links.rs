@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_types::Body;
+use interflow_types::{Body, HostPattern};
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -48,7 +48,7 @@ pub struct LinkRequest {
     pub path: Option<String>,
     /// The methods that the link allows; GET and HEAD if empty. Others are for `/proxy/forward`.
     pub methods: Vec<String>,
-    /// Only these hosts upstream.
+    /// Only these hosts upstream, as host patterns.
     pub hosts: Vec<String>,
     /// The user of the link.
     pub user: Option<String>,
@@ -119,6 +119,9 @@ impl LinkRequest {
             && ip.parse::<IpNet>().is_err()
         {
             return Err(format!("`{ip}` is no address or network: no client could use the link"));
+        }
+        for host in &self.hosts {
+            host.parse::<HostPattern>().map_err(|e| format!("`hosts`: {e}"))?;
         }
         let text = |name: &str| self.query_params.get(name).and_then(Value::as_str).filter(|v| !v.is_empty());
         if let Some(key) = text("key") {

@@ -78,13 +78,7 @@ impl DiskCache {
             }
         }
         found.sort_unstable();
-        let disk = Self {
-            folder: folder.to_owned(),
-            most,
-            ttl,
-            index: Mutex::default(),
-            writing: AtomicUsize::new(0),
-        };
+        let disk = Self { folder: folder.to_owned(), most, ttl, index: Mutex::default(), writing: AtomicUsize::new(0) };
         found.into_iter().for_each(|(changed, key, length)| disk.add_to_index(key, length, changed));
         Ok(Arc::new(disk))
     }

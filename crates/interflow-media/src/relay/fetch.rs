@@ -60,7 +60,7 @@ impl MediaFetcher {
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that requires the body to be sent again.
     pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
         for _ in 0..=self.redirects {
-            if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority.host).err()) {
+            if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority).err()) {
                 return Err(Error::new(ErrorKind::Denied, format!("{refused}: {}", ask.url.authority.host)));
             }
             let had_body = !body.is_empty();

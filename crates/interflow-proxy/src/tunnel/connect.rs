@@ -62,7 +62,7 @@ async fn authorize_tunnel(
             verdict => interception.apply_verdict(&verdict),
         }
     }
-    let choice = match interception.passthrough(&live.settings, &[&authority.host]) {
+    let choice = match interception.passthrough(&live.settings, &[&authority.host], authority.port) {
         Some(why) if !builtin_pages::is_local(&authority.host) => TunnelMode::Passthrough(interception, why),
         _ => TunnelMode::Inspect(interception),
     };

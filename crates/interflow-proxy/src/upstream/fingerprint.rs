@@ -7,12 +7,11 @@ use std::sync::Arc;
 use interflow_codec::ClientHello;
 use interflow_codec::fingerprint::{ConnectionFingerprint, FingerprintTarget, PROFILES};
 use interflow_net::tls::{TlsProfile, TlsProfileOptions};
-use interflow_types::{Error, Host, Result};
+use interflow_types::{Authority, Error, HostPatterns, Result};
 use parking_lot::Mutex;
 
 use crate::compiled::ConfigError;
 use crate::config::FingerprintRule;
-use crate::downstream::access::HostGlobs;
 
 /// Bound on cached profiles with an impersonated fingerprint. There are as many as rules; beyond the bound they are
 /// built per use and share no connections.
@@ -52,7 +51,7 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
 
 /// The configured targets by host, and the profiles built so far.
 pub(crate) struct FingerprintRules {
-    rules: Vec<(HostGlobs, Option<FingerprintTarget>)>,
+    rules: Vec<(HostPatterns, Option<FingerprintTarget>)>,
     made: Mutex<HashMap<(u64, String), Arc<TlsProfile>>>,
 }
 
@@ -64,7 +63,7 @@ impl FingerprintRules {
                 move |what| ConfigError { place, what }
             };
             let like = parse(&rule.profile).map_err(at(".profile"))?;
-            Ok((HostGlobs::new(&rule.hosts).map_err(at(".hosts"))?, like))
+            Ok((HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string()).map_err(at(".hosts"))?, like))
         };
         let rules = rules.iter().enumerate().map(one).collect::<Result<_, ConfigError>>()?;
         Ok(Self { rules, made: Mutex::default() })
@@ -91,21 +90,21 @@ impl FingerprintRules {
         Ok(())
     }
 
-    fn rule_for(&self, host: &Host) -> Option<&FingerprintTarget> {
-        self.rules.iter().find(|(globs, _)| globs.matches(host)).and_then(|(_, like)| like.as_ref())
+    fn rule_for(&self, to: &Authority) -> Option<&FingerprintTarget> {
+        self.rules.iter().find(|(hosts, _)| hosts.matches(&to.host, to.port)).and_then(|(_, like)| like.as_ref())
     }
 
     /// Whether the client's own fingerprint is mirrored to this host.
-    pub fn mirrors(&self, host: &Host) -> bool {
-        self.rule_for(host) == Some(&FingerprintTarget::Mirror)
+    pub fn mirrors(&self, to: &Authority) -> bool {
+        self.rule_for(to) == Some(&FingerprintTarget::Mirror)
     }
 
     /// The profile with the fingerprint configured for this host.
-    pub fn profile_for(&self, host: &Host, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
-        match self.rule_for(host) {
+    pub fn profile_for(&self, to: &Authority, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
+        match self.rule_for(to) {
             None | Some(FingerprintTarget::Mirror) => base,
             Some(like) => self.impersonate(&base, like).unwrap_or_else(|error| {
-                tracing::error!(%error, %host, "a fingerprint profile that was built at start can no longer be built");
+                tracing::error!(%error, host = %to.host, "a fingerprint profile that was built at start can no longer be built");
                 base
             }),
         }

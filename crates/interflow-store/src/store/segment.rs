@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use interflow_files::owner_only;
 use bytes::Bytes;
+use interflow_files::owner_only;
 
 use crate::error::{Result, StoreError};
 

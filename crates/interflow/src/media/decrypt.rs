@@ -208,9 +208,9 @@ impl ClearOutput {
     fn close(self, result: Result<(), CliError>) -> Result<(), CliError> {
         match (self, &result) {
             (Self::Stdout(mut out), Ok(())) => out.flush().map_err(|e| CliError::Failed(e.to_string()))?,
-            (Self::File { file, path }, Ok(())) => file
-                .commit()
-                .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?,
+            (Self::File { file, path }, Ok(())) => {
+                file.commit().map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?
+            }
             (_, Err(_)) => {}
         }
         result
