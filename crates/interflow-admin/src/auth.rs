@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use interflow_types::Host;
+use interflow_types::{Host, random_bytes};
 use subtle::ConstantTimeEq as _;
 
 use crate::api::ApiError;
@@ -20,9 +20,7 @@ use crate::{AdminConfig, login};
 
 /// A new token: 32 random bytes in URL-safe base64.
 pub fn new_token() -> String {
-    let mut bytes = [0u8; 32];
-    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-    URL_SAFE_NO_PAD.encode(bytes)
+    URL_SAFE_NO_PAD.encode(random_bytes::<32>())
 }
 
 /// The state of the checks.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use interflow_files::resolve_secret_ref;
+use interflow_types::random_bytes;
 
 use crate::config::{QuotaConfig, SharedQuotaConfig};
 use crate::counter_store::{
@@ -95,15 +96,13 @@ impl UsageLimiter {
     pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
         let memory = Arc::new(MemoryCounterStore::new(config.slot_lease.0));
         let state = LimiterState::new(config, home, &memory, None)?;
-        let mut seed = [0u8; 8];
-        getrandom::fill(&mut seed).map_err(|e| LimitsError(format!("the system gives no random numbers: {e}")))?;
         Ok(Arc::new(Self {
             state: ArcSwap::from_pointee(state),
             memory,
             usage: UsageTotals::default(),
             refused: AtomicU64::new(0),
             next_lease: AtomicU64::new(1),
-            process: u64::from_ne_bytes(seed),
+            process: u64::from_ne_bytes(random_bytes()),
         }))
     }
 

@@ -49,7 +49,7 @@ impl Redactor {
 
     /// The explanation of a redaction.
     pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
-        let version = self.policy().version().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let version = hex::encode(&self.policy().version()[..8]);
         DocumentExplanation { policy: self.policy().name(), policy_version: version, format, spans }
     }
 }

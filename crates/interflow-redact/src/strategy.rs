@@ -312,11 +312,7 @@ fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, Re
     if random_salt {
         hasher.update(random::<16>()?);
     }
-    Ok(hex(&hasher.finalize()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().flat_map(|b| [b >> 4, b & 15]).filter_map(|d| char::from_digit(u32::from(d), 16)).collect()
+    Ok(hex::encode(&hasher.finalize()))
 }
 
 impl RandomReplacement {
@@ -359,7 +355,7 @@ fn uuid() -> Result<String, RedactError> {
     let mut b = random::<16>()?;
     b[6] = b[6] & 0x0f | 0x40;
     b[8] = b[8] & 0x3f | 0x80;
-    let h = hex(&b);
+    let h = hex::encode(&b);
     Ok(format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..]))
 }
 

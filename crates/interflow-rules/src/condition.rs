@@ -268,7 +268,7 @@ fn is_own_address(view: &FlowView<'_>) -> bool {
 
 /// Uniform in [0, 1).
 fn random_fraction() -> f64 {
-    let bytes = crate::template::random_bytes();
+    let bytes = interflow_types::random_bytes::<16>();
     let n = u64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);
     (n >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -26,11 +26,13 @@ mod headers;
 pub mod host_pattern;
 mod http_client;
 mod id;
+pub mod media_type;
 mod message;
 mod mount;
 mod original;
 pub mod path;
 pub mod percent;
+mod random;
 mod recorder;
 mod request_id;
 pub mod secret_names;
@@ -57,6 +59,7 @@ pub use id::{FlowId, FlowIdError};
 pub use message::{HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url};
 pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
+pub use random::random_bytes;
 pub use recorder::{
     ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, MessageKind, Recorder, StreamMessage,
 };

@@ -1,8 +1,16 @@
-//! Percent-decoding (RFC 3986 2.1) for all code that interprets URLs. Invalid sequences are left unchanged.
+//! Percent-encoding and decoding (RFC 3986 2.1) for all code that interprets URLs. Invalid sequences are left unchanged.
 
 use std::borrow::Cow;
 
-use percent_encoding::{percent_decode, percent_decode_str};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_decode_str, utf8_percent_encode};
+
+/// All but the unreserved characters (RFC 3986 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Encodes all but the unreserved characters.
+pub fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
 
 pub fn decoded_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     percent_decode(bytes).into()
@@ -18,6 +26,11 @@ pub fn decoded_lossy(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
+/// A name or value of a query or form, in which `+` is a space; with U+FFFD for invalid UTF-8.
+pub fn decoded_form(text: &str) -> String {
+    decoded_lossy(&text.replace('+', " "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +43,11 @@ mod tests {
         }
         assert_eq!((decoded("%ff!"), decoded_lossy("%ff!").as_str()), ("%ff!".into(), "\u{fffd}!"));
         assert_eq!(&*decoded_bytes(b"%ff"), b"\xff");
+        assert_eq!(decoded_form("a+b%2Bc%zz"), "a b+c%zz");
+    }
+
+    #[test]
+    fn only_unreserved_characters_stay() {
+        assert_eq!(encoded("a-._~ /é+"), "a-._~%20%2F%C3%A9%2B");
     }
 }

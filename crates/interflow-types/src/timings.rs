@@ -51,6 +51,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Whole seconds.
+    pub const fn secs(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
     /// This timestamp plus a duration.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {

@@ -47,7 +47,7 @@ fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
     let all = passing["passing"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
     let query = match host {
-        Some(host) => format!("?host={}", exec::percent_encode(host)),
+        Some(host) => format!("?host={}", interflow_types::percent::encoded(host)),
         None => String::new(),
     };
     api.delete(&format!("/passthrough{query}"))?;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_files::{FileAccess, write_atomic};
-use interflow_types::{ClientInfo, Host, Timestamp};
+use interflow_types::{ClientInfo, Host, Timestamp, random_bytes};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -688,9 +688,7 @@ fn bracket_ipv6(host: &str) -> String {
 
 /// A short random id.
 fn random_id() -> String {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(random_bytes::<8>())
 }
 
 #[cfg(test)]

@@ -273,7 +273,8 @@ impl ApprovalRuleSet {
     /// Whether a rule that depends on requests may allow a request in this tunnel.
     pub fn may_allow_in_tunnel(&self, q: &AccessQuestion<'_>) -> bool {
         let tunnel = AccessQuestion { request: None, ..q.clone() };
-        let mut inside = self.candidates(q.host).filter(|r| r.needs_request() && r.spec.action == ApprovalAction::Allow);
+        let mut inside =
+            self.candidates(q.host).filter(|r| r.needs_request() && r.spec.action == ApprovalAction::Allow);
         inside.any(|r| r.specificity(&tunnel).is_some())
     }
 }

@@ -14,7 +14,7 @@ use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_files::{FileAccess, write_atomic};
-use interflow_types::{Authority, Host, Scheme, Timestamp};
+use interflow_types::{Authority, Host, Scheme, Timestamp, random_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::config::SecretSpec;
@@ -138,14 +138,8 @@ impl StoredSecret {
 
 fn random_placeholder() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let text: String = random::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
+    let text: String = random_bytes::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
     format!("{PLACEHOLDER_PREFIX}{text}")
-}
-
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-    bytes
 }
 
 /// A secret without its value, for display.
@@ -239,7 +233,7 @@ impl SecretVault {
         let key = match fs::read(&path) {
             Ok(key) => key,
             Err(e) if e.kind() == io::ErrorKind::NotFound && make => {
-                let key = random::<32>();
+                let key = random_bytes::<32>();
                 write_atomic(&path, &key, FileAccess::Private).map_err(|e| wrong(e.to_string()))?;
                 key.to_vec()
             }
@@ -250,7 +244,7 @@ impl SecretVault {
 }
 
 fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<EncryptedSecret, String> {
-    let nonce = random::<12>();
+    let nonce = random_bytes::<12>();
     let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
     let sealed = cipher.encrypt(Nonce::from_slice(&nonce), payload).map_err(|_| "encryption failed".to_owned())?;
     Ok(EncryptedSecret {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use interflow_types::{FlowTimings, Headers, Timestamp};
+use interflow_types::{FlowTimings, Headers, Timestamp, percent};
 use serde::Serialize;
 
 use crate::request::is_masked;
@@ -123,34 +123,20 @@ pub(super) fn query(path: &str) -> Vec<HarPair> {
     urlencoded(query)
 }
 
+/// A component of a query or form; bytes that are not UTF-8 as in all texts of a HAR.
+fn decode_component(component: &str) -> String {
+    text_of(percent::decoded_bytes(component.replace('+', " ").as_bytes()).into_owned())
+}
+
 /// Decodes `a=b&c=d`, including percent-encoding and `+`.
 fn urlencoded(text: &str) -> Vec<HarPair> {
     let parts = text.split('&').filter(|p| !p.is_empty());
     parts
         .map(|p| {
             let (name, value) = p.split_once('=').unwrap_or((p, ""));
-            HarPair { name: unescape(name), value: unescape(value) }
+            HarPair { name: decode_component(name), value: decode_component(value) }
         })
         .collect()
-}
-
-fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while let Some(&b) = bytes.get(at) {
-        let hex = |i: usize| bytes.get(at + i).and_then(|h| char::from(*h).to_digit(16));
-        match (b, hex(1), hex(2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            (b'+', ..) => out.push(b' '),
-            _ => out.push(b),
-        }
-        at += 1;
-    }
-    text_of(out)
 }
 
 fn text_of(bytes: Vec<u8>) -> String {

@@ -1,10 +1,8 @@
 //! Where provider clients put their API keys, and how keys are removed and replaced.
 
-use std::borrow::Cow;
-
 use interflow_limits::KEY_PREFIX;
 use interflow_llm::Provider;
-use interflow_types::{ByteStr, RequestHead};
+use interflow_types::{ByteStr, RequestHead, percent};
 
 /// Header fields that carry a provider key, besides `Authorization`.
 const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
@@ -42,32 +40,9 @@ fn presented_secrets(head: &RequestHead) -> Vec<String> {
         .get_all("authorization")
         .filter_map(bearer)
         .chain(fields)
-        .chain(query.map(|k| percent_decode(k).into_owned()))
+        .chain(query.map(|k| percent::decoded_lossy(k)))
         .filter(|k| !k.is_empty())
         .collect()
-}
-
-/// Decodes percent-encoding, as far as keys need it.
-fn percent_decode(text: &str) -> Cow<'_, str> {
-    if !text.contains('%') {
-        return text.into();
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let hex = |b: &u8| char::from(*b).to_digit(16);
-        rest = match (first, tail) {
-            (b'%', [a, b, tail @ ..]) if hex(a).is_some() && hex(b).is_some() => {
-                out.push((hex(a).unwrap_or(0) * 16 + hex(b).unwrap_or(0)) as u8);
-                tail
-            }
-            _ => {
-                out.push(*first);
-                tail
-            }
-        };
-    }
-    String::from_utf8_lossy(&out).into_owned().into()
 }
 
 /// Removes every credential.

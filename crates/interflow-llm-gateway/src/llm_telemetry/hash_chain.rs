@@ -39,10 +39,7 @@ fn hash(bytes: &[u8], key: Option<&[u8]>) -> String {
         }
         None => Sha256::digest(bytes).into(),
     };
-    digest.iter().fold(String::with_capacity(64), |mut out, b| {
-        let _ = write!(out, "{b:02x}");
-        out
-    })
+    hex::encode(digest)
 }
 
 /// The last line of a log, as recorded in its `.head` file.

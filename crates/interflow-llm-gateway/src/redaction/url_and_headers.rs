@@ -196,7 +196,7 @@ impl UrlScan<'_> {
         }
         let spaced = raw.replace('+', " ");
         let text = percent::decoded_lossy(if name.is_empty() { raw } else { &spaced });
-        Ok(self.redact_value(name, &text)?.map(|with| percent_encode(&with)))
+        Ok(self.redact_value(name, &text)?.map(|with| percent::encoded(&with)))
     }
 
     /// Redacts a value, in the context of its name.
@@ -248,16 +248,3 @@ fn is_identifier_like(text: &str) -> bool {
 
 /// Runs of at least this many digits may be a personal number.
 const MIN_PERSONAL_DIGITS: usize = 7;
-
-fn percent_encode(text: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for b in text.bytes() {
-        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(b));
-        } else {
-            let _ = write!(out, "%{b:02X}");
-        }
-    }
-    out
-}

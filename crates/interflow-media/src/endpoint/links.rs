@@ -1,9 +1,8 @@
 //! `/generate_url(s)`: creates links for users and programs.
 
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_types::{Body, HostPattern};
+use interflow_types::{Body, HostPattern, Timestamp};
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -134,7 +133,7 @@ impl LinkRequest {
         if !seal {
             return Ok(IssuedLink { url: self.unsealed_url(base, &path), expires: None });
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = Timestamp::now().secs();
         let grant = LinkGrant {
             q: self.parameters(),
             exp: self.expiration.map(|s| now.saturating_add(s)),

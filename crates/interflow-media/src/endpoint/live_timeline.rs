@@ -1,8 +1,9 @@
 //! State of generated live playlists between requests: the origin's clock, and the numbers assigned to segments.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::router::MediaRequest;
@@ -114,7 +115,7 @@ pub struct OriginClocks {
 }
 
 fn local_time() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    Timestamp::now().micros() as f64 / 1e6
 }
 
 impl OriginClocks {

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
+use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url, percent};
 
 /// Maximum length of a URL, in bytes.
 pub const MAX_URL_LEN: usize = 16 * 1024;
@@ -70,32 +70,7 @@ fn push_escaped(b: u8, out: &mut String) {
 
 /// Percent-decodes; a lone `%` is kept.
 pub fn decode_percent(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&b) = bytes.get(at) {
-        let pair = bytes.get(at + 1..at + 3).and_then(|p| Some((hex(p[0])? << 4) | hex(p[1])?));
-        match pair {
-            Some(byte) if b == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(b);
-                at += 1;
-            }
-        }
-    }
-    out
-}
-
-const fn hex(b: u8) -> Option<u8> {
-    match b {
-        b'0'..=b'9' => Some(b - b'0'),
-        b'a'..=b'f' => Some(b - b'a' + 10),
-        b'A'..=b'F' => Some(b - b'A' + 10),
-        _ => None,
-    }
+    percent::decoded_bytes(text.as_bytes()).into_owned()
 }
 
 /// Bytes that need no encoding in a query's value.

@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use interflow_files::resolve_secret_ref;
 use interflow_types::{
     Authority, Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, StatusCode, Url,
+    percent,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -180,19 +181,13 @@ fn service_url(config: &BackendConfig) -> Result<Url, String> {
     let path = match (config.kind, path) {
         (BackendKind::Philter, p) => {
             let p = if p.is_empty() { "/api/explain" } else { p };
-            format!("{p}?c={}&p={}", escaped(&config.context), escaped(&config.policy))
+            format!("{p}?c={}&p={}", percent::encoded(&config.context), percent::encoded(&config.policy))
         }
         (BackendKind::Presidio, "") => "/analyze".into(),
         (BackendKind::Gliner, "") => "/find".into(),
         (_, p) => p.to_owned(),
     };
     Ok(Url { scheme, authority, path: ByteStr::from(path) })
-}
-
-/// Percent-encodes everything but unreserved characters (RFC 3986 2.3).
-fn escaped(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 #[derive(Deserialize)]

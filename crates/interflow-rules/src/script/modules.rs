@@ -73,7 +73,7 @@ fn base64_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
 fn encode_digest(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<LuaString> {
     let form = form.as_ref().map(|f| f.to_string_lossy());
     match form.as_deref() {
-        None | Some("hex") => lua.create_string(digest.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        None | Some("hex") => lua.create_string(hex::encode(digest)),
         Some("base64") => lua.create_string(STANDARD.encode(digest)),
         Some("raw") => lua.create_string(digest),
         Some(other) => Err(mlua::Error::runtime(format!("`{other}` is not a digest format: hex, base64 or raw"))),

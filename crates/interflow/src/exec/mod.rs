@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use interflow_store::{FlowStore as _, SqliteStore};
-use interflow_types::Timestamp;
+use interflow_types::{Timestamp, percent};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -97,7 +97,7 @@ impl ExecCredential {
     }
 
     fn login(&self) -> String {
-        format!("{}:{}@", percent_encode(&self.user), self.password)
+        format!("{}:{}@", percent::encoded(&self.user), self.password)
     }
 }
 
@@ -106,12 +106,6 @@ impl Drop for ExecCredential {
         // If the instance has stopped, the credentials are gone.
         let _ = self.api.post("/passes/revoke", &json!({ "user": self.user, "password": self.password }));
     }
-}
-
-/// Percent-encodes a user name for a URL (RFC 3986 section 3.2.1).
-pub fn percent_encode(name: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 async fn with_instance(

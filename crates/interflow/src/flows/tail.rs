@@ -73,13 +73,6 @@ struct FlowFollower<'a> {
     began: Timestamp,
 }
 
-/// URL-encodes a query.
-fn percent_encode(text: &str) -> String {
-    text.bytes()
-        .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
-        .collect()
-}
-
 impl FlowFollower<'_> {
     async fn follow(&mut self, first: usize) -> Result<NeverReturns, TailEnd> {
         if self.form == ListFormat::Table {
@@ -103,7 +96,7 @@ impl FlowFollower<'_> {
     }
 
     async fn connect(&self, api: &InstanceApi) -> Option<WebSocketStream<TcpStream>> {
-        let query = percent_encode(&self.query.to_string());
+        let query = interflow_types::percent::encoded(&self.query.to_string());
         let mut request = format!("ws://{}/api/v1/events?query={query}", api.address()).into_client_request().ok()?;
         request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
         let tcp = TcpStream::connect(api.address()).await.ok()?;
