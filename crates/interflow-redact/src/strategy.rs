@@ -155,7 +155,7 @@ fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
 }
 
 pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
-    let nonce = aes_gcm::Nonce::from_slice(nonce);
+    let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
         _ => Aes256Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
@@ -163,7 +163,7 @@ pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>>
 }
 
 pub(crate) fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-    let nonce = aes_gcm::Nonce::from_slice(nonce);
+    let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
         _ => Aes256Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),

@@ -246,7 +246,7 @@ impl SecretVault {
 fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<EncryptedSecret, String> {
     let nonce = random_bytes::<12>();
     let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
-    let sealed = cipher.encrypt(Nonce::from_slice(&nonce), payload).map_err(|_| "encryption failed".to_owned())?;
+    let sealed = cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| "encryption failed".to_owned())?;
     Ok(EncryptedSecret {
         label: secret.label.clone(),
         placeholder: secret.placeholder.clone(),
@@ -269,11 +269,9 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
         placeholder: Some(sealed.placeholder),
         plain_http: sealed.plain_http,
     })?;
-    if nonce.len() != 12 {
-        return Err(wrong);
-    }
+    let nonce = Nonce::try_from(&nonce[..]).map_err(|_| wrong.clone())?;
     let payload = Payload { msg: &packed, aad: &secret.associated_data() };
-    let value = cipher.decrypt(Nonce::from_slice(&nonce), payload).map_err(|_| wrong.clone())?;
+    let value = cipher.decrypt(&nonce, payload).map_err(|_| wrong.clone())?;
     if secret.hosts != secret.origin_list() {
         tracing::info!(
             "the secret '{}' was bound to {} without scheme or port: it goes to {}",
@@ -290,8 +288,8 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
 /// Decrypts a Greyproxy secret with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
 pub fn decrypt_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
     let cipher = Aes256Gcm::new_from_slice(key).ok()?;
-    let (nonce, sealed) = sealed.split_at_checked(12)?;
-    String::from_utf8(cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
+    let (nonce, sealed) = sealed.split_first_chunk::<12>()?;
+    String::from_utf8(cipher.decrypt(&Nonce::from(*nonce), sealed).ok()?).ok()
 }
 
 #[cfg(test)]

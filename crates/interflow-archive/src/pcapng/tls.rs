@@ -1,7 +1,7 @@
 //! TLS 1.3 with disclosed secrets (RFC 8446): enough of a handshake for readers that have them, and protected records.
 //! It provides no security; it only reproduces the protocol layers for readers.
 
-use aes_gcm::aead::{AeadInPlace, KeyInit};
+use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{Aes128Gcm, Nonce};
 use hmac::{Hmac, Mac};
 use interflow_types::Direction;
@@ -133,7 +133,7 @@ impl RecordKeys {
         body.push(kind);
         let head = [&[content::APPLICATION_DATA, 3, 3][..], &(body.len() as u16 + 16).to_be_bytes()].concat();
         self.cipher
-            .encrypt_in_place(Nonce::from_slice(&nonce), &head, &mut body)
+            .encrypt_in_place(&Nonce::from(nonce), &head, &mut body)
             .expect("a record is far shorter than what AES-GCM can protect");
         [head, body].concat()
     }
@@ -142,7 +142,7 @@ impl RecordKeys {
 /// HKDF-Expand-Label with an empty context (RFC 8446 7.1), at most 32 bytes.
 fn expand(secret: &[u8; 32], label: &str, out: &mut [u8]) {
     let label = format!("tls13 {label}");
-    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(secret).expect("HMAC takes keys of any length");
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret).expect("HMAC takes keys of any length");
     mac.update(&(out.len() as u16).to_be_bytes());
     mac.update(&vector8(label.as_bytes()));
     mac.update(&[0, 1]);

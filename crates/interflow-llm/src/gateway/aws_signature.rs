@@ -1,6 +1,6 @@
 //! AWS Signature Version 4 for Bedrock, over the final body.
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use interflow_types::RequestHead;
 use sha2::{Digest, Sha256};
 

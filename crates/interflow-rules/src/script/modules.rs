@@ -105,9 +105,9 @@ fn hash_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     Ok(table)
 }
 
-fn compute_mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
+fn compute_mac<M: Mac + hmac::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
     // HMAC accepts keys of any length, so this does not fail.
-    let Ok(mut mac) = <M as Mac>::new_from_slice(key) else { return Vec::new() };
+    let Ok(mut mac) = M::new_from_slice(key) else { return Vec::new() };
     mac.update(text);
     mac.finalize().into_bytes().to_vec()
 }
