@@ -9,19 +9,12 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use interflow_types::{Host, random_bytes};
+use interflow_types::Host;
 use subtle::ConstantTimeEq as _;
 
 use crate::api::ApiError;
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, login};
-
-/// A new token: 32 random bytes in URL-safe base64.
-pub fn new_token() -> String {
-    URL_SAFE_NO_PAD.encode(random_bytes::<32>())
-}
 
 /// The state of the checks.
 #[derive(Debug)]
@@ -259,11 +252,5 @@ mod tests {
         ] {
             assert_eq!(refused(method, path, fields), status, "{method} {path} {fields:?}");
         }
-    }
-
-    #[test]
-    fn tokens_differ() {
-        assert_ne!(new_token(), new_token());
-        assert!(new_token().len() >= 43);
     }
 }

@@ -16,6 +16,5 @@ mod status_page;
 mod ui;
 
 pub use api::rules::flow_fixture;
-pub use auth::new_token;
 pub use config::AdminConfig;
 pub use server::{AdminDeps, AdminServer, DoctorFn, LimitDeps};

@@ -92,7 +92,7 @@ impl BrowserSessions {
 
     /// A code that starts one session, within [`CODE_LIFETIME`].
     pub(crate) fn issue_code(&self) -> String {
-        let code = crate::new_token();
+        let code = interflow_types::random_token();
         let mut codes = self.codes.lock();
         if codes.len() >= MAX_CODES {
             codes.pop_front();

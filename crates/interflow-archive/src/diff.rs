@@ -1,10 +1,12 @@
 //! Differences between two flows: heads field by field, bodies by JSON structure or by line.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use interflow_types::{Direction, Headers};
 use serde::Serialize;
 use serde_json::Value;
+use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline, group_diff_ops};
 
 use super::text::{TextRole, TextStyle, clean};
 use super::{FlowWithBodies, content_coding};
@@ -12,8 +14,8 @@ use super::{FlowWithBodies, content_coding};
 /// Bodies above this size, in bytes, are compared as a whole.
 const MAX_BODY: usize = 8 << 20;
 
-/// Texts with more pairs of lines than this are not aligned line by line.
-const MAX_PAIRS: usize = 4 << 20;
+/// Aligning lines takes at most about this long; what is left then is shown as replaced.
+const MAX_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowChange {
@@ -288,76 +290,28 @@ fn equal_ends<T: PartialEq>(a: &[T], b: &[T]) -> (usize, usize) {
 /// Number of equal lines displayed around a difference.
 const CONTEXT_LINES: usize = 3;
 
+/// Lines by their shortest edit; long runs of equal lines become a gap that gives their number.
 fn line_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
-    let (start, end) = equal_ends(a, b);
-    let mut lines: Vec<DiffLine> = a[..start].iter().map(|t| line(DiffSide::Both, t)).collect();
-    lines.extend(lcs_diff(&a[start..a.len() - end], &b[start..b.len() - end]));
-    lines.extend(a[a.len() - end..].iter().map(|t| line(DiffSide::Both, t)));
-    with_gaps(lines)
-}
-
-fn line(side: DiffSide, text: &str) -> DiffLine {
-    DiffLine { side, text: text.to_owned() }
-}
-
-/// The longest common subsequence, by dynamic programming.
-fn lcs_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
-    let all = |side, lines: &[&str]| lines.iter().map(|t| line(side, t)).collect::<Vec<_>>();
-    if a.len().saturating_mul(b.len()) > MAX_PAIRS {
-        return [all(DiffSide::Before, a), all(DiffSide::After, b)].concat();
-    }
-    let width = b.len() + 1;
-    let mut common = vec![0u32; (a.len() + 1) * width];
-    for i in (0..a.len()).rev() {
-        for j in (0..b.len()).rev() {
-            common[i * width + j] = if a[i] == b[j] {
-                common[(i + 1) * width + j + 1] + 1
-            } else {
-                common[(i + 1) * width + j].max(common[i * width + j + 1])
-            };
-        }
-    }
-    let (mut i, mut j) = (0, 0);
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, a, b, Some(Instant::now() + MAX_TIME));
     let mut lines = Vec::new();
-    while i < a.len() && j < b.len() {
-        if a[i] == b[j] {
-            lines.push(line(DiffSide::Both, a[i]));
-            (i, j) = (i + 1, j + 1);
-        } else if common[(i + 1) * width + j] >= common[i * width + j + 1] {
-            lines.push(line(DiffSide::Before, a[i]));
-            i += 1;
-        } else {
-            lines.push(line(DiffSide::After, b[j]));
-            j += 1;
+    let gap = |lines: &mut Vec<DiffLine>, len: usize| {
+        if len > 0 {
+            lines.push(DiffLine { side: DiffSide::Gap, text: len.to_string() });
         }
-    }
-    lines.extend(all(DiffSide::Before, &a[i..]));
-    lines.extend(all(DiffSide::After, &b[j..]));
-    lines
-}
-
-/// Replaces long runs of equal lines with a gap that gives their number.
-fn with_gaps(lines: Vec<DiffLine>) -> Vec<DiffLine> {
-    let differs: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].side != DiffSide::Both).collect();
-    let near = |i: usize| {
-        let next = differs.partition_point(|&d| d < i);
-        let close = |d: Option<&usize>| d.is_some_and(|&d| d.abs_diff(i) <= CONTEXT_LINES);
-        close(differs.get(next)) || close(next.checked_sub(1).and_then(|p| differs.get(p)))
     };
-    let mut shown = Vec::new();
-    let mut left_out = 0;
-    for (i, item) in lines.into_iter().enumerate() {
-        if near(i) {
-            if left_out > 0 {
-                shown.push(line(DiffSide::Gap, &std::mem::take(&mut left_out).to_string()));
-            }
-            shown.push(item);
-        } else {
-            left_out += 1;
-        }
+    let mut shown = 0;
+    for op in group_diff_ops(ops, CONTEXT_LINES).into_iter().flatten() {
+        gap(&mut lines, op.old_range().start - shown);
+        shown = op.old_range().end;
+        lines.extend(op.iter_changes(a, b).map(|change| {
+            let side = match change.tag() {
+                ChangeTag::Equal => DiffSide::Both,
+                ChangeTag::Delete => DiffSide::Before,
+                ChangeTag::Insert => DiffSide::After,
+            };
+            DiffLine { side, text: change.value().to_owned() }
+        }));
     }
-    if left_out > 0 {
-        shown.push(line(DiffSide::Gap, &left_out.to_string()));
-    }
-    shown
+    gap(&mut lines, a.len() - shown);
+    lines
 }

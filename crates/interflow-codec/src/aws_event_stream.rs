@@ -13,43 +13,32 @@ const TRAILER: usize = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventStreamMessage {
-    /// Names and values, in order.
     pub headers: Vec<(ByteStr, HeaderValue)>,
     pub payload: Bytes,
-    /// The whole message as received.
     pub raw: Bytes,
 }
 
-/// The value of a header, by type.
+/// The value of a header, by type. On the wire the types are numbered in this order from 0, except that true and false
+/// have types of their own (0 and 1). `Bytes` and `String` have at most 32,767 bytes; `Timestamp` is in milliseconds
+/// since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderValue {
-    /// Types 0 and 1.
     Bool(bool),
-    /// Type 2.
     Byte(i8),
-    /// Type 3.
     Short(i16),
-    /// Type 4.
     Integer(i32),
-    /// Type 5.
     Long(i64),
-    /// Type 6, at most 32,767 bytes.
     Bytes(Bytes),
-    /// Type 7, at most 32,767 bytes.
     String(ByteStr),
-    /// Type 8: milliseconds since 1970.
     Timestamp(i64),
-    /// Type 9.
     Uuid([u8; 16]),
 }
 
 /// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventStreamError {
-    /// The CRC of the prelude does not match.
     #[error("the checksum of an event stream prelude does not match")]
     PreludeChecksum,
-    /// The CRC of the message does not match.
     #[error("the checksum of an event stream message does not match")]
     MessageChecksum,
     #[error("the lengths of an event stream message contradict each other")]
@@ -57,7 +46,6 @@ pub enum EventStreamError {
     /// A header that cannot be parsed, or is too long to be written.
     #[error("a header of an event stream message is malformed")]
     Header,
-    /// The message exceeds the limit.
     #[error("an event stream message of {0} bytes is larger than the limit")]
     TooLarge(u32),
 }
@@ -80,6 +68,7 @@ impl EventStreamMessage {
 pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStreamMessage>, EventStreamError> {
     let Some(prelude) = buf.first_chunk::<PRELUDE>() else { return Ok(None) };
     let (lengths, checksum) = prelude.split_at(PRELUDE - 4);
+    // Checked before the lengths are trusted: a damaged length would make the stream wait for gigabytes.
     if Cursor(checksum).u32() != Some(crc32fast::hash(lengths)) {
         return Err(EventStreamError::PreludeChecksum);
     }
@@ -97,6 +86,7 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStream
     }
     let section = message.get(PRELUDE..PRELUDE + headers).ok_or(EventStreamError::Length)?;
     let parsed = parse_headers(section).ok_or(EventStreamError::Header)?;
+    // Nothing is taken from the buffer before all checks have passed.
     let raw = buf.split_to(size).freeze();
     let payload = raw.slice(PRELUDE + headers..size - TRAILER);
     Ok(Some(EventStreamMessage { headers: parsed, payload, raw }))

@@ -111,6 +111,8 @@ impl ContentDecoder {
     /// # Errors
     /// Invalid data, bytes after the end of the coded data, or output over the bound.
     pub fn push_into(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        // In steps, because the ratio is checked against what was read so far: a bomb is detected after its first 16
+        // KiB.
         bytes.chunks(DECODE_STEP).try_for_each(|step| {
             self.taken += step.len() as u64;
             let most = self.max.min(self.taken.saturating_mul(MAX_RATIO).saturating_add(FREE_GROWTH));
@@ -153,6 +155,7 @@ fn run_layers(layers: &mut [DecodeLayer], bytes: &[u8], most: u64, out: &mut Vec
         out.extend_from_slice(bytes);
         return Ok(());
     };
+    // The result is inspected only after the output was passed on, so that what preceded the failure is not lost.
     let done = layer.push(bytes, most);
     let given = layer.take();
     // In steps here too, because the output of a layer may be large.
@@ -240,6 +243,7 @@ impl DecodeLayer {
         self.sink().most = most;
         match self {
             Self::Gzip(w) => {
+                // Flushed after each step: a stream must not be held back by a decoder that waits for a full buffer.
                 w.write_all(bytes)?;
                 w.flush()
             }
@@ -268,7 +272,6 @@ impl DecodeLayer {
     }
 }
 
-/// zlib or raw deflate.
 struct InflateLayer {
     sink: BoundedSink,
     inner: Decompress,
@@ -301,7 +304,6 @@ impl InflateLayer {
     }
 }
 
-/// zstd with a bounded window.
 struct ZstdLayer {
     sink: BoundedSink,
     inner: zstd::stream::raw::Decoder<'static>,
@@ -324,6 +326,8 @@ impl ZstdLayer {
             let mut out = OutBuffer::around(&mut buffer[..]);
             let hint = self.inner.run(&mut input, &mut out)?;
             let written = out.pos();
+            // A call without input or output returns a hint about the next frame, which says nothing about the end of
+            // this one.
             if left || written > 0 {
                 self.complete = hint == 0;
             }
@@ -370,7 +374,9 @@ pub async fn decode_off_thread(headers: &Headers, body: &Bytes, max: u64) -> io:
     if body.len() <= MAX_INLINE_SIZE || !has_content_coding(headers) {
         return decode(headers, body, max);
     }
+    // An unsupported coding is found before waiting for a slot.
     parse_codings(headers)?;
+    // Decoding is CPU work: more threads than cores would only slow down the workers that relay traffic.
     let _place = DECODE_SLOTS.acquire().await.map_err(io::Error::other)?;
     let named = coding_headers(headers);
     let body = body.clone();
@@ -378,7 +384,6 @@ pub async fn decode_off_thread(headers: &Headers, body: &Bytes, max: u64) -> io:
     decoded.map_err(io::Error::other)?
 }
 
-/// The fields that decoding depends on.
 fn coding_headers(headers: &Headers) -> Headers {
     let mut fields = Headers::new();
     for value in headers.get_all("content-encoding") {

@@ -1,6 +1,5 @@
 //! Reads big-endian integers and length-prefixed fields from the front of a slice; `None` if it is too short.
 
-/// The bytes not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 

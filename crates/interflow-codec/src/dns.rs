@@ -8,15 +8,13 @@ use crate::cursor::Cursor;
 const HEADER_LEN: usize = 12;
 /// The longest name, in bytes (RFC 1035 2.3.4).
 const MAX_NAME_LEN: usize = 255;
-/// Records beyond this number are ignored.
+/// Records of one response that are examined; more are ignored. Real answers have a few dozen.
 const MAX_RECORDS: usize = 256;
 
 /// RCODE 2 (RFC 1035 4.1.1): the server failed.
 pub const SERVFAIL: u8 = 2;
-/// RCODE 5: the server refuses.
 pub const REFUSED: u8 = 5;
 
-/// The question of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsQuestion {
     /// The message id, which matches a response to its query.
@@ -27,11 +25,10 @@ pub struct DnsQuestion {
     pub kind: u16,
 }
 
-/// The addresses in a response.
+/// The addresses in a response, each with its time to live in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressRecords {
     pub question: DnsQuestion,
-    /// The addresses, each with its time to live in seconds.
     pub addresses: Vec<(IpAddr, u32)>,
 }
 
@@ -90,7 +87,6 @@ fn read_question(message: &[u8], reader: &mut DnsReader<'_>) -> Option<DnsQuesti
     Some(DnsQuestion { id, name, kind })
 }
 
-/// A position in a message.
 struct DnsReader<'a> {
     message: &'a [u8],
     at: usize,

@@ -17,7 +17,6 @@ pub struct GrpcMessage {
     /// Whether this is the trailer block that ends a gRPC-Web body.
     pub trailers: bool,
     pub data: Bytes,
-    /// Prefix and content as received.
     pub raw: Bytes,
 }
 
@@ -26,7 +25,6 @@ pub struct GrpcMessage {
 pub enum GrpcError {
     #[error("a gRPC message has unknown flags")]
     Flags,
-    /// The message exceeds the limit.
     #[error("a gRPC message of {0} bytes is larger than the limit")]
     TooLarge(u32),
 }
@@ -58,6 +56,7 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage
 /// Decompresses a message's content with the `grpc-encoding` gzip or deflate (the zlib format, RFC 1950). `None` for
 /// another encoding, invalid data, or more than `max` bytes of output.
 pub fn decompress(encoding: &str, data: &[u8], max: usize) -> Option<Bytes> {
+    // One byte more than allowed tells a result of exactly `max` bytes from a truncated one.
     let most = max as u64 + 1;
     let mut out = Vec::new();
     match encoding {

@@ -8,7 +8,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// No known client sends more bytes before its first request.
 const MAX_PREFACE_BYTES: usize = 64 << 10;
 
-/// Parses a copy of a client's first frames.
+/// Parses a copy of a client's first frames. Nothing is taken from the connection, which the HTTP/2 server parses
+/// itself.
 #[derive(Debug, Default)]
 pub struct PrefaceReader {
     seen: Vec<u8>,
@@ -22,7 +23,6 @@ pub struct PrefaceReader {
 pub enum PrefaceState {
     /// The first request has not arrived yet.
     More,
-    /// The fingerprint: `1:65536;4:6291456|15663105|0|m,a,s,p`.
     Done(String),
     /// Not HTTP/2, or over the size limit; no more bytes are needed.
     Strange,
@@ -44,6 +44,7 @@ impl PrefaceReader {
         }
         while let Some(frame) = self.frame() {
             if let Some(order) = frame {
+                // Akamai's format: two zeros if no WINDOW_UPDATE was sent.
                 let window = if self.window == 0 { "00".into() } else { self.window.to_string() };
                 let priorities = if self.priorities.is_empty() { "0" } else { &self.priorities };
                 return PrefaceState::Done(format!("{}|{window}|{priorities}|{order}", self.settings));
@@ -64,6 +65,7 @@ impl PrefaceReader {
         match kind {
             1 => return Some(Some(pseudo_order(fragment(&payload, flags)))),
             2 if payload.len() >= 5 => self.priority(stream, &payload),
+            // Only the first SETTINGS frame counts; one with the ACK flag is a reply.
             4 if flags & 1 == 0 && self.settings.is_empty() => self.settings(&payload),
             8 if stream == 0 && payload.len() == 4 && self.window == 0 => self.window = number(&payload) & 0x7fff_ffff,
             _ => {}
@@ -109,6 +111,7 @@ fn pseudo_order(mut block: &[u8]) -> String {
     let mut order = String::new();
     while let Some(first) = block.first().copied() {
         let (prefix, value) = match first {
+            // An indexed field is a name with its value; the others are followed by a literal value.
             0x80.. => (7, false),
             0x40..0x80 => (6, true),
             // Dynamic table size updates precede all fields.

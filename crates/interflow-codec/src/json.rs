@@ -6,29 +6,23 @@ use std::ops::Range;
 /// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 256;
 
-/// Why a text is not valid JSON, and where.
+/// Why a text is not valid JSON, and at which byte of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid JSON at byte {at}: {reason}")]
 pub struct JsonError {
-    /// Byte offset into the body.
     pub at: usize,
     pub reason: &'static str,
 }
 
-/// A token of JSON. Ranges of strings and names exclude the quotes.
+/// A token of JSON: the offset of an opening bracket, the offset after a closing one, or the range of a name, a string,
+/// or a number or literal. Ranges of strings and names exclude the quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JsonToken {
-    /// `{` at this offset.
     Object(usize),
-    /// `[` at this offset.
     Array(usize),
-    /// `}` or `]`; the offset after it.
     End(usize),
-    /// The name of a member.
     Name(Range<usize>),
-    /// A string value.
     Text(Range<usize>),
-    /// A number, `true`, `false` or `null`.
     Scalar(Range<usize>),
 }
 
@@ -42,7 +36,20 @@ enum JsonExpectation {
     Nothing,
 }
 
-/// Reads one value token by token, and validates it on the way.
+/// Reads one value token by token, and validates it on the way. Strings are not unescaped.
+///
+/// ```
+/// use interflow_codec::json::{JsonReader, JsonToken};
+///
+/// let body = br#"{"model": "small"}"#;
+/// let mut reader = JsonReader::new(body);
+/// assert_eq!(reader.next_token()?, Some(JsonToken::Object(0)));
+/// assert_eq!(reader.next_token()?, Some(JsonToken::Name(2..7)));
+/// assert_eq!(reader.next_token()?, Some(JsonToken::Text(11..16)));
+/// assert_eq!(reader.next_token()?, Some(JsonToken::End(18)));
+/// assert_eq!(reader.next_token()?, None);
+/// # Ok::<(), interflow_codec::json::JsonError>(())
+/// ```
 #[derive(Debug)]
 pub struct JsonReader<'j> {
     json: &'j [u8],
@@ -156,6 +163,8 @@ impl<'j> JsonReader<'j> {
             }
             _ => {
                 let rest = self.json.get(at..).unwrap_or_default();
+                // Everything that could be part of a literal, so that `nulla` is an error and not `null` followed by
+                // `a`.
                 let len = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
                 let len = len.count();
                 let literal = rest.get(..len).unwrap_or_default();
@@ -185,6 +194,8 @@ impl<'j> JsonReader<'j> {
                     self.at = at + 1;
                     return Ok(start..at);
                 }
+                // Whether the escape is valid is not checked here; what matters is that an escaped quote does not end
+                // the string.
                 Some(b'\\') => at += 2,
                 _ => {
                     self.at = at;
@@ -216,9 +227,9 @@ fn find_special_byte(bytes: &[u8]) -> Option<usize> {
     bytes.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\') || *b < 0x20).map(|i| at + i)
 }
 
-/// RFC 8259 6.
 fn is_number(text: &[u8]) -> bool {
     let text = text.strip_prefix(b"-").unwrap_or(text);
+    // RFC 8259 6: an optional minus, digits without leading zeros, a fraction, an exponent.
     let digits = |w: &[u8]| w.iter().take_while(|b| b.is_ascii_digit()).count();
     let whole = digits(text);
     if whole == 0 || whole > 1 && text.first() == Some(&b'0') {

@@ -13,12 +13,10 @@ const V1_SIGNATURE: &[u8; 6] = b"PROXY ";
 /// The longest version 1 line, CRLF included (section 2.1).
 const V1_MAX: usize = 107;
 
-/// The two addresses of the connection that the sender accepted.
+/// The addresses of the connection that the sender accepted: the client's, and the one that the client connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// The client's address.
     pub source: SocketAddr,
-    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
@@ -29,7 +27,6 @@ pub enum ProxyHeaderError {
     Missing,
     #[error("the PROXY protocol header is malformed")]
     Malformed,
-    /// The header is longer than [`MAX_BYTES`].
     #[error("the PROXY protocol header is longer than {MAX_BYTES} bytes")]
     TooLong,
     /// The header is for a UNIX socket or a datagram.
@@ -53,7 +50,8 @@ pub fn parse(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHe
     }
 }
 
-/// Whether `buf` and the signature agree on their common length.
+/// Whether `buf` and the signature agree on their common length. The beginning of a signature matches as well; the
+/// parser then finds the header incomplete.
 fn matches_signature(buf: &[u8], signature: &[u8]) -> bool {
     buf.iter().zip(signature).all(|(a, b)| a == b)
 }
@@ -84,6 +82,7 @@ fn v1_addresses<A: std::str::FromStr + Into<IpAddr>>(
     [from, to]: [&str; 2],
 ) -> Result<ProxyHeader, ProxyHeaderError> {
     let address = |ip: &str, port: &str| {
+        // `parse` would also accept a sign.
         let port = Some(port).filter(|p| p.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()?;
         Some(SocketAddr::new(ip.parse::<A>().ok()?.into(), port))
     };
@@ -108,6 +107,7 @@ fn parse_v2(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHea
         return Err(ProxyHeaderError::TooLong);
     }
     let Some(rest) = c.take(length.into()) else { return Ok(None) };
+    // A `LOCAL` header may contain addresses, which must be ignored (section 2.2).
     let header = if command == LOCAL { None } else { v2_addresses(family, Cursor(rest))? };
     Ok(Some((header, total)))
 }
@@ -118,6 +118,7 @@ fn v2_addresses(family: u8, mut c: Cursor<'_>) -> Result<Option<ProxyHeader>, Pr
         0x00 => return Ok(None),
         0x11 => c.array::<4>().zip(c.array::<4>()).map(|(a, b)| (a.into(), b.into())),
         0x21 => c.array::<16>().zip(c.array::<16>()).map(|(a, b)| (a.into(), b.into())),
+        // Datagrams and UNIX sockets.
         0x12 | 0x22 | 0x31 | 0x32 => return Err(ProxyHeaderError::Unsupported),
         _ => return Err(ProxyHeaderError::Malformed),
     };

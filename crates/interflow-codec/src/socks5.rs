@@ -16,12 +16,9 @@ const VERSION: u8 = 5;
 /// The version of the subnegotiation (RFC 1929 2).
 const AUTH_VERSION: u8 = 1;
 
-/// An authentication method (RFC 1928 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMethod {
-    /// No authentication.
     None,
-    /// Username and password (RFC 1929).
     Password,
 }
 
@@ -57,34 +54,25 @@ impl std::fmt::Debug for SocksCredentials {
     }
 }
 
-/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocksCommand {
-    /// Connect to this authority.
     Connect(Authority),
     /// BIND, UDP ASSOCIATE or an unknown command; reply with [`SocksReply::CommandNotSupported`].
     Unsupported(u8),
 }
 
-/// The reply code of a request (RFC 1928 6).
+/// The reply code of a request (RFC 1928 6); the variants have the numbers of the standard. `HostUnreachable` is also
+/// used for a name without an address, `TtlExpired` for timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksReply {
     Succeeded,
-    /// Any failure without a code of its own.
     GeneralFailure,
-    /// Not allowed by the ruleset.
     NotAllowed,
-    /// The network is unreachable.
     NetworkUnreachable,
-    /// The host is unreachable, or has no address.
     HostUnreachable,
-    /// The host refused the connection.
     ConnectionRefused,
-    /// Used for timeouts.
     TtlExpired,
-    /// BIND or UDP ASSOCIATE was requested.
     CommandNotSupported,
-    /// The address is neither IPv4, IPv6 nor a domain name.
     AddressTypeNotSupported,
 }
 
@@ -105,7 +93,6 @@ impl SocksReply {
         self as u8
     }
 
-    /// A description for error messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -124,7 +111,6 @@ impl SocksReply {
 /// Why bytes are not a valid SOCKS5 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocksError {
-    /// Another version; possibly SOCKS4.
     #[error("the SOCKS version is not 5")]
     Version,
     /// The version of the username/password subnegotiation is not 1.
@@ -139,8 +125,8 @@ pub enum SocksError {
     /// The server selected a method that was not offered.
     #[error("the SOCKS server accepts none of the offered authentication methods")]
     NoMethod,
-    /// A username or password that is empty or longer than 255 bytes.
-    #[error("a SOCKS username or password must have 1 to 255 bytes")]
+    /// A username that is empty, or a username or password longer than 255 bytes.
+    #[error("a SOCKS username must have 1 to 255 bytes, a password at most 255")]
     Credentials,
     /// The target's name is longer than 255 bytes.
     #[error("a SOCKS host name must not exceed 255 bytes")]
@@ -205,12 +191,14 @@ pub fn parse_request(buf: &[u8]) -> SocksParseResult<SocksCommand> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
         let command = c.u8().ok_or(Incomplete::More)?;
+        // A reserved byte. The address is read before the command is judged, so that a refusal follows the whole
+        // request.
         c.u8().ok_or(Incomplete::More)?;
-        let (host, port) = address(c)?;
+        let (host, port) = raw_address(c)?;
         if command != CONNECT {
             return Ok(SocksCommand::Unsupported(command));
         }
-        match host {
+        match valid_host(host) {
             Some(host) if port != 0 => Ok(SocksCommand::Connect(Authority::new(host, port))),
             _ => Err(SocksError::Address.into()),
         }
@@ -246,13 +234,17 @@ pub fn parse_method_selection(buf: &[u8], with_password: bool) -> SocksParseResu
     })
 }
 
-/// Client: username and password.
+/// Client: username and password. RFC 1929 wants a password of at least one byte, but servers take an empty one, and
+/// some accounts have none.
 ///
 /// # Errors
-/// [`SocksError::Credentials`] if one is empty or too long.
+/// [`SocksError::Credentials`] if the username is empty, or one is too long.
 pub fn write_credentials(out: &mut Vec<u8>, user: &[u8], password: &[u8]) -> Result<(), SocksError> {
-    let length = |text: &[u8]| u8::try_from(text.len()).ok().filter(|&n| n > 0).ok_or(SocksError::Credentials);
+    let length = |text: &[u8]| u8::try_from(text.len()).map_err(|_| SocksError::Credentials);
     let lengths = (length(user)?, length(password)?);
+    if user.is_empty() {
+        return Err(SocksError::Credentials);
+    }
     out.extend_from_slice(&[AUTH_VERSION, lengths.0]);
     out.extend_from_slice(user);
     out.push(lengths.1);
@@ -260,13 +252,14 @@ pub fn write_credentials(out: &mut Vec<u8>, user: &[u8], password: &[u8]) -> Res
     Ok(())
 }
 
-/// Client: parses whether the credentials were accepted.
+/// Client: parses whether the credentials were accepted. The version is not checked, since some servers send that of
+/// SOCKS here.
 ///
 /// # Errors
-/// [`SocksError::AuthVersion`].
+/// None: whatever is not an acceptance is a refusal.
 pub fn parse_auth_status(buf: &[u8]) -> SocksParseResult<bool> {
     parse(buf, |c| {
-        version(c, AUTH_VERSION, SocksError::AuthVersion)?;
+        c.u8().ok_or(Incomplete::More)?;
         Ok(c.u8().ok_or(Incomplete::More)? == 0)
     })
 }
@@ -293,7 +286,8 @@ pub fn write_connect(out: &mut Vec<u8>, target: &Authority) -> Result<(), SocksE
     Ok(())
 }
 
-/// Client: parses the reply to a request. Codes not in RFC 1928 are treated as general failures.
+/// Client: parses the reply to a request. Codes not in RFC 1928 are treated as general failures. The address of a
+/// refusal is not read: some servers leave it out, and the connection is of no further use.
 ///
 /// # Errors
 /// An invalid version or address type.
@@ -301,9 +295,14 @@ pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
         let code = c.u8().ok_or(Incomplete::More)?;
+        if code != SocksReply::Succeeded.code() {
+            let known = SocksReply::ALL.into_iter().find(|r| r.code() == code);
+            return Ok(known.unwrap_or(SocksReply::GeneralFailure));
+        }
+        // A reserved byte, and the bound address, which nobody needs here but which precedes the tunnel's bytes.
         c.u8().ok_or(Incomplete::More)?;
-        address(c)?;
-        Ok(SocksReply::ALL.into_iter().find(|r| r.code() == code).unwrap_or(SocksReply::GeneralFailure))
+        raw_address(c)?;
+        Ok(SocksReply::Succeeded)
     })
 }
 
@@ -332,27 +331,29 @@ fn version(c: &mut Cursor<'_>, expected: u8, error: SocksError) -> Result<(), In
     if c.u8().ok_or(Incomplete::More)? == expected { Ok(()) } else { Err(error.into()) }
 }
 
-/// Host and port; the host is `None` if the name is empty, as in the replies of some servers.
-fn address(c: &mut Cursor<'_>) -> Result<(Option<Host>, u16), Incomplete> {
+/// A host as it was received; a name is not checked.
+enum RawHost<'a> {
+    Ip(IpAddr),
+    Name(&'a [u8]),
+}
+
+fn raw_address<'a>(c: &mut Cursor<'a>) -> Result<(RawHost<'a>, u16), Incomplete> {
     let host = match c.u8().ok_or(Incomplete::More)? {
-        1 => Some(Host::Ip(c.array::<4>().ok_or(Incomplete::More)?.into())),
-        4 => Some(Host::Ip(c.array::<16>().ok_or(Incomplete::More)?.into())),
-        3 => name(c.counted8().ok_or(Incomplete::More)?)?,
+        1 => RawHost::Ip(c.array::<4>().ok_or(Incomplete::More)?.into()),
+        4 => RawHost::Ip(c.array::<16>().ok_or(Incomplete::More)?.into()),
+        3 => RawHost::Name(c.counted8().ok_or(Incomplete::More)?),
         _ => return Err(SocksError::AddressType.into()),
     };
     Ok((host, c.u16().ok_or(Incomplete::More)?))
 }
 
-/// A domain name; an address in text form, which some clients send, is treated as an address.
-fn name(raw: &[u8]) -> Result<Option<Host>, Incomplete> {
-    if raw.is_empty() {
-        return Ok(None);
-    }
-    let text = std::str::from_utf8(raw).map_err(|_| SocksError::Address)?;
-    match text.parse::<IpAddr>() {
-        Ok(ip) => Ok(Some(Host::Ip(ip))),
-        Err(_) => Ok(Some(Host::parse(text).map_err(|_| SocksError::Address)?)),
-    }
+/// The host, unless it is an invalid name. An address in text form, which some clients send, is treated as an address.
+fn valid_host(host: RawHost<'_>) -> Option<Host> {
+    let name = match host {
+        RawHost::Ip(ip) => return Some(Host::Ip(ip)),
+        RawHost::Name(raw) => std::str::from_utf8(raw).ok()?,
+    };
+    name.parse().map(Host::Ip).ok().or_else(|| Host::parse(name).ok())
 }
 
 fn write_ip(out: &mut Vec<u8>, ip: IpAddr) {
@@ -413,7 +414,11 @@ mod tests {
         }
         for reply in SocksReply::ALL {
             for bound in [None, Some("[::1]:80".parse().unwrap())] {
-                grows(&written(|o| write_reply(o, reply, bound)), parse_reply, reply);
+                let raw = written(|o| write_reply(o, reply, bound));
+                match reply {
+                    SocksReply::Succeeded => grows(&raw, parse_reply, reply),
+                    _ => assert_eq!(parse_reply(&raw).unwrap().unwrap().0, reply),
+                }
             }
         }
     }
@@ -435,6 +440,21 @@ mod tests {
         assert_eq!(parse_method_selection(b"\x05\x02", false), Err(SocksError::NoMethod));
         assert_eq!(parse_method_selection(b"\x05\x01", true), Err(SocksError::NoMethod));
         assert_eq!(parse_method_selection(b"\x05\xff", true), Err(SocksError::NoMethod));
+    }
+
+    #[test]
+    fn replies_of_lax_servers_are_understood() {
+        for (raw, reply, length) in [
+            (&b"\x05\x05"[..], SocksReply::ConnectionRefused, 2),
+            (b"\x05\x02\x00\x00", SocksReply::NotAllowed, 2),
+            (b"\x05\xf0", SocksReply::GeneralFailure, 2),
+            (b"\x05\x00\x00\x03\x00\x00\x00", SocksReply::Succeeded, 7),
+            (b"\x05\x00\x00\x03\x02\xff \x00\x00", SocksReply::Succeeded, 9),
+        ] {
+            assert_eq!(parse_reply(raw), Ok(Some((reply, length))), "{raw:?}");
+        }
+        assert_eq!(parse_reply(b"\x05\x00\x00\x02"), Err(SocksError::AddressType));
+        assert_eq!(parse_auth_status(b"\x05\x00"), Ok(Some((true, 2))));
     }
 
     #[test]
@@ -469,9 +489,10 @@ mod tests {
     #[test]
     fn credentials_of_invalid_length_are_refused_and_never_logged() {
         let long = vec![b'x'; 256];
-        for (user, password) in [(&b""[..], &b"p"[..]), (b"u", b""), (&long, b"p"), (b"u", &long)] {
+        for (user, password) in [(&b""[..], &b"p"[..]), (&long, b"p"), (b"u", &long)] {
             assert_eq!(write_credentials(&mut Vec::new(), user, password), Err(SocksError::Credentials));
         }
+        assert_eq!(written(|o| write_credentials(o, b"u", b"").unwrap()), b"\x01\x01u\x00");
         let text = format!("{:?}", SocksCredentials { user: b"me".into(), password: b"secret".into() });
         assert_eq!(text, "Credentials(***)");
     }

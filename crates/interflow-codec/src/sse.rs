@@ -7,8 +7,21 @@ use interflow_types::budget::MemoryReservation;
 
 /// Parses an event stream incrementally.
 ///
-/// Every input byte is returned once, in order, in an event's `raw` or by [`rest`](Self::rest), so a relay can
-/// forward exactly what it inspected. An event is returned as soon as its final empty line has arrived.
+/// Every input byte is returned once, in order, in an event's `raw` or by [`rest`](Self::rest), so a relay can forward
+/// exactly what it inspected. An event is returned as soon as its final empty line has arrived.
+///
+/// ```
+/// use interflow_codec::sse::SseParser;
+///
+/// let mut parser = SseParser::new(1 << 20);
+/// parser.push(b"event: delta\ndata: hello\n\ndata: not comp");
+/// let event = parser.next_event()?.expect("the first event is complete");
+/// assert_eq!((event.event.as_deref(), event.data.as_deref()), (Some("delta"), Some("hello")));
+/// assert_eq!(&event.raw[..], b"event: delta\ndata: hello\n\n");
+/// assert!(parser.next_event()?.is_none());
+/// assert_eq!(&parser.rest()[..], b"data: not comp");
+/// # Ok::<(), interflow_codec::sse::EventTooLarge>(())
+/// ```
 #[derive(Debug)]
 pub struct SseParser {
     buf: BytesMut,
@@ -23,17 +36,15 @@ pub struct SseParser {
     held: MemoryReservation,
 }
 
-/// A block of lines, with the empty line that ends it.
+/// A block of lines with the empty line that ends it, and its fields as WHATWG HTML 9.2.6 interprets them. `raw` has
+/// the bytes as received, `id` is the last `id` field without NUL, and `retry` is in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The block's bytes as received.
     pub raw: Bytes,
     pub event: Option<String>,
     /// The `data` fields joined by LF. Without any, browsers do not dispatch the event (a comment, or a lone `id`).
     pub data: Option<String>,
-    /// The last `id` field without NUL.
     pub id: Option<String>,
-    /// The `retry` field in milliseconds.
     pub retry: Option<u64>,
 }
 
@@ -72,15 +83,19 @@ impl SseParser {
             self.join_crlf();
             let Some(found) = self.buf.get(self.searched..).and_then(|rest| memchr::memchr2(b'\r', b'\n', rest)) else {
                 self.searched = self.buf.len();
+                // Only an incomplete event is limited here; a complete one is checked below.
                 let fits = self.buf.len() <= self.max_event && self.held.resize(self.buf.len()).is_ok();
                 return if fits { Ok(None) } else { Err(EventTooLarge) };
             };
             let end = self.searched + found;
             let empty = self.is_empty_line(end);
+            // The LF of this CRLF may be in the next read. The event is returned without it, because waiting could
+            // delay it until the next one; the LF then begins the next block, where it is skipped.
             self.after_cr = self.buf.get(end) == Some(&b'\r');
             self.line = end + 1;
             self.searched = self.line;
             self.join_crlf();
+            // Set back, so that the next call finds the same line end and fails again.
             if self.line > self.max_event {
                 self.searched = end;
                 self.line = end;

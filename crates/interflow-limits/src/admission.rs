@@ -1,5 +1,10 @@
 //! Admission control for LLM requests: reserves quota before a request is sent and settles it against the actual usage
 //! when it ends.
+//!
+//! What a request will use is not known in advance: the output depends on the model. An estimate is therefore taken
+//! from all counters at once, so that concurrent requests cannot overrun a budget together, and replaced by the actual
+//! usage at the end. An overestimate only delays others for the duration of the request; an underestimate leaves a
+//! counter overdrawn, which later requests pay off.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,39 +25,33 @@ use crate::prices::{PriceList, PriceListDates, TokenCounts};
 use crate::rules::{QuotaRules, RequestAttributes, UsageAmount};
 use crate::usage::UsageTotals;
 
-/// An invalid limits configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LimitsError(pub String);
 
-/// Upper bound of what a request will use, computed before it is sent.
+/// Upper bound of what a request will use, computed before it is sent: its input tokens, and its `max_tokens` if set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageEstimate {
-    /// Input tokens.
     pub input: u64,
-    /// `max_tokens` of the request, if set.
     pub max_output: Option<u64>,
 }
 
-/// Why a request was rejected.
+/// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
+/// (key, user, address, ...), and `wait` the earliest time at which a retry can succeed (`Retry-After`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdmissionRejection {
-    /// A limit is reached.
     Limit {
-        /// Name of the rule.
         rule: Arc<str>,
-        /// The counter of the rule that is exhausted.
         counter: CounterLimit,
-        /// The party counted (key, user, address, ...).
         who: Arc<str>,
-        /// Earliest time at which a retry can succeed (`Retry-After`).
         wait: Duration,
     },
     /// The shared counter store is unreachable and `quota.shared.failure` is `closed`.
     Unavailable(CounterStoreError),
 }
 
-/// The active limits and their counters.
+/// The active limits and their counters. A reload replaces the configuration; counts and reservations in progress are
+/// not affected.
 pub struct UsageLimiter {
     state: ArcSwap<LimiterState>,
     memory: Arc<MemoryCounterStore>,
@@ -129,10 +128,13 @@ impl UsageLimiter {
         estimate: UsageEstimate,
     ) -> Result<UsageReservation, AdmissionRejection> {
         let state = self.state.load_full();
+        // Without a limit in the request a fixed amount is reserved: the model's maximum would block others for
+        // nothing.
         let output = estimate.max_output.unwrap_or(u64::MAX).min(state.config.reserve_output);
         let tokens = TokenCounts { input: estimate.input, output, ..TokenCounts::default() };
         let guess = state.price_usage(&subject, &tokens);
         let asks = state.rules.counter_requests(&subject, guess.0);
+        // The store is remembered with the reservation, so that it is settled there even if a reload changes the store.
         let ledger = (!asks.is_empty()).then(|| state.ledger.counter_store());
         let lease = match &ledger {
             Some(_) => format!("{:016x}-{:x}", self.process, self.next_lease.fetch_add(1, Relaxed)),
@@ -159,7 +161,6 @@ impl UsageLimiter {
         Ok(UsageReservation { limits: Arc::clone(self), subject, held: Some(held), estimated: tokens })
     }
 
-    /// Usage since the process started.
     pub fn usage(&self) -> &UsageTotals {
         &self.usage
     }
@@ -177,12 +178,10 @@ impl UsageLimiter {
         }
     }
 
-    /// Whether any rule is configured.
     pub fn has_rules(&self) -> bool {
         !self.state.load().rules.is_empty()
     }
 
-    /// The active configuration.
     pub fn config(&self) -> QuotaConfig {
         self.state.load().config.clone()
     }
@@ -203,12 +202,10 @@ impl UsageLimiter {
         self.state.load().prices.cost(provider, model, tokens)
     }
 
-    /// Dates of the active price lists.
     pub fn prices_as_of(&self) -> PriceListDates {
         self.state.load().prices.as_of().clone()
     }
 
-    /// The counters of this process.
     pub fn memory_store(&self) -> &MemoryCounterStore {
         &self.memory
     }
@@ -241,6 +238,7 @@ impl LimiterState {
                 PriceList::with_overrides(&String::from_utf8_lossy(&text)).map_err(wrong)?
             }
         };
+        // Reused if nothing about it changed, so that a reload does not lose counts or connections.
         let ledger = match before {
             Some(b) if b.config.shared == config.shared && b.config.slot_lease == config.slot_lease => b.ledger.clone(),
             _ => counter_backend(config, home, memory)?,
@@ -326,9 +324,11 @@ impl UsageReservation {
     }
 
     fn finish(&mut self, tokens: &TokenCounts, answered: Option<&str>) {
+        // Settled once: `Drop` runs after `commit` too.
         let Some(held) = self.held.take() else { return };
         let state = self.limits.state.load();
         let (mut used, mut priced) = state.price_usage(&self.subject, tokens);
+        // A model alias has no price of its own; the model that answered has.
         if !priced && let Some(micros) = state.prices.cost(&self.subject.provider, answered, tokens) {
             (used.micros, priced) = (micros, true);
         }
@@ -363,11 +363,15 @@ fn run_commit(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => {
+            // The memory store is ready at once, and then nothing is spawned. A pending future is polled again by its
+            // task, so the waker of this poll does not matter.
             if work.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
                 runtime.spawn(work);
             }
         }
         Err(_) => {
+            // Without a runtime, as at shutdown, only the memory store can be settled; a shared one lets the slots
+            // expire.
             let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
     }

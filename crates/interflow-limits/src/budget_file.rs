@@ -56,7 +56,6 @@ impl BudgetFile {
         saved
     }
 
-    /// Writes the file if anything changed.
     pub fn write(&self, limits: &UsageLimiter) {
         let mut now = limits.memory_store().with_counters(|counters| SavedBudgets {
             budgets: counters.budgets().map(|(name, period, sum)| (name.to_owned(), period, sum)).collect(),

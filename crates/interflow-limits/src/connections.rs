@@ -10,10 +10,9 @@ use parking_lot::Mutex;
 
 use crate::TokenBucket;
 
-/// The limits; 0 means unlimited.
+/// The limits; 0 means unlimited. `total` is the number of open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Total open connections.
     pub total: usize,
     /// Connections from one client address (IPv6: from one /64, the smallest block usually assigned to one subscriber).
     pub per_client: usize,
@@ -21,7 +20,6 @@ pub struct ConnectionLimits {
     pub accept_per_second: u32,
 }
 
-/// The limit that rejected a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionRejection {
     #[error("the limit of connections in all is reached (limits.connections)")]
@@ -71,9 +69,11 @@ impl ConnectionLimiter {
     /// The cap that was reached.
     pub fn admit(self: &Arc<Self>, client: IpAddr) -> Result<ClientConnectionPermit, ConnectionRejection> {
         let limits = *self.limits.lock();
+        // The rate comes first: a connection that is rejected by it must cost as little as possible.
         if self.rate.lock().as_mut().is_some_and(|bucket| !bucket.take(1.0, Instant::now())) {
             return Err(ConnectionRejection::Rate);
         }
+        // Counted before it is compared, so that concurrent callers cannot pass the limit together.
         let before = self.open.fetch_add(1, Ordering::Relaxed);
         if limits.total > 0 && before >= limits.total {
             self.open.fetch_sub(1, Ordering::Relaxed);

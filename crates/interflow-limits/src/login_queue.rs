@@ -24,7 +24,6 @@ pub struct LoginQueue {
 struct LoginQueueState {
     running: usize,
     waiting: HashMap<IpAddr, Vec<oneshot::Sender<HashingSlot>>>,
-    /// The waiting clients in round-robin order.
     turns: VecDeque<IpAddr>,
 }
 
@@ -38,7 +37,8 @@ impl LoginQueue {
         Arc::new(Self { lines: Mutex::default(), slots })
     }
 
-    /// Waits for a slot. `Err` when the client has too many waiting attempts and this one is the oldest.
+    /// Waits for a slot; `None` if too many clients wait, or if this attempt was displaced by later ones of the same
+    /// client. Cancel-safe: a waiter that is dropped gives its turn to the next.
     pub async fn acquire(self: &Arc<Self>, client: IpAddr) -> Option<HashingSlot> {
         let client = client.to_canonical();
         let turn = {
@@ -70,6 +70,7 @@ impl LoginQueue {
         let mut lines = self.lines.lock();
         while let Some(client) = lines.turns.pop_front() {
             let Some(line) = lines.waiting.get_mut(&client) else { continue };
+            // The latest attempt first: a person who corrects a typing error should not wait for the earlier ones.
             let next = line.pop();
             if line.is_empty() {
                 lines.waiting.remove(&client);

@@ -51,6 +51,7 @@ impl ModelPrice {
             (t.cache_write, self.cache_write.unwrap_or(self.input)),
             (t.output, self.output),
         ];
+        // Rounded up: many tiny requests must not be free.
         parts.iter().map(|(n, price)| *n as f64 * price).sum::<f64>().ceil() as u64
     }
 }
@@ -79,7 +80,6 @@ pub struct PriceListDates {
 
 #[derive(Debug, Clone)]
 pub struct PriceList {
-    /// Longest pattern first.
     list: Vec<PriceEntry>,
     as_of: PriceListDates,
 }
@@ -89,7 +89,6 @@ struct PriceEntry {
     pattern: String,
     /// Length of the literal prefix before the first `*`: most models are ruled out by it.
     plain: usize,
-    /// Whether the pattern includes a provider.
     placed: bool,
     price: ModelPrice,
 }
@@ -114,7 +113,6 @@ impl PriceEntry {
 
 /// A model's name in the forms that a list may contain.
 struct ModelName<'a> {
-    /// `provider/model`.
     both: &'a str,
     model: &'a str,
     /// Without region, vendor, date and version number, if it has any of them.
@@ -216,6 +214,7 @@ impl PriceList {
             all.insert(pattern, price);
         }
         let mut list: Vec<_> = all.into_iter().map(|(pattern, price)| PriceEntry::new(pattern, price)).collect();
+        // The longest pattern is the most specific one, so the first that fits is the right one.
         list.sort_by_key(|entry| std::cmp::Reverse(entry.pattern.len()));
         Ok(Self { list, as_of })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Refills at `rate` tokens per second up to `burst`.
+/// Refills at `rate` tokens per second up to `burst`. Time that goes backwards refills nothing.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     rate: f64,

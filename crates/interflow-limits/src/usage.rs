@@ -65,7 +65,6 @@ impl UsageTotals {
         change(rows.entry(row).or_default());
     }
 
-    /// Records a completed request.
     pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>) {
         self.update_row(subject, |s| {
             s.requests += 1;

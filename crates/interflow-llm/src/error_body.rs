@@ -69,7 +69,7 @@ impl LlmRefusal {
         self.answer_with(provider, flow.id, &RequestId::of(flow))
     }
 
-    /// The same with explicit ids.
+    /// Like [`to_response`](Self::to_response) with explicit ids instead of those of a flow.
     pub(crate) fn answer_with(&self, provider: Provider, flow: FlowId, id: &str) -> Response {
         let body = self.body(provider, id).to_string();
         let mut response = Response::full(self.status, "application/json", body);

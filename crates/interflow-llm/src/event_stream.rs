@@ -41,10 +41,10 @@ impl StreamFraming {
     }
 }
 
-/// One event of a response.
+/// One event of a response. `raw` has all bytes as received, separators included, so that the concatenation of all
+/// events is the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// Its bytes as received, including separators.
     pub raw: Bytes,
     /// Its payload: JSON, or a word such as `[DONE]`. Empty for comments and keep-alives.
     pub data: Bytes,
@@ -66,7 +66,7 @@ impl StreamEvent {
 /// A stream that cannot be divided into events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// An event exceeds the limit.
+    /// An event exceeds the limit in bytes.
     #[error("an event of the stream is larger than {0} bytes")]
     TooLarge(usize),
     /// The bytes do not conform to the framing.
@@ -74,7 +74,8 @@ pub enum EventError {
     Malformed(String),
 }
 
-/// Divides a stream into events.
+/// Divides a stream into events: [`push`](Self::push) bytes, take events until there is none, and
+/// [`finish`](Self::finish) at the end. After an error the stream cannot be divided any further.
 #[derive(Debug)]
 pub struct EventReader {
     kind: ReaderKind,
@@ -128,6 +129,7 @@ impl EventReader {
                 Ok(parser.next_event().map_err(|_| EventError::TooLarge(max))?.map(|e| sse_event(e.raw)))
             }
             ReaderKind::Lines(buf, searched) => {
+                // Bytes that were searched before are not searched again when more arrive.
                 let Some(end) = memchr::memchr(b'\n', buf.get(*searched..).unwrap_or_default()) else {
                     *searched = buf.len();
                     return check_size(buf, max).map(|()| None);
@@ -140,6 +142,7 @@ impl EventReader {
                 Ok(message) => Ok(message.map(|m| {
                     let name =
                         m.header_str(":event-type").or_else(|| m.header_str(":exception-type")).map(ByteStr::from);
+                    // The payload may be forwarded changed: its place in `raw` is then needed.
                     let at = offset_in(&m.raw, &m.payload);
                     StreamEvent { raw: m.raw, data: m.payload, at, name, headers: m.headers }
                 })),
@@ -235,7 +238,7 @@ struct ArrayScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// A single object rather than an array.
+    /// The input is a single object rather than an array: its nested objects are no elements.
     alone: bool,
 }
 
@@ -244,6 +247,7 @@ impl ArrayScanner {
     fn next_element(&mut self, buf: &[u8]) -> Option<usize> {
         for (i, &byte) in buf.iter().enumerate().skip(self.at) {
             self.at = i + 1;
+            // Brackets within strings do not count, and quotes after a backslash do not end them.
             match byte {
                 _ if self.escaped => self.escaped = false,
                 b'\\' if self.in_string => self.escaped = true,

@@ -35,12 +35,10 @@ pub struct LlmCall {
     pub(crate) summary: Arc<Mutex<ResponseSummary>>,
 }
 
-/// What a response reported about itself.
+/// What a response reported about itself: token usage, which not every server counts, model and id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseSummary {
-    /// Token usage; `None` if not reported.
     pub usage: Option<CallUsage>,
-    /// The model that replied.
     pub model: Option<ByteStr>,
     pub id: Option<ByteStr>,
 }
@@ -56,7 +54,7 @@ impl LlmCall {
         self.lock().usage
     }
 
-    /// Merges a part of the response.
+    /// Merges a part of the response. Counts are running totals, of which the larger stays; of names the first stays.
     pub fn merge_summary(&self, part: &ResponseSummary) {
         self.lock().merge(part);
     }

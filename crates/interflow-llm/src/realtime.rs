@@ -76,7 +76,7 @@ pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     known && types < 2
 }
 
-/// The value of a query parameter.
+/// The value of a query parameter, not decoded.
 pub(crate) fn query_parameter<'p>(path: &'p str, name: &str) -> Option<&'p str> {
     let (_, query) = path.split_once('?')?;
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use interflow_types::{
-    Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EntryKind, Flow, MaybeFuture, MessageKind, Method,
-    Phase, PhaseSet, PlanScope, RequestHead, RequestId, ResponseHead, Result, Stage, StageVerdict, StatusCode,
-    StreamMessage,
+    Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, MaybeFuture,
+    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
+    ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use bytes::Bytes;
@@ -27,7 +27,7 @@ const MAX_DECODED_BYTES: u64 = 4 << 30;
 /// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
-/// Detects LLM calls.
+/// Finds out which requests are LLM calls, and attaches an [`LlmCall`] to their flow for the stages that follow.
 pub struct ProviderDetector {
     gateway: Arc<LlmGateway>,
 }
@@ -86,7 +86,7 @@ impl ProviderDetector {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let promising = provider::may_be_call(&head.url.path);
         let strict = self.gateway.inspects_everywhere(flow.transport);
         let json = head.headers.get_str("content-type").is_some_and(|t| t.contains("json"));
@@ -105,11 +105,11 @@ impl ProviderDetector {
                     attach(flow, LlmCall { provider, operation, ..LlmCall::default() });
                     return Ok(body);
                 }
-                Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+                Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
             let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
             if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
-                return Err(StageVerdict::Deny(e));
+                return Err(EarlyExit::Deny(e));
             }
             let (call, text) = match plain {
                 Ok(plain) => {
@@ -135,7 +135,7 @@ impl ProviderDetector {
                 };
                 attach(flow, exchange);
                 match read_request(flow.extension_mut::<LlmCall>(), &text).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(StageVerdict::Deny(e)),
+                    Err(spans::MarkError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
                     Ok(()) | Err(spans::MarkError::Json(_)) => {}
                 }
             }
@@ -173,8 +173,8 @@ impl Stage for ProviderDetector {
         }
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
-        let Some(exchange) = self.detect_call(flow, head) else { return MaybeFuture::Ready(StageVerdict::Continue) };
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        let Some(exchange) = self.detect_call(flow, head) else { return MaybeFuture::Ready(RequestVerdict::Continue) };
         let provider = exchange.provider;
         let telemetry = (exchange.operation == Operation::Telemetry).then(|| self.gateway.telemetry());
         if flow.transport == EntryKind::Gateway {
@@ -187,9 +187,9 @@ impl Stage for ProviderDetector {
             flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";
             let refusal = LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
-            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(refusal.to_response(provider, flow))));
+            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(refusal.to_response(provider, flow))));
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     fn request_body<'a>(
@@ -197,7 +197,7 @@ impl Stage for ProviderDetector {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         if flow.extension::<LlmCall>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
             return self.detect_by_body(flow, head, body);
         }
@@ -212,16 +212,16 @@ impl Stage for ProviderDetector {
             let raw = match body.collect(max).await {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) => return Ok(body),
-                Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+                Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
             let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
             if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
-                return Err(StageVerdict::Deny(e));
+                return Err(EarlyExit::Deny(e));
             }
             if let Ok(plain) = plain {
                 let body = plain.as_ref().unwrap_or(&raw);
                 match read_request(flow.extension_mut::<LlmCall>(), body).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(StageVerdict::Deny(e)),
+                    Err(spans::MarkError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
                     // Unreadable bodies yield no facts; stages that must understand them report the error.
                     Ok(()) | Err(spans::MarkError::Json(_)) => {}
                 }
@@ -236,7 +236,7 @@ impl Stage for ProviderDetector {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
@@ -261,12 +261,12 @@ impl Stage for ProviderDetector {
         flow.extension::<LlmCall>().is_some_and(|e| e.operation == Operation::Realtime)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         let said = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
         if said && self.wants_messages(flow) {
             read_message(flow.extension_mut::<LlmCall>(), message);
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(MessageVerdict::Continue)
     }
 }
 

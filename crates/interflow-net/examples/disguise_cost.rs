@@ -95,7 +95,7 @@ async fn exchange(addr: SocketAddr, tls: &Arc<TlsProfile>, times: usize) -> (f64
         via: Arc::new([]),
         protocol: UpstreamProtocol::Http1,
         tls: Arc::clone(tls),
-        partition: 0,
+        isolation: Default::default(),
         resolver: None,
         connect_via: None,
     };

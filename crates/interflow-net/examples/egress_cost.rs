@@ -26,7 +26,7 @@ fn main() {
         via: Arc::new([]),
         protocol: UpstreamProtocol::Auto,
         tls: TlsProfile::new(TlsProfileOptions::default()).expect("default options are sound"),
-        partition: 0,
+        isolation: Default::default(),
         resolver: None,
         connect_via: None,
     });

@@ -11,7 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The most bytes passed on per write.
 const MAX_WRITE: usize = 64 * 1024;
 
-/// Both halves of a stream; `_held` is dropped with them.
+/// Both halves of a stream. Received bytes return their flow-control credit when they are read, not when they arrive,
+/// so a reader that stalls stalls its peer (RFC 9113 5.2). `_held` is dropped with the stream; upstream, it counts the
+/// stream among those of its connection.
 pub(crate) struct H2Stream<H> {
     send: SendStream<Bytes>,
     recv: RecvStream,
@@ -53,6 +55,8 @@ impl<H: Unpin> AsyncWrite for H2Stream<H> {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        // Reserved capacity is taken from the connection's window, which all streams share; a larger reservation would
+        // starve the others.
         self.send.reserve_capacity(buf.len().min(MAX_WRITE));
         let capacity = match self.send.capacity() {
             0 => match ready!(self.send.poll_capacity(cx)) {
@@ -67,10 +71,12 @@ impl<H: Unpin> AsyncWrite for H2Stream<H> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // `send_data` queues frames, and the connection's task writes them; there is nothing to flush here.
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A second END_STREAM would be a stream error; callers may shut down more than once.
         if !std::mem::replace(&mut self.shut, true) {
             self.send.send_data(Bytes::new(), true).map_err(io_error)?;
         }

@@ -1,13 +1,17 @@
-//! Limits the rate of HTTP/2 frames that carry neither request nor response: processing them is expensive for us, and
-//! sending them is free for the peer (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate limits resets
-//! and the size of heads; this limits the rest, as Envoy does, for clients and upstreams.
+//! Limits the rate of HTTP/2 frames that carry neither request nor response: processing them is expensive for the
+//! receiver, and sending them is free for the peer (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate
+//! limits resets and the size of heads; this limits the rest, as Envoy does, for clients and upstreams.
+//!
+//! Each kind of frame has an allowance that starts at a fixed number, grows slowly with time, and grows with real
+//! traffic: a request or a piece of content entitles the peer to the control frames that usually accompany it. A busy
+//! connection is therefore never limited, and one that sends only control frames soon is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::Instant;
 
-/// Set once the peer has sent too many.
+/// Set once the peer has exceeded an allowance. It is never cleared: the connection is closed.
 pub(crate) type FloodFlag = Arc<AtomicBool>;
 
 /// How many frames of a kind are allowed initially.
@@ -74,7 +78,7 @@ impl FrameScanner {
 /// A token bucket for one kind of frame.
 struct FrameAllowance {
     left: u32,
-    /// Up to when tokens were added.
+    /// The time up to which tokens were added, in whole seconds after the start.
     at: Instant,
 }
 
@@ -89,6 +93,7 @@ impl FrameAllowance {
 
     /// Takes a token; false if there is none.
     fn take(&mut self) -> bool {
+        // Tokens for elapsed time are added only when they are needed, so that the clock is not read for each frame.
         if self.left == 0 {
             let seconds = self.at.elapsed().as_secs();
             self.at += std::time::Duration::from_secs(seconds);
@@ -100,7 +105,9 @@ impl FrameAllowance {
     }
 }
 
-/// The frame limits of one connection.
+/// The frame limits of one connection, fed with the raw bytes of both directions. `answered` counts frames that need a
+/// reply (PING, SETTINGS), RST_STREAM and GOAWAY; `ignored` counts PRIORITY and unknown types; `empty` counts frames
+/// without content that do not end a message. An `upstream` peer earns allowance with every request sent to it.
 pub(crate) struct FrameLimiter {
     /// Whether the peer is an upstream, which may answer every request.
     upstream: bool,
@@ -158,7 +165,9 @@ impl FrameLimiter {
         read.scan(bytes, |kind, flags, length| {
             let ends = flags & if kind == DATA { END_STREAM } else { END_HEADERS } != 0;
             let fine = match kind {
+                // An empty frame costs as much as a full one, and brings the message no closer to its end.
                 DATA | HEADERS | CONTINUATION if length == 0 && !ends => empty.take(),
+                // Content is limited by flow control, and the size of heads by `h2`.
                 DATA | CONTINUATION => true,
                 HEADERS => {
                     answered.add(2);

@@ -18,7 +18,9 @@ pub trait AsyncReadWrite: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> AsyncReadWrite for T {}
 
-/// A byte stream of a connection.
+/// A byte stream of a connection, whatever its layers. An enum and not a trait object, because the tunnel has to
+/// recognise plain TCP for `splice(2)`, and because the usual cases then need no dynamic dispatch. TLS contains another
+/// `IoStream`, so TLS within TLS (an HTTPS proxy, an intercepted CONNECT) works too.
 pub struct IoStream(IoInner);
 
 enum IoInner {
@@ -33,13 +35,14 @@ enum IoInner {
     Closed,
 }
 
-/// Bytes that were read ahead, and the stream they came from.
+/// Bytes that were read ahead, and the stream they came from. Replaced by the stream itself once the bytes are read.
 struct RewindStream {
     bytes: Bytes,
     io: IoStream,
 }
 
-/// Reads a stream in large pieces whatever the reader requests: TLS requests 4 KiB at a time.
+/// Reads a stream in large pieces whatever the reader requests: TLS requests 4 KiB at a time. A pooled buffer is held
+/// only while it has content (`held`: the buffer and the unread range), so an idle connection needs none.
 struct ReadAhead {
     io: IoStream,
     /// A pooled buffer while it has content, and the unread range.
@@ -62,6 +65,7 @@ impl ReadAhead {
                 (bytes, held)
             }
         };
+        // An empty read is the end of the stream: it leaves nothing to hold, and the buffer is released below.
         let n = held.len().min(into.remaining());
         into.put_slice(&bytes[held.start..held.start + n]);
         if n == held.len() {
@@ -116,6 +120,7 @@ impl IoStream {
         if bytes.is_empty() {
             return self;
         }
+        // One layer only: the new bytes come before those that were put back earlier.
         if let IoInner::Prefixed(p) = &mut self.0 {
             p.bytes = [&bytes[..], &p.bytes[..]].concat().into();
             return self;
@@ -147,7 +152,8 @@ impl IoStream {
         }
     }
 
-    /// The TCP connection below all layers, for socket options and addresses. Must not be used for I/O.
+    /// The TCP connection below all layers, for socket options and addresses. Must not be used for I/O, which would
+    /// bypass the layers. `None` for streams that are not based on a socket, such as those of HTTP/2.
     pub fn socket(&self) -> Option<&TcpStream> {
         match &self.0 {
             IoInner::Tcp(tcp) => Some(tcp),
@@ -170,7 +176,8 @@ impl IoStream {
         }
     }
 
-    /// Makes dropping the stream reset the TCP connection, so that the peer cannot take what it received as complete.
+    /// Makes dropping the stream reset the TCP connection (`SO_LINGER` with zero), so that the peer cannot take what it
+    /// received as complete. Unsent data is discarded.
     pub fn reset_on_drop(&self) {
         if let Some(tcp) = self.socket() {
             // If the socket refuses the option, it is closed normally; nothing better is possible.
@@ -217,6 +224,7 @@ impl AsyncRead for IoStream {
                 buf.put_slice(&p.bytes[..n]);
                 p.bytes.advance(n);
                 if p.bytes.is_empty() {
+                    // From here on reads go directly to the stream, and it may be recognised as plain TCP again.
                     *self = std::mem::replace(&mut p.io, Self::closed());
                 }
                 Poll::Ready(Ok(()))

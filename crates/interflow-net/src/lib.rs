@@ -6,6 +6,7 @@
 extern crate http2 as h2;
 
 pub mod ca;
+mod deadline_timer;
 pub mod descriptors;
 pub mod egress;
 mod h2_stream;

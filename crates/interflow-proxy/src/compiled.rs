@@ -10,7 +10,7 @@ use interflow_files::resolve_secret_ref;
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
-use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
+use interflow_net::egress::{Isolation, UpstreamProtocol, UpstreamRoute};
 use interflow_net::ingress::HttpOptions;
 use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions, pkcs12_to_pem};
 use interflow_types::{
@@ -19,28 +19,11 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-use crate::config::{InterceptMode, ProxyServerConfig};
+use crate::config::{ConfigError, InterceptMode, ProxyServerConfig};
 use crate::downstream::access::{AccessRules, PrivateAddressFilter, UserDatabase, WebPagePolicy};
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
-
-/// An invalid configuration value.
-#[derive(Debug, thiserror::Error)]
-#[error("{place}: {what}")]
-pub struct ConfigError {
-    /// The configuration key.
-    pub place: String,
-    /// What is wrong with its value.
-    pub what: String,
-}
-
-impl ConfigError {
-    fn at_key(place: impl Into<String>) -> impl FnOnce(String) -> Self {
-        let place = place.into();
-        move |what| Self { place, what }
-    }
-}
 
 /// A stage's overrides of the TLS settings for one upstream connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -215,7 +198,7 @@ impl CompiledConfig {
             via: self.via(authority),
             protocol,
             tls: self.fingerprints.profile_for(authority, self.tls_for(authority)),
-            partition: 0,
+            isolation: Isolation::default(),
             resolver: None,
             connect_via: self.pseudonym.connect_via(None),
         }
@@ -350,7 +333,7 @@ impl CompiledConfig {
 /// # Errors
 /// The first invalid value, with its key.
 pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
-    crate::worker::ListenerTls::load(config)?;
+    crate::listener_tls::ListenerTls::load(config)?;
     if !(2..=90).contains(&config.intercept.leaf_validity_days) {
         return Err(ConfigError::at_key("intercept.leaf_validity_days")(
             "the validity of leaf certificates must be 2 to 90 days".to_owned(),

@@ -11,6 +11,24 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// An invalid configuration value.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct ConfigError {
+    /// The configuration key.
+    pub place: String,
+    /// What is wrong with its value.
+    pub what: String,
+}
+
+impl ConfigError {
+    /// Completes an error text with its key.
+    pub(crate) fn at_key(place: impl Into<String>) -> impl FnOnce(String) -> Self {
+        let place = place.into();
+        move |what| Self { place, what }
+    }
+}
+
 /// The proxy core's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -23,14 +23,16 @@ pub mod config;
 pub mod dns;
 pub mod downstream;
 mod http;
+mod listener_tls;
 pub mod observe;
 mod server;
+mod state;
 pub mod tunnel;
 mod upstream;
 mod worker;
 
-pub use compiled::{ConfigError, check, check_certificate};
-pub use config::ProxyServerConfig;
+pub use compiled::{check, check_certificate};
+pub use config::{ConfigError, ProxyServerConfig};
 pub use interflow_net::ca::CertificateAuthority;
 pub use server::{ProxyServer, ServerDeps, StartError};
 pub use upstream::fingerprint::check_fingerprint;

@@ -17,17 +17,18 @@ use interflow_types::{
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use crate::compiled::{CompiledConfig, ConfigError, ServerComponents};
-use crate::config::{LimitsConfig, ProxyServerConfig};
+use crate::compiled::{CompiledConfig, ServerComponents};
+use crate::config::{ConfigError, LimitsConfig, ProxyServerConfig};
 use crate::downstream::access::{EphemeralCredentials, PrivateAddressFilter};
 use crate::downstream::connection::{ClientConnection, ConnectionKind};
 use crate::http::loop_detection::ViaPseudonym;
+use crate::listener_tls::ListenerTls;
 use crate::observe::stats::{ServerStats, StatsSnapshot};
+use crate::state::{ActiveConfig, ListenerRole, ProxyWorker, ServerState};
 use crate::tunnel::pinning_bypass::BypassedClient;
 use crate::upstream::filtered_client::{self, FilteredClient};
 use crate::upstream::local_client::LocalClient;
 use crate::upstream::local_request;
-use crate::worker::{ActiveConfig, ListenerRole, ListenerTls, ProxyWorker, ServerState};
 
 /// Dependencies of the server besides its configuration.
 pub struct ServerDeps {

@@ -3,149 +3,23 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use arc_swap::ArcSwap;
 use interflow_codec::client_hello::ClientHello;
-use interflow_limits::{ClientConnectionPermit, ConnectionLimiter, ConnectionRejection};
-use interflow_net::ca::CertificateAuthority;
-use interflow_net::egress::dial::{Dialer, DialerOptions};
-use interflow_net::egress::{EgressOptions, EgressShared, ExchangeOptions, PoolLimits, UpstreamClient};
-use interflow_net::ingress::{self, ClientListener, ClientProtocol, Drain, ProcessLookup, SniffTimeouts};
+use interflow_limits::{ClientConnectionPermit, ConnectionRejection};
+use interflow_net::ingress::{self, ClientListener, ClientProtocol, SniffTimeouts};
 use interflow_net::io::IoStream;
-use interflow_net::tls::{self, Alpn, ClientAuth, ServerTls};
-use interflow_types::{
-    ByteStr, ClientInfo, ClientProcess, ClientTls, Error, ErrorKind, Host, Result, StageVerdict, Timestamp,
-};
+use interflow_net::tls::{self, Alpn, ServerTls};
+use interflow_types::{ByteStr, ClientInfo, ClientProcess, ClientTls, Error, ErrorKind, Host, Result, Timestamp};
 use tokio::net::TcpStream;
 
-use crate::compiled::{CompiledConfig, ConfigError};
-use crate::config::{GatewayConfig, ProxyServerConfig, TlsFilePair};
-use crate::downstream::access::{EphemeralCredentials, PrivateAddressFilter};
+use crate::config::ProxyServerConfig;
 use crate::downstream::connection::{ClientConnection, ConnectionKind};
-use crate::downstream::container_lookup::{self, ContainerLookup};
-use crate::observe::log_limit::LogLimiter;
-use crate::observe::stats::WorkerCounters;
+use crate::downstream::container_lookup;
+use crate::state::{ActiveConfig, ListenerRole, ProxyWorker};
 use crate::tunnel::connect;
-use crate::tunnel::pinning_bypass::PinningBypass;
-use crate::upstream::plan::PlanCache;
-
-/// State shared by all workers, accessed rarely.
-pub(crate) struct ServerState {
-    pub connections: Arc<ConnectionLimiter>,
-    pub ephemeral_credentials: EphemeralCredentials,
-    pub pinning: PinningBypass,
-    pub egress: Arc<EgressShared>,
-    pub next_connection: AtomicU64,
-    pub processes: ProcessLookup,
-    pub containers: ContainerLookup,
-    /// Limits the log of connections without the expected PROXY protocol header.
-    pub no_header: LogLimiter,
-    /// Limits the log of connections that failed for lack of a file descriptor.
-    pub no_descriptor: LogLimiter,
-}
-
-/// A worker's state until the next reload.
-pub(crate) struct ActiveConfig {
-    pub generation: u64,
-    pub settings: Arc<CompiledConfig>,
-    pub egress: UpstreamClient,
-    pub plans: PlanCache,
-    pub port_tls: ListenerTls,
-}
-
-/// TLS of Interflow's own listeners.
-#[derive(Clone, Default)]
-pub(crate) struct ListenerTls {
-    pub proxy: Option<Arc<ServerTls>>,
-    pub gateway: Option<Arc<ServerTls>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ListenerRole {
-    Proxy,
-    Gateway,
-    Transparent,
-    /// With the origins' port, if configured.
-    Reverse(Option<u16>),
-}
-
-impl ListenerRole {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Proxy => "proxy",
-            Self::Gateway => "gateway",
-            Self::Transparent => "transparent",
-            Self::Reverse(_) => "reverse",
-        }
-    }
-}
-
-impl ActiveConfig {
-    pub fn new(generation: u64, settings: Arc<CompiledConfig>, shared: &ServerState, port_tls: ListenerTls) -> Self {
-        let egress = Self::egress(&settings, shared, settings.guard.clone());
-        Self { generation, settings, egress, plans: PlanCache::default(), port_tls }
-    }
-
-    /// An upstream client whose addresses this filter checks.
-    pub fn egress(settings: &CompiledConfig, shared: &ServerState, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
-        let config = &settings.config;
-        let dialer = Dialer::new(
-            settings.resolver.clone(),
-            guard,
-            DialerOptions {
-                connect_timeout: config.timeouts.connect.0,
-                proxy_tls: Some(Arc::clone(&settings.tls)),
-                ..DialerOptions::default()
-            },
-        );
-        let options = EgressOptions {
-            pool: PoolLimits {
-                idle_per_host: config.upstream.idle_per_host,
-                idle_total: config.upstream.idle_total,
-                idle_timeout: config.upstream.idle_timeout.0,
-                ..PoolLimits::default()
-            },
-            exchange: ExchangeOptions {
-                head: settings.head_limits(),
-                head_timeout: config.timeouts.response_header_timeout.0,
-                body_timeout: config.timeouts.body_idle_timeout.0,
-                ..ExchangeOptions::default()
-            },
-            tls_timeout: config.timeouts.handshake.0,
-            pool_timeout: config.upstream.pool_timeout.0,
-        };
-        UpstreamClient::new(options, Arc::new(dialer), Arc::clone(&shared.egress))
-    }
-}
-
-pub(crate) struct ProxyWorker {
-    pub counters: Arc<WorkerCounters>,
-    pub ca: Arc<CertificateAuthority>,
-    pub shared: Arc<ServerState>,
-    pub drain: Drain,
-    live: ArcSwap<ActiveConfig>,
-}
 
 impl ProxyWorker {
-    pub fn new(
-        live: ActiveConfig,
-        counters: Arc<WorkerCounters>,
-        ca: Arc<CertificateAuthority>,
-        shared: Arc<ServerState>,
-        drain: Drain,
-    ) -> Self {
-        Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live) }
-    }
-
-    pub fn active_config(&self) -> Arc<ActiveConfig> {
-        self.live.load_full()
-    }
-
-    pub fn reload(&self, live: ActiveConfig) {
-        self.live.store(Arc::new(live));
-    }
-
     /// Accepts connections until shutdown.
     pub async fn accept(self: Arc<Self>, listener: ClientListener, role: ListenerRole) {
         let name: Arc<str> = role.as_str().into();
@@ -223,11 +97,6 @@ impl ProxyWorker {
             client.container = self.container_of(&live.settings.config, &client).await;
         }
         let client = Arc::new(client);
-        for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
-            if let StageVerdict::Deny(e) = stage.accepted(&client).resolve().await {
-                return self.count_end(&client, &e);
-            }
-        }
         let ended = match (role, wanted) {
             (_, Some(Ok(wanted))) => {
                 let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);
@@ -370,13 +239,6 @@ impl ProxyWorker {
         self.counters.error(error);
         tracing::debug!(peer = %client.peer, kind = error.kind().as_str(), "connection ended: {error}");
     }
-
-    /// Logs how a connection ended.
-    pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
-        if let Err(e) = served {
-            tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
-        }
-    }
 }
 
 /// Tells a client beyond a limit why it is refused, in HTTP, which most clients speak.
@@ -394,56 +256,4 @@ fn reject_over_limit(stream: TcpStream, refused: ConnectionRejection) {
     let _ = stream.shutdown(Shutdown::Write);
     // Unread data would turn the close into a reset, and the client would lose the response.
     let _ = stream.read(&mut [0; 8192]);
-}
-
-impl ListenerTls {
-    /// Loads the certificates of the listeners configured for TLS.
-    pub fn load(config: &ProxyServerConfig) -> Result<Self, ConfigError> {
-        let load = |place: &str, files: &Option<TlsFilePair>, clients: Option<&ClientAuth>| {
-            let loaded = files.as_ref().map(|files| port_tls(files, clients)).transpose();
-            loaded.map_err(|what| ConfigError { place: place.into(), what })
-        };
-        let clients = client_auth(&config.gateway)?;
-        Ok(Self {
-            proxy: load("proxy.tls", &config.proxy.tls, None)?,
-            gateway: load("gateway.tls", &config.gateway.tls, clients.as_ref())?,
-        })
-    }
-}
-
-fn port_tls(files: &TlsFilePair, clients: Option<&ClientAuth>) -> Result<Arc<ServerTls>, String> {
-    let (certificate, key) = (read_file(&files.certificate)?, read_file(&files.key)?);
-    let tls = match clients {
-        None => ServerTls::from_pem(&certificate, &key),
-        Some(clients) => ServerTls::with_client_auth(&certificate, &key, clients),
-    };
-    Ok(Arc::new(tls.map_err(|e| e.to_string())?.with_alpn(Alpn::Both)))
-}
-
-/// Which client certificates the gateway port accepts.
-fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigError> {
-    let wrong = |key: &str, what: String| ConfigError { place: format!("gateway.{key}"), what };
-    if gateway.client_ca.is_empty() {
-        return match gateway.client_auth {
-            None => Ok(None),
-            Some(_) => Err(wrong(
-                "client_auth",
-                "no client certificate authority is configured: add gateway.client_ca = [\"ca.pem\"]".into(),
-            )),
-        };
-    }
-    if gateway.tls.is_none() {
-        let what = "client certificates need TLS: also set gateway.tls = { certificate = …, key = … }";
-        return Err(wrong("client_ca", what.into()));
-    }
-    let mut clients = ClientAuth::new(gateway.requires_certificate());
-    for path in &gateway.client_ca {
-        let added = read_file(path).and_then(|pem| clients.add(&pem).map_err(|e| format!("{}: {e}", path.display())));
-        added.map_err(|what| wrong("client_ca", what))?;
-    }
-    Ok(Some(clients))
-}
-
-fn read_file(path: &std::path::Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
 }

@@ -4,11 +4,10 @@ use ipnet::IpNet;
 
 use crate::key::{Flag, Key};
 
-/// A range of bytes in the query's text.
+/// A range of bytes in the query's text; `end` is exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerySpan {
     pub start: usize,
-    /// The offset after the last byte.
     pub end: usize,
 }
 
@@ -67,7 +66,6 @@ impl Expr {
         }
     }
 
-    /// The negation.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(inner: Self) -> Self {
@@ -109,18 +107,16 @@ pub struct Term {
 }
 
 impl PartialEq for Term {
-    /// Positions do not count for equality.
+    // Without the position: a condition that was built equals the one that was parsed.
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.name == other.name && self.test == other.test
     }
 }
 
-/// What is tested.
+/// What is tested: that the fact is present (`key:*`), or that one of its values matches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TermTest {
-    /// The fact is present: `key:*`.
     Present,
-    /// One of its texts matches.
     Text(TextPattern),
     Number(NumberTest),
     Time(TimeTest),
@@ -134,7 +130,6 @@ pub enum TermTest {
 pub enum TextPattern {
     /// This text as a whole, as a prefix, or as a substring, depending on the key's kind.
     Text(String),
-    /// Exactly this text: `key:=text`.
     Exact(String),
     /// These pieces in this order, with any text between them: `*.openai.com` is `["", ".openai.com"]`. At least two
     /// pieces; inner ones are not empty, and not all of them are.
@@ -147,7 +142,6 @@ pub enum TextPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegexSource {
     source: String,
-    /// Whether case is ignored.
     pub ignore_case: bool,
 }
 
@@ -176,7 +170,6 @@ impl RegexSource {
     }
 }
 
-/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareOp {
     Lt,
@@ -224,7 +217,6 @@ impl NumberTest {
     }
 }
 
-/// A test of a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeTest {
     Compare(CompareOp, TimePoint),

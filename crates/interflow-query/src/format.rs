@@ -93,7 +93,6 @@ fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) ->
     }
 }
 
-/// Unquoted if possible, else quoted.
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | '@' | '%' | ',');
     let first = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_');

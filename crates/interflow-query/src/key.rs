@@ -47,7 +47,6 @@ pub struct KeyInfo {
     pub example: &'static str,
 }
 
-/// The table's entry for a flag.
 #[derive(Debug)]
 pub struct FlagInfo {
     pub flag: Flag,
@@ -138,7 +137,7 @@ keys! {
     Dur "dur" ["duration", "took"] ValueKind::Duration, Done, "how long the flow took", "dur:>2s";
     Ttfb "ttfb" ["latency"] ValueKind::Duration, ResponseHead,
         "from the start until the response's head came", "ttfb:>500ms";
-    Time "time" ["date", "started"] ValueKind::Time, Accepted,
+    Time "time" ["date", "started"] ValueKind::Time, Authority,
         "when the flow began: a date or time (UTC unless it names an offset), or how long ago", "time:>-1h";
     Error "error" ["err"] ValueKind::Inside, Done, "kind or message of the error", "error:timeout";
     Passthrough "passthrough" ["uninspected"] ValueKind::Whole, Done,
@@ -147,10 +146,10 @@ keys! {
     Tag "tag" [] ValueKind::Whole, Done, "a tag of the flow", "tag:checkout";
     Comment "comment" ["note"] ValueKind::Inside, Done, "the comment on the flow", "comment:flaky";
     User "user" [] ValueKind::Whole, Authority, "authenticated user of the proxy", "user:alice";
-    Client "client" ["src"] ValueKind::Address, Accepted, "address of the client, or its network", "client:10.0.0.0/8";
+    Client "client" ["src"] ValueKind::Address, Authority, "address of the client, or its network", "client:10.0.0.0/8";
     Upstream "upstream" ["dst"] ValueKind::Address, ResponseHead,
         "address that was connected to, or its network", "upstream:192.0.2.7";
-    Listener "listener" [] ValueKind::Whole, Accepted, "name of the listener", "listener:proxy";
+    Listener "listener" [] ValueKind::Whole, Authority, "name of the listener", "listener:proxy";
     Transport "transport" [] TRANSPORTS, Authority, "how the request reached the proxy", "transport:connect";
     Sni "sni" [] ValueKind::Whole, ClientHello, "server name in the client's TLS hello", "sni:*.example.com";
     Ja3 "ja3" [] ValueKind::Prefix, ClientHello, "JA3 fingerprint of the client, or its start", "ja3:cd08e314";
@@ -158,11 +157,11 @@ keys! {
     Ja4h "ja4h" [] ValueKind::Prefix, RequestHead, "JA4H fingerprint of the request, or its start", "ja4h:ge11cn";
     Http2 "http2" ["akamai"] ValueKind::Prefix, RequestHead,
         "Akamai's fingerprint of the client's HTTP/2 connection, or its start", "http2:\"1:65536;2:0\"";
-    Process "process" ["program"] ValueKind::Whole, Accepted, "program of a client on this machine", "process:curl";
-    Pid "pid" [] ValueKind::Count, Accepted, "process number of a client on this machine", "pid:4711";
-    Container "container" [] ValueKind::Whole, Accepted, "Docker or Podman container of a client", "container:web";
-    Id "id" [] ValueKind::Prefix, Accepted, "id of the flow, or its start", "id:01JD3V7T2M";
-    Parent "parent" [] ValueKind::Prefix, Accepted, "id of the flow it was replayed from", "parent:01JD3V7T2M";
+    Process "process" ["program"] ValueKind::Whole, Authority, "program of a client on this machine", "process:curl";
+    Pid "pid" [] ValueKind::Count, Authority, "process number of a client on this machine", "pid:4711";
+    Container "container" [] ValueKind::Whole, Authority, "Docker or Podman container of a client", "container:web";
+    Id "id" [] ValueKind::Prefix, Authority, "id of the flow, or its start", "id:01JD3V7T2M";
+    Parent "parent" [] ValueKind::Prefix, Authority, "id of the flow it was replayed from", "parent:01JD3V7T2M";
     Model "model" [] ValueKind::Anywhere, Done, "model of an LLM call", "model:claude";
     Agent "agent" [] ValueKind::Whole, Done, "program that talks to the model", "agent:claude-code";
     Provider "provider" [] ValueKind::Whole, Done, "provider of an LLM call", "provider:anthropic";
@@ -178,9 +177,9 @@ flags! {
     Sse "sse", ResponseHead, "the response is an event stream";
     Grpc "grpc", RequestHead, "is a gRPC call";
     Intercepted "intercepted", RequestHead, "was decrypted from intercepted TLS";
-    Replay "replay", Accepted, "was replayed by Interflow";
-    Imported "imported", Accepted, "was imported from an archive";
-    Open "open", Accepted, "is still in progress";
+    Replay "replay", Authority, "was replayed by Interflow";
+    Imported "imported", Authority, "was imported from an archive";
+    Open "open", Authority, "is still in progress";
     Redacted "redacted", Done, "has redacted content";
     Held "held", Done, "waits or waited for a decision";
 }

@@ -10,7 +10,8 @@ use crate::key::{Flag, Key, ValueKind};
 use crate::pattern::TextMatcher;
 use crate::subject::{QuerySubject, Tristate};
 
-/// A compiled condition.
+/// A compiled condition. Patterns are compiled once, and the parts of a conjunction or disjunction are ordered by cost,
+/// so that a flag or a number decides before a body is loaded.
 #[derive(Clone, Debug)]
 pub(crate) enum CompiledExpr {
     Always(bool),
@@ -105,6 +106,8 @@ impl CompiledExpr {
     pub(crate) fn evaluate(&self, subject: &dyn QuerySubject) -> Tristate {
         match self {
             Self::Always(b) => Tristate::Known(*b),
+            // De Morgan, so that both share the short circuit: a conjunction ends at the first part that is known to
+            // fail.
             Self::And(parts) => !evaluate_any(parts.iter().map(|p| !p.evaluate(subject))),
             Self::Or(parts) => evaluate_any(parts.iter().map(|p| p.evaluate(subject))),
             Self::Not(inner) => !inner.evaluate(subject),
@@ -117,6 +120,7 @@ impl CompiledExpr {
                 subject.number(Key::Time).test(within)
             }
             Self::Flag(flag) => subject.flag(*flag),
+            // An IPv4 address mapped to IPv6 is in the IPv4 network.
             Self::Net(key, net) => subject.address(*key).test(|a| net_contains(net, a.ip().to_canonical())),
             Self::AddressText(key, matcher) => subject.address(*key).test(|a| {
                 let ip = a.ip().to_canonical().to_string();
@@ -129,6 +133,7 @@ impl CompiledExpr {
             Self::Body(sides, matcher) => evaluate_body(subject, sides, matcher.as_ref()),
             Self::Word(matcher) => {
                 let url = subject.text(Key::Url, &mut |v| matcher.fits(v.as_bytes()));
+                // The bodies are loaded only if the URL does not decide.
                 if url.holds() { url } else { url.or(evaluate_body(subject, BOTH, Some(matcher))) }
             }
         }
@@ -137,11 +142,11 @@ impl CompiledExpr {
 
 fn compile_by_cost(parts: &[Expr]) -> Vec<CompiledExpr> {
     let mut nodes: Vec<CompiledExpr> = parts.iter().map(CompiledExpr::compile).collect();
+    // A stable sort: of equal cost, what the user wrote first is evaluated first.
     nodes.sort_by_key(CompiledExpr::cost);
     nodes
 }
 
-/// Stops at the first that holds.
 fn evaluate_any(truths: impl Iterator<Item = Tristate>) -> Tristate {
     let mut so_far = Tristate::Known(false);
     for truth in truths {
@@ -189,7 +194,7 @@ impl HeaderTest {
 
 /// The phase from which every fact in the condition is known.
 pub(crate) fn required_phase(expr: &Expr) -> Phase {
-    let mut latest = Phase::Accepted;
+    let mut latest = Phase::Authority;
     expr.visit(&mut |term| {
         let phase = match &term.test {
             TermTest::Flag(flag) => flag.info().phase,

@@ -9,14 +9,11 @@ use crate::query::{MAX_DEPTH, MAX_TERMS};
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// What an operator is followed by.
 #[derive(Clone, Copy)]
 enum FilterAtom {
-    /// Nothing.
     Alone(fn() -> Expr),
     /// A regex, tested on each of these keys.
     Search(&'static [Key]),
-    /// A status code.
     Code,
 }
 
@@ -79,7 +76,6 @@ pub(crate) fn starts_with_atom(text: &str) -> bool {
     first.starts_with('~') && first[1..].starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// Parses a filter.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     let mut reader = FilterParser { text, at: 0, depth: 0, terms: 0 };
     let expr = reader.juxtaposition()?;

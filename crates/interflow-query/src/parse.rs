@@ -1,4 +1,8 @@
 //! The parser. Precedence from high to low: `-` and `NOT`, `AND` or juxtaposition, `OR`.
+//!
+//! A recursive descent over the text, without a separate lexer, because what a character means depends on the key
+//! before it: `-` is an operator or the sign of an age, and `<` a comparison or a part of a text. Depth and number of
+//! terms are limited, since queries come from users of the API.
 
 use crate::ast::{Expr, QuerySpan};
 use crate::error::QueryError;
@@ -8,7 +12,6 @@ use crate::query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 
-/// Parses a query in either syntax.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     if text.len() > MAX_LENGTH {
         let message = format!("the query is longer than {MAX_LENGTH} bytes");
@@ -16,11 +19,13 @@ pub(crate) fn parse(text: &str) -> Result<Expr> {
             QueryError::new(text, QuerySpan::new(0, 0), message).with_remedy("split it, or use a regex for many words")
         );
     }
+    // A text that begins with `~` can only be in mitmproxy's syntax.
     if mitmproxy::starts_with_atom(text) {
         return mitmproxy::parse(text);
     }
     let mut parser = QueryParser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false };
     match parser.parse_all() {
+        // The error of this syntax is the more useful one, unless the other syntax accepts the text.
         Err(error) if parser.foreign => mitmproxy::parse(text).map_err(|_| error),
         other => other,
     }
@@ -85,11 +90,11 @@ impl<'a> QueryParser<'a> {
         Ok(Expr::or(parts))
     }
 
-    /// `a b`, `a AND b`.
     fn conjunction(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut parts = vec![self.negation(within)?];
         loop {
             let explicit = self.take_operator(&["AND", "&&", "&"]);
+            // Two terms beside each other are a conjunction.
             if !explicit && (matches!(self.peek(), None | Some(')')) || self.operator_len(&["OR", "||", "|"]).is_some())
             {
                 return Ok(Expr::and(parts));
@@ -123,7 +128,9 @@ impl<'a> QueryParser<'a> {
 
     fn is_negation_sign(&self, within: Option<&TermSubject>) -> bool {
         match self.peek() {
+            // In a time, the sign belongs to an age: `time:(-1h OR -2h)`.
             Some('-') => within.is_none_or(|(key, _)| key.kind() != ValueKind::Time),
+            // A comparison within a group of values, `status:(!=200)`.
             Some('!') => !(within.is_some() && self.rest().starts_with("!=")),
             _ => false,
         }
@@ -219,6 +226,7 @@ impl<'a> QueryParser<'a> {
         let rest = self.rest();
         let name = rest.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))).next()?;
         let behind = rest[name.len()..].strip_prefix(':')?;
+        // `http://example.com` is a text to search for, unless the scheme is a key.
         let is_url = behind.starts_with("//") && self.subject(name).is_err();
         (name.starts_with(|c: char| c.is_ascii_alphabetic()) && !is_url).then_some(name)
     }
@@ -227,6 +235,7 @@ impl<'a> QueryParser<'a> {
         if let Some(key) = Key::find(name) {
             return Ok((key, None));
         }
+        // The first dot after a name that is a key of headers: field names may contain dots, too.
         for (dot, _) in name.match_indices('.') {
             let (key, field) = (Key::find(&name[..dot]), &name[dot + 1..]);
             if let Some(key) = key.filter(|k| k.kind() == ValueKind::Header)

@@ -10,7 +10,6 @@ use crate::key::ValueKind;
 /// The most memory that one compiled regular expression may use, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
-/// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(crate) enum TextMatcher {
     Equals(String),
@@ -24,7 +23,8 @@ pub(crate) enum TextMatcher {
 /// In values up to this many bytes, a plain search is faster than a regular expression.
 const MAX_SHORT_VALUE: usize = 128;
 
-/// Compiles a regular expression.
+/// Compiles a regular expression within bounds on its size and nesting: the `regex` crate matches in linear time, but a
+/// short source may compile to a very large automaton.
 ///
 /// # Errors
 /// A description for the author of the query.
@@ -122,6 +122,7 @@ fn glob(pieces: &[String], value: &[u8]) -> bool {
 
 /// The rest after these pieces, if each is found after the one before it.
 fn find_in_order<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
+    // The first place of each piece leaves most for those after it, so nothing has to be tried twice.
     for piece in pieces.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {
         let at = rest.windows(piece.len()).position(|w| w.eq_ignore_ascii_case(piece))?;
         rest = &rest[at + piece.len()..];

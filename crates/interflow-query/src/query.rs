@@ -13,16 +13,39 @@ use crate::sql::{self, SqlColumns, SqlCondition};
 use crate::subject::{QuerySubject, Tristate};
 use crate::{mitmproxy, parse};
 
-/// The longest query, in bytes.
+/// Limits of a query: bytes, nested parentheses, and terms.
 pub const MAX_LENGTH: usize = 16 * 1024;
 
-/// The deepest nesting of parentheses.
 pub const MAX_DEPTH: usize = 32;
 
-/// The most terms in one query.
 pub const MAX_TERMS: usize = 512;
 
-/// A parsed and compiled query.
+/// A parsed and compiled query. Bounded: at most [`MAX_LENGTH`] bytes, [`MAX_TERMS`] terms and [`MAX_DEPTH`] nested
+/// parentheses, because queries come from users and from rules.
+///
+/// ```
+/// use interflow_query::{Fact, Key, Query, QuerySubject, Tristate};
+///
+/// struct Exchange {
+///     host: &'static str,
+///     status: u64,
+/// }
+///
+/// impl QuerySubject for Exchange {
+///     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+///         Tristate::any([self.host].into_iter().filter(|_| key == Key::Host), fits)
+///     }
+///
+///     fn number(&self, key: Key) -> Fact<u64> {
+///         if key == Key::Status { Fact::Is(self.status) } else { Fact::Absent }
+///     }
+/// }
+///
+/// let query = Query::parse("host:*.example.com -status:2xx")?;
+/// assert!(query.matches(&Exchange { host: "api.example.com", status: 404 }));
+/// assert!(!query.matches(&Exchange { host: "api.example.com", status: 204 }));
+/// # Ok::<(), interflow_query::QueryError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Query {
     expr: Expr,
@@ -44,6 +67,7 @@ impl Query {
     /// As [`parse`](Self::parse).
     pub fn parse_mitmproxy(text: &str) -> Result<Self, QueryError> {
         if text.len() > MAX_LENGTH {
+            // It fails there with the error about the length.
             return Self::parse(text);
         }
         mitmproxy::parse(text).map(Self::from)
@@ -68,12 +92,10 @@ impl Query {
         self.expr == Expr::All
     }
 
-    /// Its syntax tree.
     pub fn expr(&self) -> &Expr {
         &self.expr
     }
 
-    /// Selects the flows that both select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Expr::and([self.expr, other.expr]).into()
@@ -111,7 +133,6 @@ impl Query {
     }
 }
 
-/// See [`Query::simplified_at`].
 fn simplify(expr: Expr, side: Direction) -> Expr {
     let never = || Expr::or([]);
     match expr {

@@ -1,28 +1,30 @@
-//! Translates the part of a query that a store can evaluate to a `WHERE` condition, and returns the rest as a
-//! residual query.
+//! Translates the part of a query that a store can evaluate to a `WHERE` condition, and returns the rest as a residual
+//! query.
 //!
 //! The condition is never too narrow: every row that the query selects satisfies it. The residual query filters out
 //! what it selects in excess.
+//!
+//! A conjunction may drop parts that cannot be translated, since that only widens it; a disjunction can be translated
+//! only as a whole. Negation exchanges the two, so it is pushed down to the terms first (De Morgan). SQL's three-valued
+//! logic is avoided: a fact that is absent satisfies no test, hence every negated test, and a `NULL` in SQL would
+//! satisfy neither.
 
 use crate::ast::{Expr, Term, TermTest, TextPattern};
 use crate::key::{Flag, Key, ValueKind};
 use crate::query::Query;
 
-/// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` means that the fact
-/// is absent. Texts must be stored without NUL characters, and equal those that the row's
-/// [`QuerySubject`](crate::QuerySubject) returns.
+/// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` means that the fact is
+/// absent. Texts must be stored without NUL characters, and equal those that the row's
+/// [`QuerySubject`](crate::QuerySubject) returns. A test of `Text` holds if any of the texts matches.
 #[derive(Clone, Copy, Debug)]
 pub enum SqlColumn {
-    /// Texts, any of which may match.
     Text(&'static [&'static str]),
     /// Texts stored in lower case, compared without case folding so that an index can be used.
     LowerText(&'static [&'static str]),
     /// Texts of another table: `exists` contains `{}` as the placeholder for the condition on `value`, such as
     /// `EXISTS (SELECT 1 FROM tag WHERE tag.flow = flow.id AND {})`.
     Rows {
-        /// The expression with the placeholder.
         exists: &'static str,
-        /// The text within it.
         value: &'static str,
     },
     /// A whole number in the unit of the key.
@@ -40,7 +42,6 @@ pub trait SqlColumns {
     }
 }
 
-/// The value of a `?` placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SqlParam {
     Text(String),
@@ -69,6 +70,8 @@ struct SqlFragment {
 }
 
 pub(crate) fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
+    // Only the top-level conjunction is split: its parts are independent filters. Within a part, the residual query
+    // repeats the whole part, exact or not.
     let parts = if let Expr::And(parts) = expr { parts.as_slice() } else { std::slice::from_ref(expr) };
     let mut conditions = Vec::new();
     let mut left = Vec::new();
@@ -96,11 +99,13 @@ fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<Sq
             let complete = found.len() == parts.len();
             (!found.is_empty()).then(|| {
                 let mut whole = join_fragments(found, " AND ", "1");
+                // A part that is left out makes the condition wider than the query.
                 whole.exact &= complete;
                 whole
             })
         }
         (Expr::Or(parts), false) | (Expr::And(parts), true) => {
+            // One part that cannot be translated could select any row, and so could the whole.
             let found: Option<Vec<SqlFragment>> = parts.iter().map(|p| condition(p, negative, columns)).collect();
             found.map(|f| join_fragments(f, " OR ", "0"))
         }
@@ -147,9 +152,11 @@ fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFra
         TermTest::Time(time) => time.bounds(now),
         _ => return None,
     };
+    // An empty interval: no number is less than 0.
     let Some((low, high)) = bounds else {
         return Some(SqlFragment { sql: if negative { "1" } else { "0" }.to_owned(), params: vec![], exact: true });
     };
+    // SQLite's integers are signed. A bound beyond them is left to the residual query.
     let low = i64::try_from(low).ok()?;
     let high = if high == u64::MAX { None } else { Some(i64::try_from(high).ok()?) };
     let (sql, params) = match high {
@@ -173,6 +180,7 @@ fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Opt
         TermTest::Text(pattern) => pattern,
         _ => return None,
     };
+    // `lower()` of SQLite folds ASCII only, as the matcher does; it would prevent the use of an index.
     let folded = if lower { column.to_owned() } else { format!("lower({column})") };
     let (sql, param) = match (pattern, term.key.kind()) {
         (TextPattern::Regex(_), _) => return None,
@@ -190,6 +198,7 @@ fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Opt
         (TextPattern::Glob(pieces), _) => (format!("{folded} GLOB ?"), sqlite_glob(pieces)),
         (TextPattern::Text(_), _) => return None,
     };
+    // SQLite's text functions end at a NUL.
     if param.contains('\0') || param.matches('*').count() > MAX_STARS {
         return None;
     }

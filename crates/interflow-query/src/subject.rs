@@ -15,7 +15,7 @@ pub enum Tristate {
 }
 
 impl Tristate {
-    /// Whether it is known to hold.
+    /// Whether it is known to hold. False for `NotYet` too, so a filter selects nothing that is uncertain.
     pub const fn holds(self) -> bool {
         matches!(self, Self::Known(true))
     }
@@ -25,7 +25,6 @@ impl Tristate {
         Self::Known(values.into_iter().any(fits))
     }
 
-    /// The disjunction of both.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         match (self, other) {
@@ -47,13 +46,12 @@ impl std::ops::Not for Tristate {
     }
 }
 
-/// A single fact of a flow.
+/// A single fact of a flow, which may also be unknown yet at the flow's current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T> {
     Is(T),
     /// It is absent, and will stay so: no test of it holds.
     Absent,
-    /// It is not known yet.
     NotYet,
 }
 
@@ -63,7 +61,6 @@ impl<T> Fact<T> {
         value.map_or(Self::Absent, Self::Is)
     }
 
-    /// Whether the fact passes the test.
     pub fn test(self, test: impl FnOnce(T) -> bool) -> Tristate {
         match self {
             Self::Is(value) => Tristate::Known(test(value)),

@@ -174,10 +174,12 @@ impl QueryParser<'_> {
                         .error_here("a quote in the middle of a text")
                         .with_remedy("put the whole text in quotes"));
                 }
+                // Several stars beside each other are one.
                 '*' if piece.is_empty() && several => {}
                 '*' => pieces.push(String::new()),
                 '\\' => {
                     let next = self.rest()[1..].chars().next();
+                    // Before any other character a backslash is literal, as in a Windows path.
                     match next.filter(|&n| is_special(n) || is_special_start(n) || n == '/') {
                         Some(n) => {
                             piece.push(n);
@@ -193,18 +195,20 @@ impl QueryParser<'_> {
         Ok(TextToken { pieces, quoted: false, span: QuerySpan::new(start, self.at) })
     }
 
-    /// `host:localhost:8080` means host and port.
     fn host_and_port(&self, word: &TextToken, start: usize) -> Option<Expr> {
         let last = word.pieces.last()?;
         let (host, port) = last.rsplit_once(':')?;
         let port_len = port.len();
         let port: u16 = port.parse().ok()?;
+        // An escaped colon belongs to the name.
         if self.text[..word.span.end - port_len].ends_with("\\:") {
             return None;
         }
+        // A port without a host.
         if last == &format!(":{port}") && word.pieces.len() == 1 {
             return None;
         }
+        // An IPv6 address without brackets has colons of its own.
         if last.parse::<IpAddr>().is_ok() || (host.contains(':') && !host.ends_with(']')) {
             return None;
         }
@@ -309,7 +313,6 @@ fn takes_text(key: Key) -> bool {
     )
 }
 
-/// `None` for a lone star.
 fn pattern_from_pieces(mut pieces: Vec<String>) -> Option<TextPattern> {
     match pieces.len() {
         1 => pieces.pop().map(TextPattern::Text),
@@ -335,6 +338,7 @@ fn address(raw: Option<&str>, word: &TextToken) -> Option<TermTest> {
     if let Ok(ip) = bare.parse::<IpAddr>() {
         return Some(TermTest::Net(IpNet::from(ip.to_canonical())));
     }
+    // `10.0.0.7/8` is the network that contains the address.
     bare.parse::<IpNet>().ok().map(|net| TermTest::Net(net.trunc()))
 }
 

@@ -27,7 +27,6 @@ pub(crate) enum NumberKind {
     Duration,
 }
 
-/// Parses `>=400`, `4xx`, `400..499`, `>1MB`.
 pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, ExpectedHint> {
     if kind == NumberKind::Status
         && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))
@@ -92,6 +91,7 @@ pub(crate) fn time(text: &str) -> Result<TimeTest, ExpectedHint> {
         None => {
             let (op, rest) = operator(text);
             match parse_time_point(rest)? {
+                // An age alone means the time from then until now.
                 ago @ TimePoint::Ago(_) if op == CompareOp::Eq => Ok(TimeTest::Compare(CompareOp::Ge, ago)),
                 point => Ok(TimeTest::Compare(op, point)),
             }

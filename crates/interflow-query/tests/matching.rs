@@ -235,8 +235,8 @@ fn unknown_facts_give_not_yet() {
 fn a_query_names_its_phase_and_the_bodies_it_wants() {
     use Direction::{Request, Response};
     for (text, phase, request, response) in [
-        ("", Phase::Accepted, false, false),
-        ("client:10.0.0.1", Phase::Accepted, false, false),
+        ("", Phase::Authority, false, false),
+        ("client:10.0.0.1", Phase::Authority, false, false),
         ("host:a user:b", Phase::Authority, false, false),
         ("sni:a", Phase::ClientHello, false, false),
         ("method:GET path:/x", Phase::RequestHead, false, false),

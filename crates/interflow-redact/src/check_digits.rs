@@ -23,7 +23,8 @@ pub fn mod97(mut text: impl Iterator<Item = u8>) -> Option<u32> {
     })
 }
 
-/// Verhoeff, as on Aadhaar.
+/// Verhoeff's algorithm in the dihedral group of order ten, as on Aadhaar: `D` is the group's multiplication, `STEP`
+/// the permutation applied once more for each position.
 pub fn verhoeff(digits: &[u8]) -> bool {
     const STEP: [u8; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
     const D: [[u8; 10]; 10] = [
@@ -50,7 +51,7 @@ pub fn verhoeff(digits: &[u8]) -> bool {
     c == 0 && !digits.is_empty()
 }
 
-/// The sum of digits times weights.
+/// The sum of digits times weights; digits beyond the last weight do not count.
 pub fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(d, w)| u32::from(*d) * w).sum()
 }
@@ -67,6 +68,7 @@ pub fn mod11_10(digits: &[u8]) -> bool {
 
 /// One or two check digits modulo 11 with rising weights from the right, as on CPF and CNPJ.
 pub fn mod11(digits: &[u8]) -> bool {
+    // A repeated digit satisfies the sums, and is never issued.
     if digits.windows(2).all(|w| w[0] == w[1]) {
         return false;
     }

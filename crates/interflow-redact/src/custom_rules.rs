@@ -22,7 +22,6 @@ struct TermSet {
     matcher: Option<AhoCorasick>,
 }
 
-/// A term that may be misspelt.
 #[derive(Debug)]
 struct FuzzyTerm {
     words: Vec<String>,
@@ -39,7 +38,6 @@ pub(crate) struct CustomPattern {
     pub rule: u16,
 }
 
-/// The text between two patterns.
 #[derive(Debug)]
 pub(crate) struct CustomSection {
     pub start: Regex,
@@ -124,6 +122,7 @@ impl CustomRules {
         for fuzzy in &self.fuzzy {
             for window in words.windows(fuzzy.words.len()) {
                 let near = |(a, b): (&String, &(usize, usize, String))| {
+                    // The cheap comparison of lengths comes first.
                     a.len().abs_diff(b.2.len()) <= fuzzy.distance
                         && strsim::damerau_levenshtein(a, &b.2) <= fuzzy.distance
                 };
@@ -149,6 +148,7 @@ impl TermSet {
         let Some(matcher) = &self.matcher else { return };
         for m in matcher.find_iter(text) {
             let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+            // A term counts only at word boundaries, unless it begins or ends with punctuation itself.
             let inside = |c: Option<char>, edge: Option<char>| word(c) && word(edge);
             let term = &text[m.range()];
             let cut = inside(text[..m.start()].chars().next_back(), term.chars().next())

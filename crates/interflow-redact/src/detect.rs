@@ -38,7 +38,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.end - self.start
     }
@@ -48,14 +47,12 @@ impl Finding {
     }
 }
 
-/// What the detectors search for.
+/// What the detectors search for: the requested kinds, and whether card numbers and IBANs count only with valid check
+/// digits.
 #[derive(Clone, Debug)]
 pub(crate) struct KindFilter {
-    /// The requested kinds.
     pub kinds: KindSet,
-    /// Only card numbers with a valid check digit.
     pub valid_cards_only: bool,
-    /// Only IBANs with valid check digits.
     pub valid_ibans_only: bool,
     /// Two-letter codes of the regions whose national phone formats are accepted without context.
     pub phone_regions: Vec<[u8; 2]>,
@@ -70,7 +67,6 @@ impl Default for KindFilter {
 /// Tokens between two checks of the stop flag: less than a millisecond.
 const STOP_CHECK_INTERVAL: usize = 256;
 
-/// The text being scanned.
 pub(crate) struct ScanState<'t> {
     pub text: &'t str,
     pub bytes: &'t [u8],
@@ -215,7 +211,6 @@ fn camel_topics(word: &str) -> u32 {
     topics
 }
 
-/// Runs every detector.
 pub(crate) fn detect(scan: &mut ScanState<'_>) {
     let steps = [
         detect_structured,
@@ -234,8 +229,8 @@ pub(crate) fn detect(scan: &mut ScanState<'_>) {
     }
 }
 
-/// Runs the detectors of structured kinds.
 fn detect_structured(scan: &mut ScanState<'_>) {
+    // These start from characters, the rest from tokens.
     net::emails(scan);
     net::urls(scan);
     net::colon_addresses(scan);
@@ -272,6 +267,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                     dates::date_or_age_word(scan, i);
                 }
                 if token.shape == crate::token::TokenShape::Upper
+                    // Words are cheap to skip, and only these can begin an id without digits.
                     || token.len() == 1
                     || token.len() >= 26
                     || after == b'-'

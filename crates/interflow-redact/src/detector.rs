@@ -22,6 +22,7 @@ impl Detector {
         let (plain, map) = normalize(text);
         let mut found = Vec::new();
         TOKENS.with_borrow_mut(|tokens| {
+            // The list is reused: each thread scans thousands of short texts.
             tokens.tokenize(&plain);
             tokens.capitalize_known_words(&plain);
             let mut scan = ScanState {

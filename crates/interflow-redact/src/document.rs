@@ -47,7 +47,6 @@ impl Redactor {
         ))
     }
 
-    /// The explanation of a redaction.
     pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
         let version = hex::encode(&self.policy().version()[..8]);
         DocumentExplanation { policy: self.policy().name(), policy_version: version, format, spans }

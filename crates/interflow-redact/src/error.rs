@@ -10,49 +10,27 @@ pub enum RedactError {
     /// The policy is invalid; the message names the location and the remedy.
     #[error("policy: {0}")]
     Policy(String),
-    /// The body is not JSON, or cannot be edited safely.
+    /// The body is not JSON, or cannot be edited safely; `at` is the byte offset.
     #[error("JSON at byte {at}: {reason}")]
-    Json {
-        /// Byte offset into the body.
-        at: usize,
-        /// What is wrong there.
-        reason: &'static str,
-    },
-    /// The body is not UTF-8.
+    Json { at: usize, reason: &'static str },
     #[error("the body is not UTF-8 at byte {at}")]
-    Utf8 {
-        /// Byte offset of the first bad byte.
-        at: usize,
-    },
-    /// A strategy could not be applied.
+    Utf8 { at: usize },
     #[error("strategy {strategy}: {reason}")]
-    Strategy {
-        /// Its name.
-        strategy: &'static str,
-        /// What is missing.
-        reason: String,
-    },
+    Strategy { strategy: &'static str, reason: String },
     /// The vault has reached its maximum size.
     #[error("the vault is full: {limit} placeholders in one conversation")]
-    VaultFull {
-        /// The maximum.
-        limit: usize,
-    },
+    VaultFull { limit: usize },
     /// A sealed vault cannot be decrypted: wrong key, or modified data.
     #[error("the sealed vault cannot be opened: the key is wrong or its bytes were changed")]
     Seal,
     /// An external detector failed, and is configured to fail closed.
     #[error("{0}")]
     Backend(String),
-    /// A stream ended inside a placeholder.
     #[error("the stream ended inside a placeholder")]
     OpenPlaceholder,
     /// A stream would have to buffer more than allowed.
     #[error("more than {limit} bytes would have to be held back")]
-    HeldBack {
-        /// The limit in bytes.
-        limit: usize,
-    },
+    HeldBack { limit: usize },
     /// The work was cancelled, since nobody waits for the result.
     #[error("the work was ended: nobody waits for it")]
     Stopped,

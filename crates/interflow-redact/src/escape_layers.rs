@@ -1,5 +1,9 @@
 //! Incremental decoding of text that may be JSON, whose strings may contain JSON again. Streamed text is decoded to the
 //! innermost level, with the number of escape levels that apply there.
+//!
+//! Each level is a small JSON state machine. A character enters at the outermost level; if that is inside a string, the
+//! character, or the one that a complete escape stands for, is passed to the next level, and so on until a level treats
+//! it as its own. A level that turns out not to be JSON becomes plain, and from then on takes everything literally.
 
 /// Maximum depth of JSON in strings; deeper text is read unescaped.
 const MAX_LEVELS: usize = 5;
@@ -21,7 +25,6 @@ pub(crate) trait CharSink {
     fn character(&mut self, c: char, start: usize, depth: u8);
 }
 
-/// Receives nothing.
 pub(crate) struct NullSink;
 
 impl CharSink for NullSink {
@@ -65,19 +68,14 @@ enum LayerExpectation {
     Literal,
 }
 
-/// The classification of a character on a level.
+/// What a character is on a level: a part of its own syntax, the quote that opens or closes a string, a character in
+/// the string, a part of an escape, or the proof that the level is not JSON.
 enum LayerStep {
-    /// A character of this level.
     Own,
-    /// The quote that opens a string.
     Opens,
-    /// The quote that closes it.
     Closes,
-    /// A character in the string.
     Inner,
-    /// A part of an escape.
     Pending,
-    /// The level is not JSON.
     Wrong,
 }
 
@@ -124,12 +122,14 @@ impl EscapeLayers {
                 LayerStep::Opens => {
                     sink.character(c, start, at as u8);
                     self.stack.truncate(at + 1);
+                    // Deeper text is read with the escapes of this depth, which is correct unless it is JSON again.
                     if at + 1 < MAX_LEVELS {
                         self.stack.push(EscapeLayer::new());
                     }
                     return;
                 }
                 LayerStep::Closes => {
+                    // The string ends here, so an incomplete escape within it can no longer be completed.
                     self.flush_from(at + 1, sink);
                     self.stack.truncate(at + 1);
                     return sink.character(c, start, at as u8);
@@ -257,6 +257,7 @@ impl EscapeLayer {
             if matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E') {
                 return LayerStep::Own;
             }
+            // A number ends with the first character that cannot belong to it, which is then processed itself.
             self.end_value();
             if self.mode == LayerMode::Start {
                 // A top-level number followed by something else.
@@ -377,6 +378,7 @@ impl EscapeLayer {
                 }
                 _ => ResolvedEscape::Half(first, p[6..].to_vec()),
             },
+            // Fails at the first wrong digit instead of waiting for the last one.
             _ if matches!(p.len(), 3..=6 | 9..=12) && !last.is_ascii_hexdigit() => ResolvedEscape::Wrong,
             _ => ResolvedEscape::Open,
         };

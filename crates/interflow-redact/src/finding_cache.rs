@@ -1,4 +1,8 @@
 //! A cache of findings: conversations send their history again with every turn.
+//!
+//! The key contains the policy's fingerprint and everything else that findings depend on, so a changed policy finds no
+//! old entries. Entries are dropped by generation: when the younger half is full it becomes the older one, and what was
+//! not used since then is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +37,6 @@ impl FindingCache {
         Ok(Self { key: random()?, half: (entries / 2).max(1), generations: Mutex::default() })
     }
 
-    /// Number of cached texts.
     pub fn len(&self) -> usize {
         self.generations.lock().iter().map(HashMap::len).sum()
     }
@@ -62,6 +65,7 @@ impl FindingCache {
     fn key_of(&self, scope: &[&[u8]], text: &str) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         for part in scope {
+            // With lengths, so that different splits of the same bytes have different keys.
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
         *hasher.update(text.as_bytes()).finalize().as_bytes()
@@ -79,6 +83,7 @@ impl FindingCache {
 
     fn get_by_key(&self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {
         let mut generations = self.generations.lock();
+        // A hit in the older half moves the entry to the younger one.
         if let Some(found) = generations[0].get(key) {
             return Some(found.clone());
         }

@@ -8,36 +8,30 @@ use interflow_codec::json::{JsonReader, JsonToken};
 use crate::RedactError;
 use crate::normalized_text::OffsetMap;
 
-/// A string in a body, as located by a caller that knows the body's format.
+/// A string in a body, as located by a caller that knows the body's format. `range` is the bytes between the quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonSpan {
-    /// The bytes between the quotes.
     pub range: Range<usize>,
     /// Whether the string itself contains JSON, whose string values are to be scanned. If it is not JSON after all, it
     /// is scanned as text.
     pub nested: bool,
     /// The name of its member (between the quotes): `"password"` indicates the kind of the value.
     pub name: Option<Range<usize>>,
-    /// Its role in the body.
     pub part: JsonPart,
     /// Whether it belongs to a client's fixed prompts, whose placeholders are the same in all conversations.
     pub fixed: bool,
 }
 
-/// The role of a span in its body.
+/// The role of a span in its body: a string value, a member's name, or a number, which has no quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonPart {
-    /// A string value.
     #[default]
     Text,
-    /// A member's name.
     Name,
-    /// A number, which has no quotes.
     Number,
 }
 
 impl JsonSpan {
-    /// A string value.
     pub const fn text(range: Range<usize>) -> Self {
         Self::with_nesting(range, false, None)
     }
@@ -47,7 +41,6 @@ impl JsonSpan {
         Self { range, nested, name, part: JsonPart::Text, fixed: false }
     }
 
-    /// A string that contains JSON.
     pub const fn json(range: Range<usize>) -> Self {
         Self::with_nesting(range, true, None)
     }
@@ -151,6 +144,7 @@ pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>, Redac
 /// The same for a fragment of a string, which may end inside an escape.
 pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>, RedactError> {
     let raw = text.as_bytes();
+    // The usual case: without escapes the string is used in place.
     let Some(first) = memchr::memchr(b'\\', raw) else {
         return Ok(DecodedString { text: text.into(), map: OffsetMap::identity(), open: 0 });
     };
@@ -164,6 +158,8 @@ pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>,
             JsonEscape::Cut => return Ok(DecodedString { text: out.into(), map, open: raw.len() - at }),
             JsonEscape::Wrong => return Err(json_error(base + at, "a wrong escape in a string")),
         };
+        // An escape has no correspondence byte by byte: points on both sides make a finding cover it whole or not at
+        // all.
         map.push_point(out.len(), at, at);
         out.push(c);
         at += len;
@@ -261,7 +257,6 @@ pub fn escape_into(text: &str, out: &mut String) {
     }
 }
 
-/// A replacement of raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonEdit {
     pub range: Range<usize>,
@@ -269,7 +264,6 @@ pub(crate) struct JsonEdit {
 }
 
 impl JsonEdit {
-    /// The edit shifted by `by` bytes.
     pub fn shifted_by(self, by: usize) -> Self {
         Self { range: self.range.start + by..self.range.end + by, ..self }
     }

@@ -1,4 +1,8 @@
 //! The lexicon: marks and topics of a word (name, town, street word, honorific, ...), in one lookup.
+//!
+//! The build script writes a hash table of 2^19 slots with open addressing; a slot has a fingerprint of the word's hash
+//! and the number of its class, and a class has marks and topics. Words themselves are not stored, so an unknown word
+//! has the entry of a known one with a probability of about one in half a million per probed slot.
 
 mod flags;
 
@@ -16,12 +20,9 @@ static SLOT_TABLE: &[[u8; 4]; SLOTS] = {
     slots
 };
 
-/// The lexicon's entry for a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LexiconEntry {
-    /// Bits of [`mark`].
     pub marks: u32,
-    /// Bits of [`topic`].
     pub topics: u32,
 }
 
@@ -46,7 +47,6 @@ pub fn class_of(finished: u64) -> u16 {
     }
 }
 
-/// The entry of a class.
 #[inline]
 pub fn entry_of(class: u16) -> LexiconEntry {
     if class == 0 {
@@ -79,12 +79,10 @@ impl Default for CaseFolded {
 }
 
 impl CaseFolded {
-    /// Adds a word.
     pub fn push(&mut self, text: &str) {
         fold_into(text, &mut |b| self.byte(b));
     }
 
-    /// Adds one folded byte.
     pub fn byte(&mut self, byte: u8) {
         if let Some(slot) = self.bytes.get_mut(self.len) {
             *slot = byte;
@@ -124,7 +122,6 @@ fn fold_char(c: char, sink: &mut impl FnMut(u8)) {
     }
 }
 
-/// Combining marks.
 pub fn is_combining(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}')
 }

@@ -19,7 +19,6 @@ struct OffsetPoint {
 }
 
 impl OffsetMap {
-    /// The identity map.
     pub const fn identity() -> Self {
         Self { points: Vec::new() }
     }
@@ -56,7 +55,8 @@ impl OffsetMap {
 }
 
 /// The text for the detectors: full-width and other digits as ASCII digits, without invisible characters, hyphen and
-/// space variants as `-` and space. Borrowed if nothing changes.
+/// space variants as `-` and space. Otherwise a soft hyphen or a full-width digit would hide a number. Borrowed if
+/// nothing changes, as for nearly all texts.
 pub fn normalize(text: &str) -> (Cow<'_, str>, OffsetMap) {
     let Some(first) = next_special(text, 0) else { return (Cow::Borrowed(text), OffsetMap::identity()) };
     let mut out = String::with_capacity(text.len());

@@ -27,10 +27,8 @@ use crate::{Kind, KindSet, RedactError};
 /// Default minimum confidence in percent.
 pub const DEFAULT_CONFIDENCE: u8 = 50;
 
-/// A compiled policy.
 #[derive(Debug)]
 pub struct Policy {
-    /// The policy's name in audit records and explanations.
     pub(crate) name: String,
     pub(crate) wants: KindFilter,
     kinds: Vec<Arc<KindRule>>,
@@ -42,23 +40,19 @@ pub struct Policy {
     pub(crate) version: [u8; 32],
 }
 
-/// The handling of findings of one kind.
+/// The handling of findings of one kind: its name in explanations and in `%t`, the label with which a placeholder
+/// begins, the classification in `%l` and in conditions, and the minimum confidence in percent.
 #[derive(Debug, Default)]
 pub(crate) struct KindRule {
-    /// The name in explanations and in `%t`.
     pub name: String,
-    /// The label with which a placeholder begins.
     pub label: String,
-    /// The classification, in `%l` and in conditions, if the policy has one.
     pub class: Option<String>,
-    /// Minimum confidence in percent.
     pub confidence: u8,
     /// The first strategy whose condition holds is applied.
     pub strategies: Vec<(Option<StrategyCondition>, RedactionStrategy)>,
     pub ignore: IgnoreList,
 }
 
-/// Values that are never redacted.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct IgnoreList {
     exact: HashSet<String>,
@@ -130,7 +124,6 @@ impl Policy {
         schemars::schema_for!(PolicyFile).to_value()
     }
 
-    /// The policy's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -147,7 +140,6 @@ impl Policy {
         }
     }
 
-    /// The labels of placeholders.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
         self.kinds.iter().chain(&self.custom).map(|r| r.label.as_str())
     }
@@ -165,7 +157,6 @@ impl Default for Policy {
     }
 }
 
-/// Builds a policy from either format.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyBuilder {
     pub name: String,
@@ -186,6 +177,7 @@ impl PolicyBuilder {
     }
 
     pub fn build(mut self, default: impl Fn(Kind) -> KindRule, text: &[u8]) -> Result<Policy, RedactError> {
+        // A strategy without its key must fail when the policy is loaded, not when the first finding occurs.
         for rule in self.rules.values().chain(&self.custom) {
             rule.strategies.iter().try_for_each(|(_, s)| s.check(&self.keys))?;
         }

@@ -19,11 +19,24 @@ use crate::vault::PlaceholderVault;
 use crate::{Kind, RedactError, own_placeholders, stop_flag};
 
 /// Applies one policy. Cheap to share between threads; create one per policy.
+///
+/// ```
+/// use interflow_redact::{PlaceholderVault, RedactionSession, Redactor, VaultKey};
+///
+/// let text = "My number is 4111 1111 1111 1111.";
+/// let vault = PlaceholderVault::new(&VaultKey::random()?);
+/// let mut session = RedactionSession::reversible(vault);
+/// let redacted = Redactor::default().redact_text(text, &mut session)?.output.expect("a card number was found");
+/// assert!(!redacted.contains("4111"));
+///
+/// let vault = session.into_vault().expect("a reversible session has a vault");
+/// assert_eq!(vault.restore(&redacted), text);
+/// # Ok::<(), interflow_redact::RedactError>(())
+/// ```
 #[derive(Debug)]
 pub struct Redactor {
     policy: Arc<Policy>,
     engine: Detector,
-    /// The labels of this policy's placeholders.
     labels: HashSet<String>,
     memo: Option<Arc<FindingCache>>,
 }
@@ -67,7 +80,6 @@ impl RedactionSession {
         Self { heard: Some(Vec::new()), ..Self::default() }
     }
 
-    /// The texts of a collecting session.
     pub fn collected_texts(self) -> Vec<String> {
         self.heard.unwrap_or_default()
     }
@@ -111,12 +123,10 @@ pub struct Replacement {
     pub kind: Kind,
 }
 
-/// The result for one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedactionResult<T> {
     /// The changed input; `None` if nothing was found.
     pub output: Option<T>,
-    /// The replacements, in order.
     pub spans: Vec<Replacement>,
 }
 
@@ -153,11 +163,13 @@ impl Redactor {
     }
 
     fn find_uncached(&self, lead: &str, text: &str, context: &str) -> Vec<Finding> {
+        // The lead makes a bare value recognisable, as `password` does for the value of a member with that name.
         let led: Cow<'_, str> = if lead.is_empty() { text.into() } else { format!("{lead}: {text}").into() };
         let offset = led.len() - text.len();
         let mut found = self.engine.find(&led);
         if offset > 0 {
             found.retain_mut(|f| {
+                // A finding may extend over the lead; only its part in the text counts.
                 f.start = f.start.max(offset);
                 f.start < f.end
             });
@@ -212,6 +224,7 @@ impl Redactor {
             return Ok(Vec::new());
         }
         let found = self.find_with_lead(lead, text, &session.context);
+        // After the scan: its findings may be incomplete, and must not be used.
         if stop_flag::is_stop_requested() {
             return Err(RedactError::Stopped);
         }
@@ -343,6 +356,7 @@ impl Redactor {
     ) -> Result<(Vec<JsonEdit>, Vec<Replacement>), RedactError> {
         let decoded = json::decode(raw, base)?;
         if nested > 0
+            // A string that only looks like JSON is scanned as text, which is why the error is not returned.
             && let Ok(inner) = json::json_parts(decoded.text.as_bytes())
         {
             return self.nested_edits(&decoded, inner, base, nested - 1, session);
@@ -406,6 +420,7 @@ impl Redactor {
             (RedactionStrategy::Placeholder, Some(vault)) => {
                 vault.placeholder_for(f.kind, &rule.label, value, session.fixed)?
             }
+            // Equal values get the same replacement within a session; otherwise relations between them would be lost.
             (random, _) if random.is_random() => {
                 let key = (f.kind, value.to_owned());
                 match session.drawn.get(&key) {
@@ -475,7 +490,6 @@ fn is_plain_name(raw: &[u8]) -> bool {
     raw.len() <= MAX_LEAD_BYTES && raw.iter().all(|b| b.is_ascii_lowercase() || *b == b'_')
 }
 
-/// The first strategy whose condition holds.
 fn matching_strategy<'r>(rule: &'r KindRule, f: &Finding, text: &str, context: &str) -> Option<&'r RedactionStrategy> {
     let before_at = text.floor_char_boundary(f.start.saturating_sub(80));
     let facts = ConditionInput {
@@ -502,7 +516,6 @@ fn informative_name(name: &str) -> &str {
     if tells(name) || parts.any(tells) { name } else { "" }
 }
 
-/// The parts of a `camelCase` word.
 fn camel_words(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {

@@ -1,5 +1,15 @@
 //! Restores originals in streamed text. Placeholders are matched in decoded text, and originals are encoded for their
 //! position, so that every fragment remains valid: the content of a JSON string, JSON, or text.
+//!
+//! Three texts are involved. The *raw* fragment is what the event contains. The *decoded* text is the same without the
+//! escapes of the string that carries it. If that text is JSON itself (tool call arguments), its strings may contain
+//! JSON again; the *innermost* text is what a placeholder is matched in, because a model writes placeholders as
+//! ordinary characters of the innermost string. `OffsetMap` leads from decoded to raw offsets and `LeafText` from
+//! innermost to decoded ones; the depth at a placeholder is the number of times its original has to be escaped.
+//!
+//! A fragment boundary may fall anywhere: within a placeholder, an escape, or a surrogate pair. What cannot be decided
+//! yet is buffered and joined with the next fragment; everything before it is released, so that a stream is not delayed
+//! by text that has nothing to do with placeholders.
 
 use crate::RedactError;
 use crate::escape_layers::{CharSink, EscapeLayers, NullSink};
@@ -13,19 +23,36 @@ const MIN_CERTAIN_CODE_CHARS: usize = 2;
 
 /// Restores placeholders in streamed text. One per choice and tool call; buffers only what may be the beginning of a
 /// known placeholder or of an escape.
+///
+/// ```
+/// use interflow_redact::{EscapeLevel, Kind, PlaceholderRestorer, PlaceholderVault, VaultKey};
+///
+/// let mut vault = PlaceholderVault::new(&VaultKey::random()?);
+/// let placeholder = vault.placeholder(Kind::Email, "EMAIL", "ada@example.org")?;
+/// let (head, tail) = placeholder.split_at(4);
+///
+/// let mut restorer = PlaceholderRestorer::new(EscapeLevel::Plain);
+/// let mut out = String::new();
+/// restorer.push(&vault, &format!("Write to {head}"), &mut out);
+/// assert_eq!(out, "Write to ");
+/// restorer.push(&vault, &format!("{tail}!"), &mut out);
+/// restorer.finish(&vault, &mut out)?;
+/// assert_eq!(out, "Write to ada@example.org!");
+/// # Ok::<(), interflow_redact::RedactError>(())
+/// ```
 #[derive(Debug)]
 pub struct PlaceholderRestorer {
     /// Whether fragments are the content of JSON strings.
     in_string: bool,
     reading: RestoreReading,
-    /// Buffered decoded text.
     held: String,
     /// A high surrogate at the end of the last fragment, in raw form.
     half: String,
     leaves: LeafText,
 }
 
-/// How the decoded text is interpreted.
+/// How the decoded text is interpreted. It starts as `Open` and is decided by the first character that is not white
+/// space; `Json` becomes `Plain` as soon as the text proves not to be JSON.
 #[derive(Debug)]
 enum RestoreReading {
     Plain,
@@ -54,6 +81,8 @@ struct OffsetMark {
 impl CharSink for LeafText {
     fn character(&mut self, c: char, start: usize, depth: u8) {
         let leaf = self.text.len();
+        // Most characters continue where the last one ended; a new mark is needed only after an escape or a change of
+        // depth.
         let goes_on = self.marks.last().is_some_and(|m| m.depth == depth && m.outer + (leaf - m.leaf) == start);
         if !goes_on {
             self.marks.push(OffsetMark { leaf, outer: start, depth });
@@ -102,7 +131,6 @@ impl LeafText {
     }
 }
 
-/// A placeholder and its original.
 struct PlaceholderMatch<'v> {
     start: usize,
     end: usize,
@@ -187,6 +215,8 @@ impl PlaceholderRestorer {
     /// The text ends inside a placeholder.
     pub fn finish(&mut self, vault: &PlaceholderVault, out: &mut String) -> Result<(), RedactError> {
         let read = if matches!(self.reading, RestoreReading::Json(_)) { &self.leaves.text } else { &self.held };
+        // A label and an underscore occur in ordinary text; with part of a code after them, the text is a truncated
+        // placeholder.
         if read.rsplit_once('_').is_some_and(|(_, code)| code.len() >= MIN_CERTAIN_CODE_CHARS) {
             return Err(RedactError::OpenPlaceholder);
         }
@@ -213,6 +243,8 @@ impl PlaceholderRestorer {
         let fresh = self.held.is_empty();
         if let RestoreReading::Json(layers) = &mut self.reading {
             let mut starts = piece.text.char_indices();
+            // Without an escape or a possible start, nothing in this fragment can change. The levels still have to see
+            // it, because they must know where strings begin and end.
             if fresh
                 && more
                 && memchr::memchr(b'\\', piece.text.as_bytes()).is_none()
@@ -240,6 +272,7 @@ impl PlaceholderRestorer {
             &joined
         };
         let (found, leaf, hold) = self.find(vault, text, more);
+        // Nothing found and nothing buffered: the fragment is forwarded as it is, without an allocation.
         if found.is_empty() && fresh && hold == text.len() && !changed {
             self.release_before(leaf, hold);
             return None;
@@ -293,6 +326,7 @@ impl PlaceholderRestorer {
                     found.push(PlaceholderMatch { start: outer(at), end: outer(at + len), depth, original });
                     at += len;
                 }
+                // The text ends within a possible placeholder: everything from here on is buffered.
                 PlaceholderPrefix::Open => return (found, at, outer(at)),
                 PlaceholderPrefix::Not => at += 1,
             }
@@ -300,11 +334,11 @@ impl PlaceholderRestorer {
         (found, bytes.len(), open)
     }
 
-    /// Releases everything before `hold`.
     fn release_before(&mut self, leaf: usize, hold: usize) {
         self.leaves.drop_before(leaf, hold);
         if let RestoreReading::Json(layers) = &mut self.reading {
             layers.rebase(hold);
+            // From here on the text is scanned without the levels, which is several times faster.
             if layers.is_plain() && self.held.is_empty() {
                 self.reading = RestoreReading::Plain;
             }
@@ -315,6 +349,7 @@ impl PlaceholderRestorer {
     fn copy(&self, piece: &DecodedPiece<'_>, text: &str, base: usize, range: std::ops::Range<usize>, out: &mut String) {
         let old = range.start..range.end.min(base);
         if !old.is_empty() {
+            // Buffered text lost its raw form, so it is escaped again: equivalent, though perhaps not the same escapes.
             if self.in_string { escape_into(&text[old], out) } else { out.push_str(&text[old]) }
         }
         let new = range.start.max(base)..range.end;
@@ -329,6 +364,7 @@ impl PlaceholderRestorer {
             return out.push_str(found.original);
         }
         let mut text = std::borrow::Cow::Borrowed(found.original);
+        // The last escape is written directly to the output.
         for _ in 1..times {
             let mut escaped = String::with_capacity(text.len() + 8);
             escape_into(&text, &mut escaped);

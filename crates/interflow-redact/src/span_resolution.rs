@@ -32,6 +32,7 @@ pub fn resolve_overlaps(findings: &mut Vec<Finding>) {
 /// Resolves findings that overlap directly or transitively.
 fn resolve_cluster(cluster: &mut Vec<Finding>, out: &mut Vec<Finding>) {
     if cluster.len() > 1 {
+        // From the longest on: each further finding only gets what is not covered yet.
         cluster.sort_unstable_by_key(|f| std::cmp::Reverse(rank(f)));
         let mut kept = Vec::with_capacity(cluster.len());
         cluster.drain(..).for_each(|f| insert_finding(&mut kept, f));
@@ -54,6 +55,7 @@ fn insert_finding(kept: &mut Vec<Finding>, finding: Finding) {
         kept.insert(from, finding);
         return;
     }
+    // With several overlapping winners, confidence is not compared; the gaps between them are enough.
     if let [winner] = &kept[from..to]
         && i32::from(finding.confidence) - i32::from(winner.confidence) >= CONFIDENCE_MARGIN
     {

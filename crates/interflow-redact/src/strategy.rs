@@ -15,7 +15,6 @@ pub(crate) use fpe::Ff3Cipher;
 
 use crate::{Kind, RedactError};
 
-/// The replacement of a finding.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RedactionStrategy {
     /// A placeholder from the vault; `Redact` if there is no vault.
@@ -70,12 +69,10 @@ pub(crate) enum RandomReplacement {
     Uuid,
 }
 
-/// Which end of a value is kept when it is truncated.
+/// Which end of a value stays when it is truncated: the first characters, or the last ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TruncateSide {
-    /// The first characters stay.
     Leading,
-    /// The last ones stay.
     Trailing,
 }
 
@@ -123,7 +120,6 @@ impl PolicyKeys {
         String::from_utf8(plain).map_err(|_| failed("the value is no text"))
     }
 
-    /// Decrypts a value of `FPE_ENCRYPT_REPLACE`.
     pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
         let fpe = self.fpe.as_ref().ok_or_else(no_fpe_key)?;
         fpe.decrypt_value(value)
@@ -170,14 +166,12 @@ pub(crate) fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<V
     }
 }
 
-/// Random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], RedactError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| RedactError::Random(e.to_string()))?;
     Ok(bytes)
 }
 
-/// The input of a strategy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StrategyInput<'a> {
     pub value: &'a str,
@@ -222,7 +216,6 @@ impl RedactionStrategy {
         )
     }
 
-    /// Computes the replacement.
     pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String, RedactError> {
         let value = subject.value;
         Ok(match self {
@@ -243,6 +236,7 @@ impl RedactionStrategy {
                     strategy: "encrypt",
                     reason: "the policy has no crypto key".to_owned(),
                 })?;
+                // A random nonce for each value: equal values have different ciphertexts.
                 let nonce = random::<12>()?;
                 let sealed = encrypt(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
                 format!("{{{{{}}}}}", STANDARD.encode([nonce.as_slice(), &sealed].concat()))
@@ -338,6 +332,7 @@ fn random_same_shape(value: &str) -> Result<String, RedactError> {
         if pool.is_empty() {
             pool = random::<64>()?.to_vec();
         }
+        // The slight preference of the remainder for small values gives nothing away about the original.
         Ok(pool.pop().unwrap_or_default() % n)
     };
     let one = |c: char| {
@@ -353,6 +348,7 @@ fn random_same_shape(value: &str) -> Result<String, RedactError> {
 
 fn uuid() -> Result<String, RedactError> {
     let mut b = random::<16>()?;
+    // Version 4, variant 10 (RFC 9562 5.4).
     b[6] = b[6] & 0x0f | 0x40;
     b[8] = b[8] & 0x3f | 0x80;
     let h = hex::encode(&b);

@@ -1,13 +1,18 @@
 //! Redaction of streamed text with a sliding window.
+//!
+//! A secret may be split over fragments, so text is released only when enough has followed that no finding can extend
+//! into it. Part of what was released stays in the buffer as context, because a finding may depend on the words before
+//! it. The first output is therefore delayed by one window; the total work stays linear, since a scan covers the window
+//! and the context only.
 
 use crate::RedactError;
 use crate::json::{decode_piece, escape_into, is_number};
 use crate::redactor::{RedactionSession, Redactor, Replacement};
 
-/// The encoding of the fragments.
+/// The encoding of the fragments: text, or the raw text of JSON, as tool call arguments are streamed, in which
+/// replacements are escaped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EscapeLevel {
-    /// Text.
     #[default]
     Plain,
     /// The raw text of JSON, as tool call arguments are streamed: replacements are escaped.
@@ -65,6 +70,8 @@ impl StreamRedactor {
             return Ok(Vec::new());
         }
         let told = self.advance(redactor, session, false, out)?;
+        // Only one endless word or an unfinished private key gets here. Failing is the safe end: releasing could
+        // disclose it.
         if self.buffer.len() - self.done > MAX_BUFFERED {
             return Err(RedactError::HeldBack { limit: MAX_BUFFERED });
         }
@@ -94,6 +101,7 @@ impl StreamRedactor {
         let spans = self.spans(redactor, session)?;
         let mut cut = if last { self.buffer.len() } else { self.safe_end() };
         if !last {
+            // From the end, since moving the cut may make it fall into the finding before.
             for span in spans.iter().rev() {
                 // A finding that reaches into the window may grow; one at its end certainly may.
                 if span.end > cut && span.start < cut {
@@ -193,7 +201,6 @@ impl StreamRedactor {
         }
     }
 
-    /// Avoids splitting an escape.
     fn align_to_escape(&self, edge: usize) -> usize {
         match self.form {
             EscapeLevel::Plain => edge,
@@ -205,10 +212,12 @@ impl StreamRedactor {
 
     /// Drops context that is no longer needed.
     fn drop_emitted(&mut self) {
+        // Context is dropped in large steps, because each step moves the buffer.
         if self.done <= CONTEXT_BYTES * 2 {
             return;
         }
         let mut from = self.buffer.floor_char_boundary(self.done - CONTEXT_BYTES);
+        // The context begins between words, so that it is tokenized as it would be in the whole text.
         if let Some(space) = self.buffer[from..self.done].find([' ', '\n']) {
             from += space;
         } else if self.form == EscapeLevel::Json {

@@ -22,16 +22,14 @@ pub(crate) enum TokenShape {
     Caseless,
 }
 
-/// A run of letters and digits.
+/// A run of letters and digits, with its entry in the lexicon: marks, topics, and the class under which they are found
+/// (0 if the word is unknown, or not a word).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WordToken {
     pub start: u32,
     pub end: u32,
-    /// The word's marks in the lexicon.
     pub marks: u32,
-    /// The word's topics in the lexicon.
     pub topics: u32,
-    /// The word's class in the lexicon; 0 if it is unknown or not a word.
     pub class: u16,
     pub shape: TokenShape,
 }
@@ -79,17 +77,15 @@ impl WordToken {
     }
 }
 
-/// The tokens of a text and the positions of the characters from which other detectors start.
+/// The tokens of a text and the positions of the characters from which other detectors start: `@`, `://`, `-----`, and
+/// those below. One pass collects them all, so that no detector scans the text by itself.
 #[derive(Debug, Default)]
 pub(crate) struct TokenList {
     pub list: Vec<WordToken>,
-    /// Positions of `@`.
     pub ats: Vec<u32>,
-    /// Positions of `://`.
     pub schemes: Vec<u32>,
     /// Positions of `::` and of hexadecimal words before a `:`.
     pub colons: Vec<u32>,
-    /// Positions of `-----`.
     pub dashes: Vec<u32>,
     /// Positions of punctuation that is typical of code.
     pub signs: Vec<u32>,
@@ -103,7 +99,6 @@ const HIGH: u8 = 8;
 const ANCHOR: u8 = 16;
 const SIGN: u8 = 32;
 
-/// ASCII letters and digits.
 const PLAIN: u8 = LOWER | UPPER | DIGIT;
 
 static CLASS: [u8; 256] = {
@@ -259,7 +254,6 @@ impl TokenList {
         at
     }
 
-    /// A word with non-ASCII letters.
     fn foreign_word(&mut self, text: &str, start: usize) -> usize {
         let (mut lowers, mut uppers, mut digits, mut first_upper) = (0u32, 0u32, 0u32, false);
         let mut at = start;

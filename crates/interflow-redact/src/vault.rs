@@ -1,7 +1,12 @@
 //! The placeholder vault: the mapping of placeholders to originals for one request or one conversation.
 //!
 //! A placeholder is a keyed hash of kind and value, so equal values get the same placeholder in every turn without
-//! stored state; only the reverse mapping is stored here. A vault is never shared between conversations.
+//! stored state; only the reverse mapping is stored here. A vault is never shared between conversations: with the key
+//! of another one, neither the placeholders nor their equality reveals anything.
+//!
+//! Stable placeholders matter for cost as well: providers cache prompts by prefix, and a placeholder that changed with
+//! every turn would defeat their caches. The fixed prompts of a client (system prompt, tools) have a key of the
+//! installation, so that they are cached across conversations too.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -85,7 +90,6 @@ pub struct PlaceholderVault {
     mac: Hmac<Sha256>,
     /// For values in fixed prompts, which have the same placeholder in all conversations.
     fixed: Option<FixedPrompts>,
-    /// Original by placeholder in lower case.
     originals: HashMap<String, String>,
     /// Placeholders in lower case, sorted, for the search by prefix; built on first use.
     sorted: OnceLock<Vec<Box<str>>>,
@@ -123,7 +127,6 @@ impl PlaceholderVault {
         self
     }
 
-    /// Sets the maximum number of placeholders.
     #[must_use]
     pub fn with_limit(mut self, entries: usize) -> Self {
         self.limit = entries;
@@ -159,6 +162,8 @@ impl PlaceholderVault {
         fixed: bool,
     ) -> Result<String, RedactError> {
         let mac = match &mut self.fixed {
+            // A value that occurred in a fixed prompt keeps that placeholder elsewhere, otherwise a model would see two
+            // names for one thing.
             Some((mac, values)) if !values.is_empty() || fixed => {
                 let key = (kind, value.to_owned());
                 let known = values.contains(&key);
@@ -172,6 +177,7 @@ impl PlaceholderVault {
             }
             _ => self.mac.clone(),
         };
+        // Ends: each attempt is a new code, and codes in use are limited by `limit`.
         for attempt in 0u32.. {
             let code = code(&mac, kind, value, attempt);
             let placeholder = format!("{label}_{code}");
@@ -192,6 +198,8 @@ impl PlaceholderVault {
 
     fn insert_original(&mut self, key: String, value: &str) {
         self.index_first_bytes(&key);
+        // Built again at the next search. Values are added while a request is redacted and searched while its response
+        // is restored, so this happens once.
         self.sorted = OnceLock::new();
         self.originals.insert(key, value.to_owned());
     }
@@ -210,8 +218,10 @@ impl PlaceholderVault {
         });
         let (mut low, mut high) = (0, sorted.len());
         let (mut read, mut matched) = (0, 0);
+        // `low..high` are the placeholders that begin with the bytes matched so far; each byte narrows the range.
         while low < high {
             let key = &sorted[low];
+            // The first complete one wins; none is a prefix of another, since all codes have the same length.
             if key.len() == matched {
                 let original = self.originals.get(&**key).map_or("", String::as_str);
                 return PlaceholderPrefix::Found { len: read, original };
@@ -318,12 +328,14 @@ impl PlaceholderVault {
 /// The result of matching at the beginning of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PlaceholderPrefix<'v> {
-    /// Not a placeholder.
     Not,
     /// A possible placeholder if more text follows.
     Open,
     /// A placeholder of `len` bytes, and its original.
-    Found { len: usize, original: &'v str },
+    Found {
+        len: usize,
+        original: &'v str,
+    },
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use interflow_types::{RequestHead, ResponseHead};
+use interflow_types::{RequestHead, Response, ResponseHead};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::body::BodyEdits;
@@ -20,6 +21,8 @@ pub(crate) struct RuleState {
     pub pending: Option<BodyEdits>,
     /// The rules of the phase `connect` were already evaluated on this flow itself.
     pub connected: bool,
+    /// The answer that was decided before the request's head, and is given there.
+    pub answer: Mutex<Option<Box<Response>>>,
     /// The response must be marked as uncacheable.
     pub uncached: bool,
     /// Cookies of the response are stored.

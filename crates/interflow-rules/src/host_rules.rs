@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_query::Tristate;
 use interflow_types::{
-    Body, ByteStr, Direction, Error, ErrorKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
-    ResponseHead, Result, Stage, StageVerdict, StreamMessage, UpstreamOverrides,
+    Body, ByteStr, Direction, EarlyExit, Error, ErrorKind, Flow, MaybeFuture, MessageVerdict, Phase, PhaseSet,
+    PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage, TunnelVerdict,
+    UpstreamOverrides,
 };
 
 use crate::action::Action;
@@ -22,6 +23,7 @@ use crate::index::{Candidates, Prefilter, RequestIndex};
 use crate::program::{CompiledRule, RuleProgram};
 use crate::requirements::{has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body};
 use crate::service::ServiceMessageKind;
+use crate::verdict::RuleVerdict;
 use crate::{originals, path_variants};
 
 /// A rule in one phase.
@@ -70,6 +72,8 @@ pub(crate) struct HostRules {
     messages: bool,
     /// Whether rules before the request annotate the flow.
     marks_at_connect: bool,
+    /// Whether a rule may decide before the request's head that the request is answered.
+    answers_at_connect: bool,
     /// Whether services are called at the response, which also receive the request's body.
     calls: bool,
     /// Rules of later phases that read the request's body, which is kept for them.
@@ -84,7 +88,7 @@ struct RuleCursor {
 }
 
 enum WalkResult {
-    Done(StageVerdict),
+    Done(RuleVerdict),
     Wait(RuleCursor, PendingAction),
 }
 
@@ -138,6 +142,7 @@ impl HostRules {
         let messages = has(Phase::Message);
         let marks_at_connect =
             [Phase::Authority, Phase::ClientHello].iter().any(|p| leaves_marks(&program, &lists[*p as usize]));
+        let answers_at_connect = may_answer_at_connect(&program, &lists[Phase::Authority as usize]);
         let calls = rules
             .iter()
             .any(|id| program.rules[*id as usize].actions.iter().any(|(_, a)| matches!(a, Action::Call(_))));
@@ -148,6 +153,7 @@ impl HostRules {
             keeps_response,
             messages,
             marks_at_connect,
+            answers_at_connect,
             calls,
             later_body_rules: looks_back,
             lists,
@@ -190,17 +196,17 @@ impl HostRules {
                 from.action += 1;
                 match apply(at, &rule.actions[usize::from(*i)].1, rule, &self.program) {
                     ActionEffect::Continue => {}
-                    ActionEffect::Stop => return WalkResult::Done(StageVerdict::Continue),
+                    ActionEffect::Stop => return WalkResult::Done(RuleVerdict::Continue),
                     ActionEffect::End(verdict) => return WalkResult::Done(verdict),
                     ActionEffect::Wait(waiting) => return WalkResult::Wait(from, waiting),
                 }
             }
             if rule.stop {
-                return WalkResult::Done(StageVerdict::Continue);
+                return WalkResult::Done(RuleVerdict::Continue);
             }
             from = RuleCursor { entry: from.entry + 1, action: 0 };
         }
-        WalkResult::Done(StageVerdict::Continue)
+        WalkResult::Done(RuleVerdict::Continue)
     }
 
     /// Whether no rule of this phase can match the flow and no state is pending.
@@ -264,7 +270,7 @@ impl HostRules {
     }
 
     /// Runs a phase before the request. `opens` means that the requests inside a tunnel are matched individually.
-    pub fn run_connect<'a>(&'a self, phase: Phase, flow: &'a mut Flow, opens: bool) -> MaybeFuture<'a, StageVerdict> {
+    pub fn run_connect<'a>(&'a self, phase: Phase, flow: &'a mut Flow, opens: bool) -> MaybeFuture<'a, TunnelVerdict> {
         flow.extension_mut::<RuleState>().connected = true;
         self.run_without_body(ActionContext { opens, ..ActionContext::new(phase, flow) })
     }
@@ -276,13 +282,13 @@ impl HostRules {
         picked: Option<&Candidates>,
         cursor: RuleCursor,
         waiting: PendingAction,
-    ) -> StageVerdict {
+    ) -> RuleVerdict {
         let (mut cursor, mut waiting) = (cursor, waiting);
         loop {
             let rule = &self.program.rules[self.phase_rules(at.phase).entries[cursor.entry].rule as usize];
             match waiting.complete(at, rule, &self.program).await {
                 ActionEffect::End(verdict) => return verdict,
-                ActionEffect::Stop => return StageVerdict::Continue,
+                ActionEffect::Stop => return RuleVerdict::Continue,
                 ActionEffect::Wait(more) => waiting = more,
                 ActionEffect::Continue => match self.run_rules(at, picked, cursor) {
                     WalkResult::Done(verdict) => return verdict,
@@ -293,17 +299,20 @@ impl HostRules {
     }
 
     /// Runs a phase without a body.
-    fn run_without_body<'a>(&'a self, mut at: ActionContext<'a>) -> MaybeFuture<'a, StageVerdict> {
+    fn run_without_body<'a, V>(&'a self, mut at: ActionContext<'a>) -> MaybeFuture<'a, V>
+    where
+        V: From<RuleVerdict> + Send + 'a,
+    {
         let picked = self.candidates(&at);
         match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
             WalkResult::Done(verdict) => {
                 self.save_for_later(&mut at);
-                MaybeFuture::Ready(verdict)
+                MaybeFuture::Ready(verdict.into())
             }
             WalkResult::Wait(cursor, waiting) => MaybeFuture::pending(async move {
                 let verdict = self.resume(&mut at, picked.as_ref(), cursor, waiting).await;
                 self.save_for_later(&mut at);
-                verdict
+                verdict.into()
             }),
         }
     }
@@ -318,7 +327,7 @@ impl HostRules {
     }
 
     /// Runs a phase with a body.
-    fn run_with_body<'a>(&'a self, at: ActionContext<'a>, body: Body) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    fn run_with_body<'a>(&'a self, at: ActionContext<'a>, body: Body) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let mut at = at;
         // State is created only for flows that need it.
         if at.flow.extension::<RuleState>().is_some_and(|s| s.pending.is_some()) {
@@ -329,28 +338,28 @@ impl HostRules {
         if self.wants_whole(&mut at, picked.as_ref(), &body) {
             return MaybeFuture::pending(self.run_on_whole_body(at, body, picked));
         }
-        match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
-            WalkResult::Done(StageVerdict::Continue) if !self.must_read_body(&at, &body) => {
-                MaybeFuture::Ready(self.apply_body_edits(at, BodyReadState::Stream(body)))
-            }
-            WalkResult::Done(StageVerdict::Continue) => MaybeFuture::pending(async move {
-                let seen = self.read_body(&mut at, body).await.map_err(StageVerdict::Deny)?;
-                self.apply_body_edits(at, seen)
-            }),
-            WalkResult::Done(verdict) => MaybeFuture::Ready(Err(verdict)),
-            WalkResult::Wait(cursor, waiting) => MaybeFuture::pending(async move {
-                match self.resume(&mut at, picked.as_ref(), cursor, waiting).await {
-                    StageVerdict::Continue if !self.must_read_body(&at, &body) => {
-                        self.apply_body_edits(at, BodyReadState::Stream(body))
-                    }
-                    StageVerdict::Continue => {
-                        let seen = self.read_body(&mut at, body).await.map_err(StageVerdict::Deny)?;
-                        self.apply_body_edits(at, seen)
-                    }
-                    verdict => Err(verdict),
+        let (cursor, waiting) = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
+            WalkResult::Done(verdict) => match verdict.into_result() {
+                Ok(()) if self.must_read_body(&at, &body) => {
+                    return MaybeFuture::pending(self.read_and_apply_edits(at, body));
                 }
-            }),
-        }
+                Ok(()) => return MaybeFuture::Ready(self.apply_body_edits(at, BodyReadState::Stream(body))),
+                Err(exit) => return MaybeFuture::Ready(Err(exit)),
+            },
+            WalkResult::Wait(cursor, waiting) => (cursor, waiting),
+        };
+        MaybeFuture::pending(async move {
+            self.resume(&mut at, picked.as_ref(), cursor, waiting).await.into_result()?;
+            match self.must_read_body(&at, &body) {
+                true => self.read_and_apply_edits(at, body).await,
+                false => self.apply_body_edits(at, BodyReadState::Stream(body)),
+            }
+        })
+    }
+
+    async fn read_and_apply_edits(&self, mut at: ActionContext<'_>, body: Body) -> Result<Body, EarlyExit> {
+        let seen = self.read_body(&mut at, body).await?;
+        self.apply_body_edits(at, seen)
     }
 
     async fn run_on_whole_body(
@@ -358,16 +367,14 @@ impl HostRules {
         mut at: ActionContext<'_>,
         body: Body,
         picked: Option<Candidates>,
-    ) -> Result<Body, StageVerdict> {
-        let seen = self.read_body(&mut at, body).await.map_err(StageVerdict::Deny)?;
+    ) -> Result<Body, EarlyExit> {
+        let seen = self.read_body(&mut at, body).await?;
         let verdict = match self.run_rules(&mut at, picked.as_ref(), RuleCursor::default()) {
             WalkResult::Done(verdict) => verdict,
             WalkResult::Wait(cursor, waiting) => self.resume(&mut at, picked.as_ref(), cursor, waiting).await,
         };
-        match verdict {
-            StageVerdict::Continue => self.apply_body_edits(at, seen),
-            verdict => Err(verdict),
-        }
+        verdict.into_result()?;
+        self.apply_body_edits(at, seen)
     }
 
     /// Whether a rule that may act needs the whole body, for its condition or its action.
@@ -459,7 +466,7 @@ impl HostRules {
         Ok(seen)
     }
 
-    fn apply_body_edits(&self, mut at: ActionContext<'_>, seen: BodyReadState) -> Result<Body, StageVerdict> {
+    fn apply_body_edits(&self, mut at: ActionContext<'_>, seen: BodyReadState) -> Result<Body, EarlyExit> {
         let mut work = std::mem::take(&mut at.edits);
         let side = at.side();
         if let Some(cap) = at.flow.extension::<RuleState>().and_then(|s| s.throttle[side as usize].clone()) {
@@ -506,17 +513,17 @@ impl HostRules {
                 tracing::warn!(flow = %at.flow.id, "the body passes unchanged: {e}");
                 Ok(body::into_body(seen))
             }
-            (BodyFailure::Kept(e, _) | BodyFailure::Lost(e), _) => Err(StageVerdict::Deny(e)),
+            (BodyFailure::Kept(e, _) | BodyFailure::Lost(e), _) => Err(EarlyExit::Deny(e)),
         }
     }
 
     /// Evaluates message rules for bodies that contain messages.
-    pub(crate) async fn run_message_rules(&self, at: &mut ActionContext<'_>) -> StageVerdict {
+    pub(crate) async fn run_message_rules(&self, at: &mut ActionContext<'_>) -> MessageVerdict {
         match self.run_rules(at, None, RuleCursor::default()) {
-            WalkResult::Done(verdict) => verdict,
-            WalkResult::Wait(cursor, run @ PendingAction::Script(_)) => self.resume(at, None, cursor, run).await,
+            WalkResult::Done(verdict) => verdict.into(),
+            WalkResult::Wait(cursor, run @ PendingAction::Script(_)) => self.resume(at, None, cursor, run).await.into(),
             // Asynchronous actions are not supported inside a body: the message continues.
-            WalkResult::Wait(..) => StageVerdict::Continue,
+            WalkResult::Wait(..) => MessageVerdict::Continue,
         }
     }
 
@@ -555,6 +562,13 @@ fn leaves_marks(program: &RuleProgram, list: &PhaseRuleList) -> bool {
     list.entries.iter().any(|e| e.actions.iter().any(|i| action(e, i)))
 }
 
+/// Whether a person may answer a request that is held in this phase; the answer is given at the request's head.
+fn may_answer_at_connect(program: &RuleProgram, list: &PhaseRuleList) -> bool {
+    let holds =
+        |e: &PhaseRule, i: &u16| matches!(program.rules[e.rule as usize].actions[usize::from(*i)].1, Action::Hold(_));
+    list.entries.iter().any(|e| e.actions.iter().any(|i| holds(e, i)))
+}
+
 fn phases_of_interest(program: &RuleProgram, lists: &[PhaseRuleList; PHASE_COUNT]) -> PhaseSet {
     use Phase::*;
     let mut all = PhaseSet::NONE;
@@ -566,7 +580,8 @@ fn phases_of_interest(program: &RuleProgram, lists: &[PhaseRuleList; PHASE_COUNT
             continue;
         }
         all = all.with(phase);
-        if phase <= ClientHello && leaves_marks(program, &lists[phase as usize]) {
+        let list = &lists[phase as usize];
+        if phase <= ClientHello && (leaves_marks(program, list) || may_answer_at_connect(program, list)) {
             all = all.with(RequestHead);
         }
         if phase == Message {

@@ -48,6 +48,7 @@ mod stage;
 mod static_files;
 mod template;
 mod text_predicate;
+mod verdict;
 mod view;
 
 pub use condition::ConditionExpr;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use interflow_codec::sse::{SseEvent, SseParser};
 use interflow_types::Phase;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, BoxFuture, Direction, Flow, Headers, InjectedMessages, MessageKind, RequestHead,
-    ResponseHead, Result, StageVerdict, StreamMessage, Timestamp,
+    Body, BodyFrame, BodyStream, BoxFuture, Direction, Flow, Headers, InjectedMessages, MessageKind, MessageVerdict,
+    RequestHead, ResponseHead, Result, StreamMessage, Timestamp,
 };
 
 use crate::actions::{ActionContext, RequestAccess};
@@ -52,9 +52,9 @@ impl MessageRuleContext {
             ..ActionContext::new(Phase::Message, &mut self.flow)
         };
         match bound.run_message_rules(&mut at).await {
-            StageVerdict::Drop => Ok(None),
-            StageVerdict::Deny(e) => Err(e),
-            _ => Ok(Some(message.payload)),
+            MessageVerdict::Continue => Ok(Some(message.payload)),
+            MessageVerdict::Drop => Ok(None),
+            MessageVerdict::Deny(e) => Err(e),
         }
     }
 

@@ -16,7 +16,7 @@ pub const PHASE_NAMES: &[(Phase, &str, &[&str])] = &[
 ];
 
 pub fn name(phase: Phase) -> &'static str {
-    PHASE_NAMES.iter().find(|(p, ..)| *p == phase).map_or("accept", |(_, n, _)| n)
+    PHASE_NAMES.iter().find(|(p, ..)| *p == phase).map_or("send", |(_, n, _)| n)
 }
 
 /// Case-insensitive.
@@ -35,6 +35,6 @@ mod tests {
             assert_eq!(find(n), Some(*phase));
             assert!(others.iter().all(|o| find(o) == Some(*phase)), "{n}");
         }
-        assert_eq!((find("never"), name(Phase::Accepted)), (None, "accept"));
+        assert_eq!((find("never"), name(Phase::BeforeSend)), (None, "send"));
     }
 }

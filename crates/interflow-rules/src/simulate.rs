@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_types::{
-    Body, ClientTlsOverride, EntryKind, InjectedMessages, Phase, PhaseSet, PlanScope, RequestHead, Response,
-    ResponseHead, Stage, StageVerdict, StatusCode, StreamMessage, UpstreamOverrides,
+    Body, ClientTlsOverride, EntryKind, InjectedMessages, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead,
+    RequestVerdict, Response, ResponseHead, Stage, StatusCode, StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
 use crate::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
@@ -102,9 +102,9 @@ impl StageRun<'_> {
             }
             let (direction, kind) = (message.direction, message.kind);
             match self.stage.message(self.flow, &mut message).resolve().await {
-                StageVerdict::Drop => {}
-                StageVerdict::Deny(e) => return self.trial.denied = Some(e),
-                _ => self.trial.messages.push(message),
+                MessageVerdict::Continue => self.trial.messages.push(message),
+                MessageVerdict::Drop => {}
+                MessageVerdict::Deny(e) => return self.trial.denied = Some(e),
             }
             let InjectedMessages { forward: onward, reply: back } =
                 std::mem::take(self.flow.extension_mut::<InjectedMessages>());
@@ -119,23 +119,19 @@ impl StageRun<'_> {
     }
 
     /// Returns whether the flow continues.
-    async fn apply_verdict(&mut self, verdict: StageVerdict) -> bool {
+    async fn apply_verdict(&mut self, verdict: RequestVerdict) -> bool {
         match verdict {
-            StageVerdict::Answer(response) => {
+            RequestVerdict::Continue => true,
+            RequestVerdict::Answer(response) => {
                 self.trial.answered = true;
                 let Response { head, body } = *response;
                 self.trial.response = Some((head, self.read_body(body).await));
                 false
             }
-            StageVerdict::Deny(e) => {
+            RequestVerdict::Deny(e) => {
                 self.trial.denied = Some(e);
                 false
             }
-            StageVerdict::Tunnel | StageVerdict::Intercept => {
-                self.trial.tunnel = Some(matches!(verdict, StageVerdict::Tunnel));
-                true
-            }
-            StageVerdict::Continue | StageVerdict::Drop => true,
         }
     }
 
@@ -164,8 +160,14 @@ impl StageRun<'_> {
                 continue;
             }
             let verdict = self.bound.run_connect(phase, self.flow, tunnel).resolve().await;
-            if !self.apply_verdict(verdict).await {
-                return false;
+            match verdict {
+                TunnelVerdict::Continue => {}
+                TunnelVerdict::Tunnel => self.trial.tunnel = Some(true),
+                TunnelVerdict::Intercept => self.trial.tunnel = Some(false),
+                TunnelVerdict::Deny(e) => {
+                    self.trial.denied = Some(e);
+                    return false;
+                }
             }
         }
         true
@@ -202,7 +204,7 @@ impl StageRun<'_> {
             if self.interest.contains(Phase::RequestBody) {
                 body = match self.stage.request_body(self.flow, head, body).resolve().await {
                     Ok(body) => body,
-                    Err(verdict) => return self.apply_verdict(verdict).await,
+                    Err(exit) => return self.apply_verdict(exit.into()).await,
                 };
             }
             let body = self.read_body(body).await;
@@ -232,8 +234,8 @@ impl StageRun<'_> {
         if self.interest.contains(Phase::ResponseBody) {
             body = match self.stage.response_body(self.flow, &request, &mut head, body).resolve().await {
                 Ok(body) => body,
-                Err(verdict) => {
-                    self.apply_verdict(verdict).await;
+                Err(exit) => {
+                    self.apply_verdict(exit.into()).await;
                     return;
                 }
             };

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use interflow_types::{
-    Body, EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, ResponseHead, Stage, StageVerdict,
-    StreamMessage, UpstreamOverrides,
+    Body, EarlyExit, EntryKind, Flow, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead,
+    RequestVerdict, ResponseHead, Stage, StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 use parking_lot::RwLock;
 
@@ -151,15 +151,15 @@ impl Stage for HostRuleStage {
         self.bound.needs_content()
     }
 
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         self.bound.run_connect(Phase::Authority, flow, self.opens)
     }
 
-    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         self.bound.run_connect(Phase::ClientHello, flow, self.opens)
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         self.bound.request_head(flow, head)
     }
 
@@ -168,7 +168,7 @@ impl Stage for HostRuleStage {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         self.bound.request_body(flow, head, body)
     }
 
@@ -177,7 +177,7 @@ impl Stage for HostRuleStage {
         flow: &'a mut Flow,
         head: Option<&'a RequestHead>,
         way: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         self.bound.upstream_connect(flow, head, way)
     }
 
@@ -186,7 +186,7 @@ impl Stage for HostRuleStage {
         flow: &'a mut Flow,
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         self.bound.response_head(flow, request, head)
     }
 
@@ -196,11 +196,11 @@ impl Stage for HostRuleStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         self.bound.response_body(flow, request, head, body)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         self.bound.message(flow, message)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_rules::{RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
+use interflow_rules::{FlowFixture, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 
 async fn check(name: &str, text: &str) {
     let source = RuleFileSource::from_text("row.yaml", text);
@@ -278,7 +278,7 @@ async fn ways_upstream() {
     assert_eq!(way("{tls_version: 1.2}", url).await.tls_version, Some(interflow_types::TlsVersion::Tls12));
     assert_eq!(way("{dns_over_https: quad9}", url).await.dns_over_https.as_deref(), Some("quad9"));
     assert!(way("danger_skip_tls_verify", url).await.danger_skip_verify);
-    assert_eq!(way("own_connection", url).await.partition, Some(0));
+    assert!(way("own_connection", url).await.own_connection);
     for like in ["mirror", "Firefox", "none", "ja3:771,4865-49195,0-10-11-13-23-43-51,29,0"] {
         assert_eq!(way(&format!("{{impersonate: '{like}'}}"), url).await.fingerprint.as_deref(), Some(like));
     }
@@ -442,6 +442,41 @@ async fn a_held_flow_goes_on_as_was_decided() {
     assert!(simulate::run(&nobody, sample()).await.denied.unwrap().to_string().contains("nobody decided"));
     let passing = program("[{hold: {timeout: 5ms, pass: true}}]");
     assert!(simulate::run(&passing, sample()).await.denied.is_none());
+}
+
+/// Runs a flow that a rule holds, with this decision.
+async fn decided(rules: &str, sample: FlowFixture, decision: &str) -> simulate::Simulation {
+    let program = program(rules);
+    let holds = Arc::clone(&program.holds());
+    let waiting = tokio::spawn(async move { simulate::run(&program, sample).await });
+    while holds.list().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    holds.decide(holds.list()[0].id, serde_json::from_str(decision).unwrap()).unwrap();
+    waiting.await.unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_to_what_is_held_at_connect_is_given_to_a_request_and_denies_a_tunnel() {
+    let (rules, answer) = ("[{hold: {}}], phase: connect", r#"{"action":"answer","status":418,"body":"tea"}"#);
+    for (url, answered) in [("http://a/", true), ("https://a/", false)] {
+        let request = interflow_rules::test_get_request(url);
+        let sample = simulate::fixture_from(&request, &Default::default()).unwrap();
+        let trial = decided(rules, sample, answer).await;
+        assert_eq!((trial.answered, trial.denied.is_some()), (answered, !answered), "{url}");
+        assert!(trial.request.is_none(), "{url}: nothing is sent");
+        if answered {
+            assert_eq!(&trial.response.unwrap().1[..], b"tea");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_a_held_message_ends_the_stream() {
+    let sample =
+        FlowFixture::for_request("GET", "http://a/").unwrap().with_message(interflow_types::Direction::Request, "x");
+    let trial = decided("[{hold: {}}], phase: message", sample, r#"{"action":"answer","status":418,"body":""}"#).await;
+    assert!(trial.denied.is_some() && trial.messages.is_empty());
 }
 
 #[tokio::test]

@@ -13,10 +13,9 @@ pub(crate) const MAX_WHOLE_BINARY: u64 = 1 << 20;
 /// search limit.
 pub(crate) const MAX_WHOLE_TEXT: u64 = 64 << 20;
 
-/// How much of one body may be recorded, and the reason for the limit.
+/// How many bytes of one body may be recorded, and the reason for the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyAllowance {
-    /// Bytes that may be recorded.
     pub(crate) max_bytes: u64,
     /// The reason recorded for a body that exceeds `max_bytes`.
     pub(crate) reason: MissingReason,
@@ -24,11 +23,9 @@ pub(crate) struct BodyAllowance {
     pub(crate) hashed: bool,
 }
 
-/// The compiled `record.max_body` and `record.large_bodies`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPolicy {
     mode: LargeBodies,
-    /// `u64::MAX` means no cap.
     cap: u64,
 }
 
@@ -66,13 +63,12 @@ impl BodyPolicy {
     }
 }
 
-/// The recorder's classification of a body.
+/// The recorder's classification of a body: text and structured data; video and audio; everything else, such as images,
+/// archives, fonts and programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyClass {
-    /// Text and structured data.
     Text,
     Media,
-    /// Everything else: images, archives, fonts, programs.
     Binary,
 }
 

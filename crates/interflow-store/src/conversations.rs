@@ -58,10 +58,10 @@ pub struct MessageNodeRow {
     pub body: String,
 }
 
-/// One call of a language model within a conversation.
+/// One call of a language model within a conversation: the flow that carried it, the client program (`agent`), the
+/// provider whose API was used, and its tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExchangeRow {
-    /// The flow that carried it.
     pub flow: FlowId,
     /// Distinguishes calls within one flow: the index of the WebSocket message that started it, otherwise 0.
     pub part: u64,
@@ -69,10 +69,8 @@ pub struct ExchangeRow {
     pub started: Timestamp,
     /// The last message this call added. Messages on no path to a leaf are deleted.
     pub leaf: Option<u128>,
-    /// The client program.
     pub agent: String,
     pub model: String,
-    /// The provider whose API is used.
     pub provider: String,
     pub used: TokenUsage,
     /// Further facts as opaque JSON of the conversations component.
@@ -99,14 +97,13 @@ pub struct TokenUsage {
     pub unpriced: u64,
 }
 
-/// Changes from the conversation indexer, applied in one transaction.
+/// Changes from the conversation indexer, applied in one transaction: new or changed conversations and exchanges, and
+/// new messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConversationUpdate {
-    /// New or changed conversations.
     pub conversations: Vec<ConversationRow>,
     /// New messages; existing ones are left unchanged.
     pub nodes: Vec<MessageNodeRow>,
-    /// New or changed exchanges.
     pub exchanges: Vec<ExchangeRow>,
     /// All flows up to this one have been indexed.
     pub cursor: Option<FlowId>,
@@ -127,19 +124,17 @@ pub struct ConversationSummary {
     pub used: TokenUsage,
 }
 
-/// Filter and paging of a list of conversations, latest first.
+/// Filter and paging of a list of conversations, latest first; at most `limit` are returned. With `parent`, only
+/// children of that conversation; `all` includes sub-agents and conversations that contain only utility calls.
 #[derive(Clone, Debug)]
 pub struct ConversationOptions {
     /// Selects conversations. Keys have the same meaning as for flows: `agent:`, `model:`, `provider:`, `host:`,
     /// `user:`, `tokens:`, `time:`, `dur:`, `id:`; bare words search title, agent and model.
     pub query: Query,
-    /// Only children of this conversation.
     pub parent: Option<String>,
-    /// Include sub-agents and conversations that contain only utility calls.
     pub all: bool,
     /// Only conversations after this one: the last id of the previous page.
     pub after: Option<String>,
-    /// Page size.
     pub limit: usize,
 }
 
@@ -248,7 +243,6 @@ pub trait ConversationStore {
 }
 
 impl TokenUsage {
-    /// Input plus output tokens.
     pub const fn tokens(&self) -> u64 {
         self.input.saturating_add(self.output)
     }

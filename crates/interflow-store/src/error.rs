@@ -6,61 +6,37 @@ use interflow_types::FlowId;
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// An error of the store. None of them interrupts proxied traffic.
+/// An error of the store. None of them interrupts proxied traffic: the recorder counts what it cannot write, and
+/// commands return the error to their caller.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process is writing this store.
     #[error("the store in {0} is being written by another process; stop that one, or open it for reading")]
     Busy(PathBuf),
-    /// There is no store to read.
     #[error("there is no store in {0}; nothing has been recorded there yet")]
     Absent(PathBuf),
-    /// The store was written by a later version.
     #[error("the store has schema version {found}, this build knows up to {known}; use the newer build")]
-    Newer {
-        /// The schema version of the store.
-        found: i64,
-        /// The schema version of this build.
-        known: i64,
-    },
+    Newer { found: i64, known: i64 },
     /// The store was written by an earlier version and is opened read-only, so it cannot be migrated.
     #[error("the store has schema version {found}, this build writes {known}; `interflow run` brings it forward")]
-    Older {
-        /// The schema version of the store.
-        found: i64,
-        /// The schema version of this build.
-        known: i64,
-    },
-    /// A database error.
+    Older { found: i64, known: i64 },
     #[error("the store's database: {0}")]
     Sql(#[from] rusqlite::Error),
-    /// An I/O error.
     #[error("{what} {path}: {source}")]
-    Io {
-        /// The operation.
-        what: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// Stored bytes fail verification.
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
+    /// Stored bytes fail verification; `place` is a segment and offset, or a row.
     #[error("{place} is damaged: {what}; `interflow flows check` lists everything that is")]
-    Damaged {
-        /// Segment and offset, or the row.
-        place: String,
-        what: String,
-    },
+    Damaged { place: String, what: String },
     #[error("no flow {0} is recorded")]
     NotFound(FlowId),
     /// Messages that an update builds on have been deleted: the conversation must be read again.
     #[error("messages of the conversation {0} were deleted meanwhile")]
     Stale(String),
-    /// The store was opened read-only.
     #[error("the store was opened for reading only")]
     ReadOnly,
     /// The writer has stopped.
     #[error("the store is closed")]
     Closed,
-    /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
     /// The process-wide memory budget is exhausted.

@@ -47,7 +47,6 @@ impl OriginalRow {
         }
     }
 
-    /// Mutable variant of [`edited_body`](Self::edited_body).
     pub fn edited_body_mut(&mut self, direction: Direction) -> Option<&mut BodyRow> {
         match direction {
             Direction::Request => self.request.as_mut().filter(|r| r.body_edited).map(|r| &mut r.head.body),

@@ -1,5 +1,8 @@
 //! The recorder called by the request pipeline. Captures collect data by reference count in a `PendingFlow` that the
 //! store's writer drains; for a short flow a worker performs a few clones and one push.
+//!
+//! Nothing here waits for the disk. Back-pressure is a separate call, `poll_ready`, which the pipeline makes where it
+//! can wait; data that arrives all the same is accepted up to a hard limit, and dropped and counted beyond it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +34,6 @@ const FLOW_OVERHEAD: usize = 1536;
 /// Bytes that are only counted are reported in steps of this size.
 const SIZE_REPORT_BYTES: u64 = 1 << 20;
 
-/// Records into a [`SqliteStore`](crate::SqliteStore).
 #[derive(Clone)]
 pub struct StoreRecorder {
     queue: Arc<WriterQueue>,
@@ -53,6 +55,7 @@ impl StoreRecorder {
 
 impl Recorder for StoreRecorder {
     fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn FlowRecording>> {
+        // Refused before anything is allocated; the flow then runs unrecorded.
         if !self.queue.has_room() {
             self.queue.dropped_flows.fetch_add(1, Relaxed);
             return None;
@@ -62,6 +65,7 @@ impl Recorder for StoreRecorder {
         let cap = self.heads.cap();
         let capped = BodyAllowance { max_bytes: cap, reason: MissingReason::Capped, hashed: false };
         let request = head.map_or(capped, |h| self.heads.allowance(Direction::Request, &h.headers));
+        // Marked as queued from the start: the push below is the one that counts.
         let news = PendingUpdates {
             queued: true,
             charge,
@@ -91,7 +95,6 @@ impl Recorder for StoreRecorder {
     }
 }
 
-/// The capture of one flow.
 struct StoreCapture {
     slot: Arc<PendingFlow>,
     queue: Arc<WriterQueue>,
@@ -101,7 +104,6 @@ struct StoreCapture {
     reasons: [MissingReason; 2],
     /// Whether further bytes of this body are only counted.
     over: [bool; 2],
-    /// Bytes counted but not yet reported.
     counted: [u64; 2],
     heads: BodyPolicy,
     bodies: bool,
@@ -133,6 +135,7 @@ impl StoreCapture {
         // The flow is queued when it has a lot of data or has ended; otherwise the writer's periodic sweep picks it up.
         let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some());
         news.queued |= push;
+        // The lock is released first: the writer takes it while it drains.
         drop(news);
         self.queue.charge(charge);
         if push {
@@ -199,6 +202,7 @@ impl FlowRecording for StoreCapture {
         self.counted[at] += chunk.len() as u64;
         if self.over[at] {
             if self.counted[at] >= SIZE_REPORT_BYTES {
+                // A charge of one, so that the writer's sweep sees that there is an update.
                 self.update(|_| 1);
             }
             return;
@@ -348,6 +352,7 @@ impl Drop for StoreCapture {
         if self.ended {
             return;
         }
+        // Dropped without an outcome: the request was cancelled, or its task panicked.
         let is_tunnel = self.is_tunnel;
         self.update(|news| {
             let tunnel = is_tunnel.then(ByteCounts::default);

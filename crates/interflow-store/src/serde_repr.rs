@@ -198,22 +198,20 @@ pub mod timings {
     }
 }
 
-/// An enum by its published name.
+/// Generates a module that represents an enum by its published name, with the list of all values in the order of their
+/// stored numbers.
 macro_rules! by_name {
     ($module:ident, $type:ty, $name:expr, $all:expr) => {
         #[doc = concat!("[`", stringify!($type), "`] by its name.")]
         pub mod $module {
             use super::*;
 
-            /// Every value.
             pub const ALL: &[$type] = &$all;
 
-            /// The published name.
             pub fn name(value: $type) -> &'static str {
                 $name(value)
             }
 
-            /// The value of a published name.
             pub fn parse(name: &str) -> Option<$type> {
                 ALL.iter().copied().find(|v| $name(*v) == name)
             }

@@ -128,7 +128,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Host and port, both known.
+/// Host and port of an origin, both known: a missing port was replaced by the scheme's default.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Authority {
     pub host: Host,
@@ -165,6 +165,7 @@ impl Authority {
     /// Parses `host`, `host:port` or `[v6]:port`. A missing or empty port becomes `default` (RFC 3986 6.2.3); if
     /// `default` is `None`, a port is required, as in CONNECT (RFC 9110 9.3.6).
     pub fn parse(s: &str, default: Option<u16>) -> Result<Self, AuthorityError> {
+        // Before anything else: parsers disagree on where the host of `a@b:c` begins.
         if s.as_bytes().contains(&b'@') {
             return Err(AuthorityError::UserInfo);
         }
@@ -178,6 +179,7 @@ impl Authority {
         } else {
             let (host, rest) = s.split_at(s.bytes().position(|b| b == b':').unwrap_or(s.len()));
             match rest.strip_prefix(':') {
+                // A second colon: an IPv6 address without brackets.
                 Some(port) if port.as_bytes().contains(&b':') => return Err(AuthorityError::Brackets),
                 port => (host, port),
             }
@@ -211,11 +213,12 @@ impl Authority {
 
     /// The value of a `Host` field: without the port if it is the scheme's default.
     pub fn to_host_header(&self, scheme: Scheme) -> String {
+        // Some origins do not recognise their own name with a port.
         if self.port == scheme.default_port() { self.host.to_string() } else { self.to_string() }
     }
 }
 
-/// Writes the address in dotted form.
+/// Writes the address in dotted form, which is on the path of every request to an IPv4 address.
 fn write_ipv4(ip: Ipv4Addr, into: &mut [u8; 15]) -> &[u8] {
     let mut at = 0;
     let mut put = |b| {

@@ -59,15 +59,31 @@ pub enum Body {
     /// No content. A message with a `Content-Length: 0` has this body too.
     #[default]
     Empty,
-    /// All content, in memory; no trailers.
     Full(Bytes),
-    /// Content that arrives in frames.
     Stream(Box<dyn BodyStream>),
 }
 
 impl Body {
     pub fn stream(stream: impl BodyStream + 'static) -> Self {
         Self::Stream(Box::new(stream))
+    }
+
+    /// A buffered body with its trailers: the inverse of [`collect`](Self::collect). With trailers its length is
+    /// unknown to those who frame it, since HTTP/1.1 can send trailers only in a chunked body.
+    pub fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Self {
+        match trailers {
+            None => Self::from(bytes),
+            Some(trailers) => {
+                let data = (!bytes.is_empty()).then_some(Ok(BodyFrame::Data(bytes)));
+                Self::replay(data.into_iter().chain([Ok(BodyFrame::Trailers(trailers))]).collect(), Self::Empty)
+            }
+        }
+    }
+
+    /// A body whose first frames were already read, followed by the rest of it. After an error comes nothing more.
+    #[must_use]
+    pub fn replay(read: Vec<Result<BodyFrame, Error>>, rest: Self) -> Self {
+        Self::stream(ReplayedBody { read: read.into_iter(), rest })
     }
 
     /// The number of data bytes still to come, if known.
@@ -101,7 +117,7 @@ impl Body {
         }
     }
 
-    /// Waits for the next frame. Cancel-safe.
+    /// Waits for the next frame. Cancel-safe: a frame is not lost if the future is dropped.
     pub async fn frame(&mut self) -> Option<Result<BodyFrame, Error>> {
         poll_fn(|cx| self.poll_frame(cx)).await
     }
@@ -122,6 +138,7 @@ impl Body {
         cap: usize,
         budget: &'static MemoryBudget,
     ) -> Result<(Bytes, Option<Headers>), CollectError> {
+        // A body that is in memory needs no second copy.
         if let Self::Full(bytes) = &mut self
             && bytes.len() <= cap
         {
@@ -135,19 +152,18 @@ impl Body {
         while let Some(frame) = self.frame().await {
             match frame.map_err(CollectError::Broken)? {
                 BodyFrame::Data(data) if first.len() + all.len() + data.len() > cap => {
-                    let mut read: Vec<Bytes> = [first, held.attach_to(all), data].into();
-                    read.retain(|b| !b.is_empty());
-                    return Err(CollectError::TooLarge(Self::stream(ReplayedBody {
-                        read: read.into_iter(),
-                        rest: self,
-                    })));
+                    let read = [first, held.attach_to(all), data].into_iter().filter(|b| !b.is_empty());
+                    let read = read.map(|b| Ok(BodyFrame::Data(b))).collect();
+                    return Err(CollectError::TooLarge(Self::replay(read, self)));
                 }
+                // The common body is a single frame, which is returned as it is, without a copy.
                 BodyFrame::Data(data) if first.is_empty() && all.is_empty() => first = data,
                 BodyFrame::Data(data) => {
                     if all.is_empty() {
                         all.extend_from_slice(&std::mem::take(&mut first));
                     }
                     all.extend_from_slice(&data);
+                    // The capacity, not the length, is what the buffer takes; it grows by doubling.
                     held.grow_to(all.capacity() as u64).map_err(CollectError::Broken)?;
                 }
                 BodyFrame::Trailers(t) => trailers = Some(t),
@@ -194,23 +210,25 @@ pub enum CollectError {
     Broken(Error),
 }
 
-/// The frames already read from a body, followed by the rest of it.
 struct ReplayedBody {
-    read: std::vec::IntoIter<Bytes>,
+    read: std::vec::IntoIter<Result<BodyFrame, Error>>,
     rest: Body,
 }
 
 impl BodyStream for ReplayedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         match self.read.next() {
-            Some(data) => Poll::Ready(Some(Ok(BodyFrame::Data(data)))),
+            Some(frame) => Poll::Ready(Some(frame)),
             None => self.rest.poll_frame(cx),
         }
     }
 
     fn remaining(&self) -> Option<u64> {
-        let read: usize = self.read.as_slice().iter().map(Bytes::len).sum();
-        self.rest.remaining().map(|rest| rest + read as u64)
+        let read = self.read.as_slice().iter().map(|frame| match frame {
+            Ok(BodyFrame::Data(data)) => Some(data.len() as u64),
+            Ok(BodyFrame::Trailers(_)) | Err(_) => None,
+        });
+        Some(read.sum::<Option<u64>>()? + self.rest.remaining()?)
     }
 }
 
@@ -226,6 +244,7 @@ impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyStream for Inspect
         if let Poll::Ready(frame) = &polled
             && !self.over
         {
+            // The end or the error is reported once, even if the reader polls again.
             self.over = !matches!(frame, Some(Ok(_)));
             (self.see)(frame.as_ref().map(Result::as_ref));
         }
@@ -270,6 +289,31 @@ mod tests {
         let (all, trailers) = now(Body::stream(Pieces(vec!["ab", "c", "def"], true)).collect(6)).unwrap();
         assert_eq!(&all[..], b"abcdef");
         assert_eq!(trailers.unwrap().get("t"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn a_body_with_trailers_is_collected_to_what_it_was_made_of() {
+        for data in ["", "abc"] {
+            let trailers: Headers = [("T", "1")].into_iter().collect();
+            let body = Body::with_trailers(Bytes::from_static(data.as_bytes()), Some(trailers.clone()));
+            assert_eq!(body.remaining(), None, "a length would make HTTP/1.1 drop the trailers");
+            assert_eq!(now(body.collect(10)).unwrap(), (Bytes::from_static(data.as_bytes()), Some(trailers)));
+            let plain = Body::with_trailers(Bytes::from_static(data.as_bytes()), None);
+            assert_eq!(plain.remaining(), Some(data.len() as u64));
+            assert_eq!(now(plain.collect(10)).unwrap(), (Bytes::from_static(data.as_bytes()), None));
+        }
+    }
+
+    #[test]
+    fn what_was_read_of_a_body_is_replayed_before_its_rest() {
+        let read = |text: &'static str| Ok(BodyFrame::Data(Bytes::from_static(text.as_bytes())));
+        let body = Body::replay(vec![read("ab"), read("c")], Body::Full(Bytes::from_static(b"def")));
+        assert_eq!(body.remaining(), Some(6));
+        assert_eq!(&now(body.collect(10)).unwrap().0[..], b"abcdef");
+        let failed = Error::new(crate::ErrorKind::BadRequest, "cut off");
+        let body = Body::replay(vec![read("ab"), Err(failed)], Body::Empty);
+        assert_eq!(body.remaining(), None);
+        assert!(matches!(now(body.collect(10)), Err(CollectError::Broken(e)) if e.message() == "cut off"));
     }
 
     /// A stream of this many chunks of 64 KiB.

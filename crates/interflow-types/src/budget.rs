@@ -10,6 +10,8 @@ use bytes::Bytes;
 
 use crate::{Error, ErrorKind};
 
+/// A limit on bytes that are held at the same time by many owners. Reservations fail instead of waiting: if every
+/// holder waited for more, none would release any.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: AtomicU64,
@@ -17,7 +19,7 @@ pub struct MemoryBudget {
     refused: AtomicU64,
 }
 
-/// The budget of this process (`limits.held_bytes`).
+/// The budget of this process (`limits.held_bytes`), which all requests share.
 pub static PROCESS_BUDGET: MemoryBudget = MemoryBudget::new(MemoryBudget::DEFAULT_LIMIT);
 
 /// Smaller buffers are not counted: they fit in a connection's read buffer anyway.
@@ -46,7 +48,6 @@ impl MemoryBudget {
         self.held.load(Relaxed)
     }
 
-    /// How many reservations were refused.
     pub fn refusal_count(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -75,6 +76,7 @@ impl MemoryBudget {
     fn add(&self, bytes: u64) -> Result<(), Error> {
         let limit = self.limit();
         let within = |held: u64| held.checked_add(bytes).filter(|sum| limit == 0 || *sum <= limit);
+        // Relaxed: the counter guards no other memory, and only its own value matters.
         match self.held.fetch_update(Relaxed, Relaxed, within) {
             Ok(_) => Ok(()),
             Err(held) => {

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The party at fault.
+/// The party at fault, which determines the status and what is shown to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorSource {
     /// The client sent something invalid or disconnected.
@@ -289,7 +289,6 @@ impl Error {
         self.0.retry
     }
 
-    /// The message without its sources.
     pub fn message(&self) -> &str {
         &self.0.message
     }

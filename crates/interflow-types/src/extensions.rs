@@ -19,7 +19,7 @@ pub type RenderError = fn(&Flow, &Error) -> Response;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageLabel(pub Option<&'static str>);
 
-/// The flow must not be recorded.
+/// Marks a flow that must not be recorded, neither its content nor its metadata.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotRecorded;
 
@@ -78,12 +78,10 @@ pub struct BodyPreview(Arc<Mutex<PreviewState>>);
 struct PreviewState {
     bytes: BytesMut,
     complete: bool,
-    /// The body to send instead.
     replacement: Option<Bytes>,
 }
 
 impl BodyPreview {
-    /// Appends a received chunk.
     pub fn append(&self, data: &[u8]) {
         self.state().bytes.extend_from_slice(data);
     }

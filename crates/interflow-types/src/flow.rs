@@ -11,11 +11,8 @@ use crate::{
 /// How a request or tunnel reached the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// A proxy request in absolute-form.
     Absolute,
-    /// A CONNECT tunnel.
     Connect,
-    /// A SOCKS5 tunnel.
     Socks5,
     /// A connection redirected by the firewall; the client is not aware of the proxy.
     Transparent,
@@ -28,7 +25,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// The name in records and queries.
+    /// The name in records and queries, which must not change.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Absolute => "absolute",
@@ -45,7 +42,6 @@ impl EntryKind {
 /// Why the bytes of a tunnel were passed through without inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Passthrough {
-    /// Interception is off.
     InterceptionOff,
     /// Only listed hosts are intercepted, and this one is not listed.
     NotListed,
@@ -57,7 +53,7 @@ pub enum Passthrough {
     PinningBypass,
     /// The bytes are neither TLS nor HTTP.
     UnknownProtocol,
-    /// The server spoke first.
+    /// The server spoke first, as in SMTP or SSH; HTTP and TLS servers wait for the client.
     ServerFirst,
     /// The decrypted content is not HTTP.
     NotHttp,
@@ -78,7 +74,7 @@ impl Passthrough {
         Self::NestedProxy,
     ];
 
-    /// The label in records and queries.
+    /// The label in records and queries, which must not change.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InterceptionOff => "interception_off",
@@ -148,42 +144,35 @@ pub struct ClientInfo {
     pub container: Option<ByteStr>,
 }
 
-/// The local process that opened a connection.
+/// The local process that opened a connection, by the operating system's socket table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientProcess {
     pub pid: u32,
-    /// The file name of its executable.
     pub name: ByteStr,
 }
 
-/// The TLS session with the client.
+/// The TLS session with the client: what it offered in its ClientHello, and what was negotiated.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTls {
-    /// Server name requested (RFC 6066 3).
+    /// The server name requested (RFC 6066 3); absent for an IP address.
     pub sni: Option<ByteStr>,
-    /// Negotiated protocol version, such as `TLSv1.3`.
+    /// The negotiated protocol version, such as `TLSv1.3`.
     pub version: Option<&'static str>,
-    /// Negotiated cipher suite.
     pub cipher: Option<ByteStr>,
-    /// Application protocols offered.
     pub alpn_offered: Vec<ByteStr>,
-    /// Negotiated application protocol.
     pub alpn: Option<ByteStr>,
-    /// JA3 fingerprint (MD5 in hex).
+    /// The JA3 fingerprint of the ClientHello: an MD5 in hex.
     pub ja3: Option<ByteStr>,
     pub ja4: Option<ByteStr>,
     /// The name in the client's certificate, if it presented one signed by `gateway.client_ca`.
     pub client_name: Option<Arc<str>>,
 }
 
-/// The TLS session with the upstream.
+/// The TLS session with the upstream, as negotiated.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamTls {
-    /// Negotiated protocol version.
     pub version: Option<&'static str>,
-    /// Negotiated cipher suite.
     pub cipher: Option<ByteStr>,
-    /// Negotiated application protocol.
     pub alpn: Option<ByteStr>,
     /// The origin's certificate failed verification and was accepted because the configuration or a rule says so.
     pub unverified: bool,
@@ -200,11 +189,9 @@ pub struct UpstreamTls {
 pub struct UpstreamInfo {
     /// The remote address: the origin's or the upstream proxy's.
     pub peer: Option<SocketAddr>,
-    /// The local address of that connection.
     pub local: Option<SocketAddr>,
     /// The upstream proxy's name without credentials, if there is one.
     pub via: Option<Arc<str>>,
-    /// The HTTP version in use.
     pub version: HttpVersion,
     /// The connection's number, unique within the process.
     pub connection: u64,
@@ -245,11 +232,11 @@ pub struct Flow {
     pub client_tls: Option<Arc<ClientTls>>,
     /// The client's HTTP/2 fingerprint in Akamai's format.
     pub client_http2: Option<ByteStr>,
-    /// The request's JA4H fingerprint.
+    /// The JA4H fingerprint, computed from the request's head.
     pub ja4h: Option<ByteStr>,
     /// How the request or tunnel reached the proxy.
     pub transport: EntryKind,
-    /// The authenticated user.
+    /// The user who authenticated at the proxy or gateway.
     pub user: Option<Arc<str>>,
     /// The origin's scheme; a guess for a tunnel until its content is known.
     pub scheme: Scheme,
@@ -257,7 +244,7 @@ pub struct Flow {
     /// The upstream connection; `None` until there is one.
     pub upstream: Option<UpstreamInfo>,
     pub timings: FlowTimings,
-    /// The flow that this one replays.
+    /// The flow that this one replays, if it is a replay.
     pub parent: Option<FlowId>,
     /// Whether the request has a body; known with its head.
     pub has_request_body: Option<bool>,
@@ -273,7 +260,13 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A flow that begins now.
+    /// Whether the flow is a request that reached Interflow outside a tunnel. Nothing authorized it before its head
+    /// was read, so [`Phase::Authority`](crate::Phase::Authority) belongs to the request itself.
+    pub fn is_outside_tunnel(&self) -> bool {
+        matches!(self.transport, EntryKind::Absolute | EntryKind::Gateway)
+            || self.transport == EntryKind::Reverse && self.scheme == Scheme::Http
+    }
+
     pub fn begin(client: Arc<ClientInfo>, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
         Self::begin_at(FlowClock::start(), client, transport, scheme, authority)
     }

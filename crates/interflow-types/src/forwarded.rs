@@ -17,6 +17,8 @@ pub fn client_address(headers: &Headers, peer: IpAddr, is_trusted: impl Fn(IpAdd
     if !is_trusted(client) {
         return client;
     }
+    // Each proxy appends the address from which it received the request: from right to left, each entry is as
+    // trustworthy as the one to its right.
     let hops: Vec<&[u8]> = headers.list_items("x-forwarded-for").collect();
     for address in hops.iter().rev().map_while(|hop| address(hop)) {
         client = address;

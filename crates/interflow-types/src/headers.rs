@@ -178,6 +178,8 @@ impl Headers {
             self.append_unchecked(name.as_bytes(), value);
             return Ok(());
         };
+        // The old value's bytes remain unused in the buffer: a head is edited few times, and lives only as long as its
+        // message.
         let value = self.push_bytes(value);
         self.fields[first].value = value;
         let mut index = 0;
@@ -200,6 +202,7 @@ impl Headers {
 
     /// Keeps only the fields for which `keep(name, value)` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
+        // The Bloom filter is not cleared: another name may have the same bit.
         let bytes = &self.bytes;
         self.fields.retain(|f| keep(&bytes[f.name.range()], &bytes[f.value.range()]));
     }
@@ -213,6 +216,7 @@ impl Headers {
     pub fn write_to(&self, out: &mut Vec<u8>) {
         out.reserve(self.bytes.len() + self.fields.len() * 4);
         let mut lines = 0..0;
+        // Consecutive unedited fields are collected in `lines` and written with one copy.
         for f in &self.fields {
             let at = f.name.at as usize;
             if self.is_line(f) {
@@ -378,33 +382,33 @@ const fn is_token_byte(b: u8) -> bool {
         )
 }
 
-/// Field names used in several places.
+/// Field names used in several places, with the sections that define them.
 pub mod name {
-    /// RFC 9110 7.6.1.
+    /// Options for this connection, and the names of fields that end here (RFC 9110 7.6.1).
     pub const CONNECTION: &str = "Connection";
-    /// RFC 9110 8.4.
+    /// The codings to undo, in the order in which they were applied (RFC 9110 8.4).
     pub const CONTENT_ENCODING: &str = "Content-Encoding";
-    /// RFC 9110 8.6.
+    /// The length of the content in bytes (RFC 9110 8.6).
     pub const CONTENT_LENGTH: &str = "Content-Length";
-    /// RFC 9110 8.3.
+    /// The media type of the content (RFC 9110 8.3).
     pub const CONTENT_TYPE: &str = "Content-Type";
-    /// RFC 9110 10.1.1.
+    /// `100-continue`: the client waits before it sends its body (RFC 9110 10.1.1).
     pub const EXPECT: &str = "Expect";
-    /// RFC 9110 7.2.
+    /// The authority of the request's target (RFC 9110 7.2).
     pub const HOST: &str = "Host";
-    /// RFC 9110 11.7.1.
+    /// The schemes that the proxy accepts, in a 407 (RFC 9110 11.7.1).
     pub const PROXY_AUTHENTICATE: &str = "Proxy-Authenticate";
-    /// RFC 9110 11.7.2.
+    /// Credentials for the proxy, never forwarded to the origin (RFC 9110 11.7.2).
     pub const PROXY_AUTHORIZATION: &str = "Proxy-Authorization";
-    /// RFC 9110 10.1.4.
+    /// Transfer codings, and `trailers`, that the client accepts (RFC 9110 10.1.4).
     pub const TE: &str = "TE";
-    /// RFC 9110 6.6.2.
+    /// The names of the fields to expect after the body (RFC 9110 6.6.2).
     pub const TRAILER: &str = "Trailer";
-    /// RFC 9112 6.1.
+    /// The framing of an HTTP/1.1 body of unknown length (RFC 9112 6.1).
     pub const TRANSFER_ENCODING: &str = "Transfer-Encoding";
-    /// RFC 9110 7.8.
+    /// The protocols to switch to, for this hop only (RFC 9110 7.8).
     pub const UPGRADE: &str = "Upgrade";
-    /// RFC 9110 7.6.3.
+    /// The proxies that a message has passed, by which loops are found (RFC 9110 7.6.3).
     pub const VIA: &str = "Via";
 }
 

@@ -33,7 +33,6 @@ impl FlowId {
         self.0
     }
 
-    /// The inverse of [`to_u128`](Self::to_u128).
     pub const fn from_u128(n: u128) -> Self {
         Self(n)
     }
@@ -90,9 +89,20 @@ impl FromStr for FlowId {
     }
 }
 
+/// A random secret of 256 bits as text: an admin token, a one-time code, a key.
+pub fn random_token() -> String {
+    hex::encode(random_bytes::<32>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_are_long_and_never_the_same() {
+        assert_ne!(random_token(), random_token());
+        assert_eq!(random_token().len(), 64);
+    }
 
     #[test]
     fn ids_of_one_process_grow() {

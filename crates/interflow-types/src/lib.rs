@@ -1,5 +1,5 @@
 //! The vocabulary that all other crates share: [`Flow`], message heads and [`Body`], [`Headers`], the phases of the
-//! request pipeline and the [`Stage`] trait, [`StageVerdict`] and [`Error`]. No I/O happens here.
+//! request pipeline and the [`Stage`] trait, its verdicts and [`Error`]. No I/O happens here.
 //!
 //! Feature crates depend on this crate and not on one another. A feature joins the proxy by implementing one of these
 //! traits:
@@ -55,7 +55,7 @@ pub use forwarded::{ForwardedBy, client_address};
 pub use headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
 pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
 pub use http_client::{BoxFuture, HttpClient, ResponseFuture};
-pub use id::{FlowId, FlowIdError};
+pub use id::{FlowId, FlowIdError, random_token};
 pub use message::{HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url};
 pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
@@ -65,7 +65,7 @@ pub use recorder::{
 };
 pub use request_id::RequestId;
 pub use stage::{
-    CertificateFiles, ClientTlsOverride, InjectedMessages, MaybeFuture, Phase, PhaseSet, PlanScope, Stage,
-    StageVerdict, TlsVersion, UpstreamOverrides,
+    CertificateFiles, ClientTlsOverride, EarlyExit, InjectedMessages, MaybeFuture, MessageVerdict, Phase, PhaseSet,
+    PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use timings::{FlowClock, FlowTimings, Microseconds, Timestamp};

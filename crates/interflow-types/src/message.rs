@@ -25,7 +25,6 @@ impl HttpVersion {
         }
     }
 
-    /// Whether this is HTTP/1.0 or HTTP/1.1.
     pub const fn is_http1(self) -> bool {
         matches!(self, Self::Http10 | Self::Http11)
     }
@@ -42,7 +41,7 @@ impl fmt::Display for HttpVersion {
 pub enum RequestTarget {
     /// `/path?query`; the authority comes from the `Host` field or the tunnel.
     Origin(ByteStr),
-    /// `http://host/path`, or the HTTP/2 pseudo-header fields.
+    /// `http://host/path` as sent to a proxy, or the HTTP/2 pseudo-header fields.
     Absolute(Url),
     /// `host:port`, for CONNECT.
     Authority(Authority),
@@ -60,7 +59,6 @@ pub struct Url {
 }
 
 impl Url {
-    /// The path without the query.
     pub fn path_only(&self) -> &str {
         let p = self.path.as_str();
         p.split_once('?').map_or(p, |(path, _)| path)
@@ -95,7 +93,7 @@ pub struct RequestHead {
     pub protocol: Option<ByteStr>,
 }
 
-/// The head of a response.
+/// The head of a response, received or generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     pub status: StatusCode,

@@ -67,7 +67,7 @@ pub struct EndpointId(pub Option<ByteStr>);
 /// }
 /// ```
 pub trait GatewayMount: Send + Sync {
-    /// The mount's name in logs.
+    /// A short name by which log messages refer to the mount.
     fn name(&self) -> &'static str;
 
     /// Where this request goes; `None` if it is not for this mount. Called for every request on the listener until a

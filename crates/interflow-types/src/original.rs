@@ -1,11 +1,10 @@
 //! The unedited versions of requests and responses that a stage edits, for the recorder.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::{Body, BodyFrame, BodyStream, RequestHead, ResponseHead, Result};
+use crate::{Body, BodyFrame, RequestHead, ResponseHead};
 
 /// The most bytes of an original body that are buffered if another stage reads the body before recording begins.
 const MAX_PENDING_BYTES: usize = 1 << 20;
@@ -29,7 +28,6 @@ pub struct OriginalMessages {
 
 #[derive(Debug)]
 pub enum OriginalBody {
-    /// The complete body.
     Full(Bytes),
     /// A body that streams; subscribe to receive its bytes.
     Passing(Arc<OriginalBodyTap>),
@@ -43,8 +41,13 @@ impl OriginalBody {
             Body::Full(bytes) => (Self::Full(bytes.clone()), Body::Full(bytes)),
             body @ Body::Stream(_) => {
                 let passing = Arc::new(OriginalBodyTap(Mutex::new(OriginalTapState::Nobody(Vec::new(), 0))));
-                let seen = TappedOriginalBody { body, passing: Arc::clone(&passing) };
-                (Self::Passing(passing), Body::stream(seen))
+                let tap = Arc::clone(&passing);
+                let body = body.inspect(move |frame| {
+                    if let Some(Ok(BodyFrame::Data(bytes))) = frame {
+                        tap.publish(bytes);
+                    }
+                });
+                (Self::Passing(passing), body)
             }
         }
     }
@@ -95,25 +98,5 @@ impl OriginalBodyTap {
 impl std::fmt::Debug for OriginalBodyTap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Passing")
-    }
-}
-
-/// A body that reports its bytes to the tap before they are edited.
-struct TappedOriginalBody {
-    body: Body,
-    passing: Arc<OriginalBodyTap>,
-}
-
-impl BodyStream for TappedOriginalBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        let frame = std::task::ready!(self.body.poll_frame(cx));
-        if let Some(Ok(BodyFrame::Data(bytes))) = &frame {
-            self.passing.publish(bytes);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
     }
 }

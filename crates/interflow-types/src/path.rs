@@ -19,12 +19,14 @@ pub fn variants(path: &str) -> Option<Vec<String>> {
         if text.iter().any(|b| matches!(b, 0 | 0xc0 | 0xc1)) {
             return None;
         }
+        // Some origins ignore segment parameters, so `/admin;x` may be `/admin`.
         for parameters in [true, false] {
             let reading = normalize(&text, parameters);
             if !all.contains(&reading) {
                 all.push(reading);
             }
         }
+        // Decoding ends when nothing changes; a path that still does after the last layer is not understood.
         let next = decoded_bytes(&text).into_owned();
         if next == text {
             return Some(all);

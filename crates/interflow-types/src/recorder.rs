@@ -120,13 +120,13 @@ pub trait FlowRecording: Send {
     /// A chunk of a body as forwarded. Not called for WebSocket data, which is passed as [messages](Self::message).
     fn data(&mut self, direction: Direction, chunk: &Bytes);
 
-    /// The trailer section of a body.
+    /// The trailer section of a body, which follows its data.
     fn trailers(&mut self, direction: Direction, trailers: &Headers);
 
     /// An interim (1xx) response that was forwarded.
     fn interim(&mut self, head: &ResponseHead);
 
-    /// The response head as forwarded.
+    /// The response head as forwarded to the client, after all edits.
     fn response(&mut self, flow: &Flow, head: &ResponseHead);
 
     /// The request head as received, before it was edited. If `body` is true, the body was edited too, and its bytes

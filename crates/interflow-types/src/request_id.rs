@@ -8,7 +8,7 @@ pub const FIELD: &str = "x-request-id";
 /// The field that carries the provider's own id when it differs.
 const UPSTREAM_FIELD: &str = "x-upstream-request-id";
 
-/// Longer ids from clients are ignored.
+/// Longer ids from clients are ignored, since the id is written to logs and sent upstream.
 const MAX_LEN: usize = 128;
 
 /// The id of a request: an extension of its flow.
@@ -37,7 +37,6 @@ impl RequestId {
         put(headers, id);
     }
 
-    /// Sets the field in these headers.
     pub fn put(&self, headers: &mut Headers) {
         if let Some(id) = &self.0 {
             put(headers, id);

@@ -8,8 +8,7 @@ use bytes::Bytes;
 
 use crate::http_client::BoxFuture;
 use crate::{
-    Authority, Body, ClientInfo, EntryKind, Error, Flow, HttpVersion, RequestHead, Response, ResponseHead, Result,
-    StreamMessage,
+    Authority, Body, EntryKind, Error, Flow, HttpVersion, RequestHead, Response, ResponseHead, Result, StreamMessage,
 };
 
 /// The points of the request pipeline at which stages are called, in the order in which they are reached.
@@ -18,8 +17,6 @@ use crate::{
 /// through without inspection has only `Authority`, `ClientHello`, `UpstreamConnect` and `Done`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// A client connected; only its address and the listener are known ([`Stage::accepted`]).
-    Accepted,
     /// The user and the origin's authority are known, before any TLS of a tunnel is read ([`Stage::authority`]).
     Authority,
     /// The ClientHello of a tunnel was read ([`Stage::client_hello`]).
@@ -73,7 +70,6 @@ impl fmt::Debug for PhaseSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Phase::*;
         let all = [
-            Accepted,
             Authority,
             ClientHello,
             RequestHead,
@@ -120,8 +116,8 @@ pub struct UpstreamOverrides {
     pub danger_skip_verify: bool,
     /// The client certificate to present to the origin.
     pub client_certificate: Option<CertificateFiles>,
-    /// Isolation key of the connection pool: upstream connections are shared only with flows that have the same key.
-    pub partition: Option<u64>,
+    /// Use upstream connections that serve this client connection alone.
+    pub own_connection: bool,
     /// The only TLS version to offer the origin.
     pub tls_version: Option<TlsVersion>,
     /// The DNS over HTTPS server (RFC 8484) that resolves the origin's name: a URL, or the name of a well-known
@@ -194,10 +190,24 @@ impl fmt::Debug for CertificateFiles {
     }
 }
 
-/// What the pipeline does with a flow after a stage has run. A stage that waits for a decision returns its verdict
-/// later, through [`MaybeFuture::Pending`].
+/// What happens to a tunnel after [`Stage::authority`] or [`Stage::client_hello`]. There is no request yet that could
+/// be answered. For a request outside a tunnel, `Intercept` and `Tunnel` change nothing: it has no TLS to decide about.
 #[derive(Debug)]
-pub enum StageVerdict {
+pub enum TunnelVerdict {
+    /// Proceed to the next stage.
+    Continue,
+    /// Decrypt the tunnel's TLS.
+    Intercept,
+    /// Pass the tunnel's bytes through without inspection.
+    Tunnel,
+    /// Refuse the tunnel. The proxy's error table maps the error's [`ErrorKind`](crate::ErrorKind) to the reply.
+    Deny(Error),
+}
+
+/// What happens to a request or a response after a phase that has no body to return: [`Stage::request_head`],
+/// [`Stage::upstream_connect`] and [`Stage::response_head`].
+#[derive(Debug)]
+pub enum RequestVerdict {
     /// Proceed to the next stage.
     Continue,
     /// Respond with this. Before the request is sent, nothing goes upstream; at [`Phase::ResponseHead`] it replaces
@@ -205,12 +215,61 @@ pub enum StageVerdict {
     Answer(Box<Response>),
     /// End the flow with an error. The proxy's error table maps its [`ErrorKind`](crate::ErrorKind) to the response.
     Deny(Error),
-    /// Decrypt the tunnel's TLS. Only at [`Phase::Authority`] and [`Phase::ClientHello`].
-    Intercept,
-    /// Pass the tunnel's bytes through without inspection. Only at [`Phase::Authority`] and [`Phase::ClientHello`].
-    Tunnel,
-    /// Discard this message. Only at [`Phase::Message`].
+}
+
+impl RequestVerdict {
+    /// Splits the verdict into going on and ending, so that `?` ends.
+    ///
+    /// # Errors
+    /// The response or the error that ends the request.
+    pub fn into_result(self) -> Result<(), EarlyExit> {
+        match self {
+            Self::Continue => Ok(()),
+            Self::Answer(response) => Err(EarlyExit::Answer(response)),
+            Self::Deny(error) => Err(EarlyExit::Deny(error)),
+        }
+    }
+}
+
+/// Why a request is not sent, or its response not delivered: the error type of the phases that return a body.
+#[derive(Debug)]
+pub enum EarlyExit {
+    /// As [`RequestVerdict::Answer`].
+    Answer(Box<Response>),
+    /// As [`RequestVerdict::Deny`].
+    Deny(Error),
+}
+
+impl From<EarlyExit> for RequestVerdict {
+    fn from(exit: EarlyExit) -> Self {
+        match exit {
+            EarlyExit::Answer(response) => Self::Answer(response),
+            EarlyExit::Deny(error) => Self::Deny(error),
+        }
+    }
+}
+
+impl From<Result<(), EarlyExit>> for RequestVerdict {
+    fn from(result: Result<(), EarlyExit>) -> Self {
+        result.map_or_else(Self::from, |()| Self::Continue)
+    }
+}
+
+impl From<Error> for EarlyExit {
+    fn from(error: Error) -> Self {
+        Self::Deny(error)
+    }
+}
+
+/// What happens to a message after [`Stage::message`].
+#[derive(Debug)]
+pub enum MessageVerdict {
+    /// Proceed to the next stage.
+    Continue,
+    /// Discard this message; the stream goes on.
     Drop,
+    /// End the stream with an error.
+    Deny(Error),
 }
 
 /// A result that is available now, or a future of it. The common case, `Ready`, allocates nothing.
@@ -243,7 +302,7 @@ impl<'a, T> MaybeFuture<'a, T> {
 ///
 /// ```
 /// use interflow_types::{
-///     ErrorKind, Error, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+///     ErrorKind, Error, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
 /// };
 ///
 /// /// Allows only GET and HEAD.
@@ -258,13 +317,13 @@ impl<'a, T> MaybeFuture<'a, T> {
 ///         if scope.intercepted { PhaseSet::from_phase(Phase::RequestHead) } else { PhaseSet::NONE }
 ///     }
 ///
-///     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+///     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
 ///         if matches!(head.method.as_str(), "GET" | "HEAD") {
-///             return MaybeFuture::Ready(StageVerdict::Continue);
+///             return MaybeFuture::Ready(RequestVerdict::Continue);
 ///         }
 ///         flow.tag("read-only");
 ///         let error = Error::new(ErrorKind::Denied, format!("{} is not allowed here", head.method));
-///         MaybeFuture::Ready(StageVerdict::Deny(error))
+///         MaybeFuture::Ready(RequestVerdict::Deny(error))
 ///     }
 /// }
 /// ```
@@ -287,39 +346,29 @@ pub trait Stage: Send + Sync {
         false
     }
 
-    /// Whether [`accepted`](Self::accepted) is called for connections of this listener.
-    fn watches(&self, _listener: &str) -> bool {
-        false
-    }
-
-    /// A client connected. `Deny` closes the connection without a response; all other verdicts are ignored.
-    fn accepted<'a>(&'a self, _client: &'a ClientInfo) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Continue)
-    }
-
     /// The user and the authority are known; nothing was sent to the origin yet.
-    fn authority<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Continue)
+    fn authority<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        MaybeFuture::Ready(TunnelVerdict::Continue)
     }
 
     /// The ClientHello of a tunnel was read; see `flow.client_tls`.
-    fn client_hello<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Continue)
+    fn client_hello<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        MaybeFuture::Ready(TunnelVerdict::Continue)
     }
 
     /// The stage may edit the request head, respond, or deny.
-    fn request_head<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Continue)
+    fn request_head<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     /// The stage may replace or wrap the request body, and still edit the head. The codec derives the framing
-    /// (`Content-Length`, chunked) from the returned body. `Err(verdict)` responds or denies instead.
+    /// (`Content-Length`, chunked) from the returned body. `Err` responds or denies instead.
     fn request_body<'a>(
         &'a self,
         _flow: &'a mut Flow,
         _head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::Ready(Ok(body))
     }
 
@@ -330,8 +379,8 @@ pub trait Stage: Send + Sync {
         _flow: &'a mut Flow,
         _head: Option<&'a RequestHead>,
         _overrides: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Continue)
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     /// The request was recorded and is about to be sent, so what is injected here (secrets) is not recorded and not
@@ -342,7 +391,7 @@ pub trait Stage: Send + Sync {
         _flow: &'a mut Flow,
         _head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::Ready(Ok(body))
     }
 
@@ -352,8 +401,8 @@ pub trait Stage: Send + Sync {
         _flow: &'a mut Flow,
         _request: &'a RequestHead,
         _head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Continue)
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     /// The stage may replace or wrap the response body. The head is not sent to the client until this returns.
@@ -363,7 +412,7 @@ pub trait Stage: Send + Sync {
         _request: &'a RequestHead,
         _head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::Ready(Ok(body))
     }
 
@@ -381,8 +430,8 @@ pub trait Stage: Send + Sync {
 
     /// The stage may edit, drop or deny one WebSocket or gRPC message. Messages of a flow's two directions are never
     /// passed concurrently. While a stage processes the response's head or body, gRPC messages of the request wait.
-    fn message<'a>(&'a self, _flow: &'a mut Flow, _message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Continue)
+    fn message<'a>(&'a self, _flow: &'a mut Flow, _message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+        MaybeFuture::Ready(MessageVerdict::Continue)
     }
 
     /// Whether this stage is also called for messages that other stages inject towards the origin, wherever it is in

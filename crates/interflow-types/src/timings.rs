@@ -56,7 +56,6 @@ impl Timestamp {
         self.0 / 1_000_000
     }
 
-    /// This timestamp plus a duration.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(Microseconds::from(span).0))

@@ -7,6 +7,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let Some(mut rest) = strip_prefix(name, first) else { return false };
     let Some(last) = parts.next_back() else { return rest.is_empty() };
     for part in parts {
+        // The first place is as good as any later one: what follows has more left to match.
         let found = (0..=rest.len()).filter_map(|at| strip_prefix(rest.get(at..)?, part)).next();
         let Some(after) = found else { return false };
         rest = after;

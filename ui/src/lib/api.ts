@@ -12,6 +12,11 @@ export class ApiError extends Error {
     super(body.message);
   }
 
+  /** The server refused the text itself, for its size or its nesting: an error of the text without a position. */
+  get refusesText(): boolean {
+    return this.status === 413 || this.status === 422;
+  }
+
   /** Message and remedy in one sentence. */
   get words(): string {
     return this.body.remedy ? `${this.body.message}: ${this.body.remedy}` : this.body.message;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_codec::content_coding as coding;
-use interflow_types::{Body, ByteStr, Flow, Headers, MessageKind, RequestHead, StageVerdict, StreamMessage};
+use interflow_types::{Body, ByteStr, EarlyExit, Flow, Headers, MessageKind, RequestHead, StreamMessage};
 
 use super::mask_secrets;
 use super::replace::{Replacer, ReplacingBody, replace_in_headers};
@@ -65,7 +65,7 @@ pub(super) async fn inject_secrets(
     head: &mut RequestHead,
     body: Body,
     secrets: Vec<Arc<StoredSecret>>,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let Some(swap) = Replacer::new(replacement_pairs(&secrets, |v| v.as_bytes().to_vec())) else { return Ok(body) };
     let (headers, mut found) = replace_in_headers(&swap, &head.headers);
     let packed = changed_basic_credentials(&head.headers, &headers);
@@ -116,11 +116,11 @@ pub(super) async fn inject_secrets(
         Ok((bytes, Some(trailers))) => {
             let (bytes, found) = swap.replace(&bytes).map_or((bytes, Vec::new()), |(b, found)| (b.into(), found));
             record_used_secrets(flow, &secrets, &found);
-            Ok(with_trailers(bytes, trailers))
+            Ok(Body::with_trailers(bytes, Some(trailers)))
         }
         // Longer than its declared length: secrets are not inserted.
         Err(interflow_types::CollectError::TooLarge(body)) => Ok(body),
-        Err(interflow_types::CollectError::Broken(e)) => Err(StageVerdict::Deny(e)),
+        Err(interflow_types::CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
     }
 }
 
@@ -132,16 +132,16 @@ async fn inject_into_encoded_body(
     body: Body,
     secrets: &[Arc<StoredSecret>],
     swap: &Replacer,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let (bytes, trailers) = match body.collect(MAX_BUFFERED_BODY).await {
         Ok(whole) => whole,
         Err(interflow_types::CollectError::TooLarge(body)) => return Ok(body),
-        Err(interflow_types::CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+        Err(interflow_types::CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
     };
     let plain = match coding::decode_off_thread(&head.headers, &bytes, MAX_DECODED_BYTES).await {
         Ok(plain) => plain,
         Err(e) => match coding::budget_error(&e) {
-            Some(e) => return Err(StageVerdict::Deny(e)),
+            Some(e) => return Err(EarlyExit::Deny(e)),
             None => None,
         },
     };
@@ -153,25 +153,7 @@ async fn inject_into_encoded_body(
             plain.into()
         }
     };
-    Ok(match trailers {
-        None => Body::from(bytes),
-        Some(trailers) => with_trailers(bytes, trailers),
-    })
-}
-
-/// A buffered body with its trailers.
-fn with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
-    struct TrailersBody(Option<bytes::Bytes>, Option<Headers>);
-    impl interflow_types::BodyStream for TrailersBody {
-        fn poll_frame(
-            &mut self,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<interflow_types::Result<interflow_types::BodyFrame>>> {
-            let data = self.0.take().filter(|b| !b.is_empty()).map(interflow_types::BodyFrame::Data);
-            std::task::Poll::Ready(data.or_else(|| self.1.take().map(interflow_types::BodyFrame::Trailers)).map(Ok))
-        }
-    }
-    Body::stream(TrailersBody(Some(bytes), Some(trailers)))
+    Ok(Body::with_trailers(bytes, trailers))
 }
 
 /// Percent-encodes what is not allowed in a path or query.

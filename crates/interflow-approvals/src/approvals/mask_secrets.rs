@@ -11,8 +11,8 @@ use bytes::{Bytes, BytesMut};
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_codec::grpc;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, Error, ErrorKind, Flow, Headers, MessageKind, MessagePolicy, RequestHead,
-    ResponseHead, ResponseHeadFilter, Result, StageVerdict, StatusCode, StreamMessage,
+    Body, BodyFrame, BodyStream, EarlyExit, Error, ErrorKind, Flow, Headers, MessageKind, MessagePolicy, RequestHead,
+    ResponseHead, ResponseHeadFilter, Result, StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -94,12 +94,12 @@ pub(super) fn start_masking(
     all: &Arc<Vec<Arc<StoredSecret>>>,
     these: Vec<Arc<StoredSecret>>,
     hosts: String,
-) -> Result<(), StageVerdict> {
+) -> Result<(), EarlyExit> {
     let websocket = head.protocol.as_deref() == Some("websocket");
     if let Some(protocol) = head.protocol.as_deref().filter(|_| !websocket) {
         let host = &head.url.authority.host;
         let why = format!("secrets are bound to {host}, and {protocol} traffic cannot be scanned for them");
-        return Err(StageVerdict::Deny(Error::new(ErrorKind::Denied, why)));
+        return Err(EarlyExit::Deny(Error::new(ErrorKind::Denied, why)));
     }
     for name in ["range", "if-range"] {
         head.headers.remove(name);
@@ -156,7 +156,7 @@ pub(super) fn mask_body(
     request: &RequestHead,
     head: &mut ResponseHead,
     body: Body,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let Some(hiding) = secret_mask(flow) else { return Ok(body) };
     if body.is_empty() || request.method == interflow_types::Method::HEAD {
         return Ok(body);
@@ -164,7 +164,7 @@ pub(super) fn mask_body(
     let host = flow.authority.host.clone();
     let refused = |why: String| {
         let text = format!("the response was blocked: {why}, so secrets bound to {host} could not be masked in it");
-        Err(StageVerdict::Deny(Error::new(ErrorKind::BadResponse, text)))
+        Err(EarlyExit::Deny(Error::new(ErrorKind::BadResponse, text)))
     };
     let media = head.headers.get_str("content-type").unwrap_or_default().trim().to_ascii_lowercase();
     if head.status == StatusCode::PARTIAL_CONTENT || media.starts_with("multipart/byteranges") {

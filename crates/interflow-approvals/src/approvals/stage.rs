@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    Authority, Body, Direction, EntryKind, Error, ErrorKind, Flow, Host, MaybeFuture, MessageKind, Phase, PhaseSet,
-    PlanScope, RequestHead, ResolvedNames, ResponseHead, Stage, StageVerdict, StreamMessage, UpstreamOverrides,
+    Authority, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Host, MaybeFuture, MessageKind,
+    MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames, ResponseHead, Stage,
+    StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
 use super::decision::canonical_text;
@@ -41,7 +42,7 @@ impl ApprovalsStage {
         host: &Host,
         port: u16,
         request: Option<(&str, &str)>,
-    ) -> Result<StageVerdict, Box<PendingQuestion>> {
+    ) -> Result<RequestVerdict, Box<PendingQuestion>> {
         let (sessions, agents) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
         let process = flow.client.process.as_deref().map(|p| p.name.clone());
         let question = AccessQuestion {
@@ -56,12 +57,12 @@ impl ApprovalsStage {
             now: now(),
         };
         match self.approvals.decide(&question, false) {
-            Decision::Allow => Ok(StageVerdict::Continue),
+            Decision::Allow => Ok(RequestVerdict::Continue),
             Decision::WouldDeny => {
                 flow.tag("would_deny");
-                Ok(StageVerdict::Continue)
+                Ok(RequestVerdict::Continue)
             }
-            Decision::Deny(why) => Ok(deny_verdict(host, port, &why)),
+            Decision::Deny(why) => Ok(RequestVerdict::Deny(denied(host, port, &why))),
             Decision::Ask => Err(Box::new(PendingQuestion {
                 user: flow.user.as_deref().map(str::to_owned),
                 process: process.map(|p| p.to_string()),
@@ -84,7 +85,7 @@ impl ApprovalsStage {
         flow: &mut Flow,
         question: PendingQuestion,
         asked: Option<RequestPreview>,
-    ) -> StageVerdict {
+    ) -> RequestVerdict {
         flow.tag("held");
         let (host, port) = (bracket_ipv6(&question.host), question.port);
         let (patience, most) = (self.approvals.timeout(), self.approvals.max_pending());
@@ -95,32 +96,32 @@ impl ApprovalsStage {
             .wait_for_decision(question, PendingRequester { flow: flow.id, asked }, patience, most)
             .await
         {
-            Some(ApprovalAction::Allow) => return StageVerdict::Continue,
+            Some(ApprovalAction::Allow) => return RequestVerdict::Continue,
             Some(ApprovalAction::Deny) => "the operator denied it",
             None if self.approvals.waiting().is_closed() => {
                 let why = format!(
                     "{host}:{port} was not reached: the request was pending when Interflow stopped; send it again"
                 );
-                return StageVerdict::Deny(Error::new(ErrorKind::Draining, why));
+                return RequestVerdict::Deny(Error::new(ErrorKind::Draining, why));
             }
             None if began.elapsed() < patience => {
                 let why = format!("{host}:{port} may not be reached: {most} requests are pending already (the limit)");
-                return StageVerdict::Deny(Error::new(
+                return RequestVerdict::Deny(Error::new(
                     ErrorKind::Denied,
                     format!("{why} (approvals.max_held); decide some first"),
                 ));
             }
             None => "it was not allowed in time (`interflow approvals list` shows pending requests)",
         };
-        StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("{host}:{port} may not be reached: {why}")))
+        RequestVerdict::Deny(Error::new(ErrorKind::Denied, format!("{host}:{port} may not be reached: {why}")))
     }
 
     /// Rules apply to replays too. A replay never waits: whoever sends it has decided.
-    fn recheck_replay(&self, flow: &mut Flow, hosts: &[Authority], head: &RequestHead) -> StageVerdict {
+    fn recheck_replay(&self, flow: &mut Flow, hosts: &[Authority], head: &RequestHead) -> RequestVerdict {
         let request = Some((head.method.as_str(), path_only(&head.url.path)));
-        let denied = |v: &StageVerdict| matches!(v, StageVerdict::Deny(_));
+        let is_denied = |v: &RequestVerdict| matches!(v, RequestVerdict::Deny(_));
         let mut words = hosts.iter().filter_map(|a| self.decide(flow, &a.host, a.port, request).ok());
-        words.find(denied).unwrap_or(StageVerdict::Continue)
+        words.find(is_denied).unwrap_or(RequestVerdict::Continue)
     }
 
     /// Decides for each of these hosts; most requests have one.
@@ -129,18 +130,18 @@ impl ApprovalsStage {
         flow: &'a mut Flow,
         hosts: &[Authority],
         head: Option<&RequestHead>,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let request = head.map(|head| (head.method.as_str(), path_only(&head.url.path)));
         let mut questions = Vec::new();
         for Authority { host, port } in hosts {
             match self.decide(flow, host, *port, request) {
-                Ok(StageVerdict::Continue) => {}
+                Ok(RequestVerdict::Continue) => {}
                 Ok(verdict) => return MaybeFuture::Ready(verdict),
                 Err(question) => questions.push(*question),
             }
         }
         if questions.is_empty() {
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         let query = head.and_then(|head| head.url.path.split_once('?')).map(|(_, query)| query.to_owned());
         let asked = head.map(|head| RequestPreview::from_request(flow, head));
@@ -148,11 +149,11 @@ impl ApprovalsStage {
             for question in questions {
                 let question = PendingQuestion { query: query.clone(), ..question };
                 match self.wait_for_decision(flow, question, asked.clone()).await {
-                    StageVerdict::Continue => {}
+                    RequestVerdict::Continue => {}
                     verdict => return verdict,
                 }
             }
-            StageVerdict::Continue
+            RequestVerdict::Continue
         })
     }
 
@@ -172,7 +173,7 @@ impl ApprovalsStage {
 
     /// Registers the response for masking of every secret of the hosts that the request goes to: whoever it was
     /// inserted for, on any port, and even if its session has ended.
-    fn mask_secrets(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
+    fn mask_secrets(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         let all = self.approvals.masked_secrets();
         if all.is_empty() {
             return Ok(());
@@ -226,9 +227,9 @@ fn resolve_dns_names(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
     all
 }
 
-fn deny_verdict(host: &Host, port: u16, why: &str) -> StageVerdict {
+fn denied(host: &Host, port: u16, why: &str) -> Error {
     let name = bracket_ipv6(&canonical_text(host));
-    StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("{name}:{port} may not be reached: {why}")))
+    Error::new(ErrorKind::Denied, format!("{name}:{port} may not be reached: {why}"))
 }
 
 fn path_only(path: &str) -> &str {
@@ -269,9 +270,9 @@ impl Stage for ApprovalsStage {
     }
 
     /// Denies a tunnel that is denied whatever it contains; otherwise the decision is made when more is known.
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         if matches!(flow.transport, EntryKind::Absolute | EntryKind::Gateway) {
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(TunnelVerdict::Continue);
         }
         let (sessions, agents) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
         let (host, port) = (&flow.authority.host, flow.authority.port);
@@ -295,14 +296,14 @@ impl Stage for ApprovalsStage {
         };
         MaybeFuture::Ready(match self.approvals.decide(&question, true) {
             Decision::Deny(_) if flow.extension::<ResolvedNames>().is_some_and(|n| n.0.iter().any(may_be_called)) => {
-                StageVerdict::Continue
+                TunnelVerdict::Continue
             }
-            Decision::Deny(why) => deny_verdict(host, port, &why),
-            _ => StageVerdict::Continue,
+            Decision::Deny(why) => TunnelVerdict::Deny(denied(host, port, &why)),
+            _ => TunnelVerdict::Continue,
         })
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         let hosts = resolve_dns_names(flow, requested_authorities(flow, head));
         if flow.transport == EntryKind::Internal {
             return MaybeFuture::Ready(self.recheck_replay(flow, &hosts, head));
@@ -316,9 +317,9 @@ impl Stage for ApprovalsStage {
         flow: &'a mut Flow,
         head: Option<&'a RequestHead>,
         _: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         if head.is_some() {
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         let mut hosts = vec![flow.authority.clone()];
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref());
@@ -334,7 +335,7 @@ impl Stage for ApprovalsStage {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         if let Err(verdict) = self.mask_secrets(flow, head) {
             return MaybeFuture::Ready(Err(verdict));
         }
@@ -355,9 +356,9 @@ impl Stage for ApprovalsStage {
         flow: &'a mut Flow,
         _: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         mask_secrets::mask_head(flow, head);
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     fn response_body<'a>(
@@ -366,7 +367,7 @@ impl Stage for ApprovalsStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::Ready(mask_secrets::mask_body(flow, request, head, body))
     }
 
@@ -374,12 +375,12 @@ impl Stage for ApprovalsStage {
         flow.extension::<WebSocketSecrets>().is_some() || mask_secrets::wants_messages(flow)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         // gRPC messages were masked in the body.
         if message.direction == Direction::Response && message.kind != MessageKind::Grpc {
             mask_secrets::mask_message(flow, message);
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(MessageVerdict::Continue)
     }
 
     fn before_message_send(&self, flow: &mut Flow, message: &mut StreamMessage) {

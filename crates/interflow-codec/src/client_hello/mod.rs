@@ -27,50 +27,37 @@ mod extension {
     pub(super) const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 }
 
-/// The contents of a ClientHello. Lists are in wire order and include GREASE values (RFC 8701).
+/// The contents of a ClientHello. Lists are in wire order and include GREASE values (RFC 8701). Fields are named after
+/// the extensions that they are from; a list is empty, and `record_size_limit` is 0, if the extension is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
     /// `legacy_version`: 0x0303 since TLS 1.2.
     pub legacy_version: u16,
-    /// Cipher suites.
     pub ciphers: Vec<u16>,
-    /// The types of all extensions.
     pub extensions: Vec<u16>,
     /// The SNI name (RFC 6066 3), as sent; `None` also if it is not visible ASCII text.
     pub server_name: Option<ByteStr>,
     /// ALPN protocols (RFC 7301), most preferred first.
     pub alpn: Vec<Bytes>,
-    /// `supported_versions`; empty before TLS 1.3.
     pub versions: Vec<u16>,
-    /// `supported_groups`, formerly elliptic curves.
     pub groups: Vec<u16>,
-    /// `ec_point_formats`.
     pub point_formats: Vec<u8>,
-    /// `signature_algorithms`.
     pub signature_algorithms: Vec<u16>,
-    /// The groups of `key_share`.
     pub key_shares: Vec<u16>,
-    /// `compress_certificate` (RFC 8879).
     pub certificate_compression: Vec<u16>,
-    /// `delegated_credential` (RFC 9345).
     pub delegated_credentials: Vec<u16>,
-    /// `record_size_limit` (RFC 8449); 0 if absent.
     pub record_size_limit: u16,
-    /// The list in `trust_anchors`, as sent.
     pub trust_anchors: Bytes,
 }
 
-/// Why bytes are not a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientHelloError {
     #[error("the bytes are not a TLS handshake record")]
     NotTls,
     #[error("the TLS handshake does not begin with a ClientHello")]
     NotClientHello,
-    /// Longer than [`MAX_BYTES`].
     #[error("the ClientHello is longer than {MAX_BYTES} bytes")]
     TooLong,
-    /// Its lengths are inconsistent.
     #[error("the ClientHello is malformed")]
     Malformed,
 }
@@ -96,6 +83,8 @@ impl ClientHello {
         if let Some(message) = message(first)? {
             return Self::parse_message(message).map(Some);
         }
+        // A ClientHello may be fragmented over records (RFC 8446 5.1), even at every byte; browsers with post-quantum
+        // key shares do so.
         let mut joined = first.to_vec();
         while let Some(record) = next_record(&mut records)? {
             joined.extend_from_slice(record);
@@ -116,7 +105,6 @@ impl ClientHello {
         self.has_extension(extension::ENCRYPTED_CLIENT_HELLO)
     }
 
-    /// The highest version offered, ignoring GREASE.
     pub fn highest_version(&self) -> u16 {
         self.versions.iter().copied().filter(|&v| !is_grease(v)).max().unwrap_or(self.legacy_version)
     }
@@ -138,6 +126,7 @@ impl ClientHello {
         c.counted8()?;
         self.ciphers = numbers(c.counted16()?)?;
         c.counted8()?;
+        // TLS 1.2 and earlier permit a ClientHello without extensions.
         if c.is_empty() {
             return Some(());
         }
@@ -209,13 +198,13 @@ fn need_more(buf: &[u8]) -> Result<Option<ClientHello>, ClientHelloError> {
 
 /// The content of the next handshake record, if it is complete.
 fn next_record<'a>(c: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, ClientHelloError> {
-    /// RFC 8446 5.1.
     const MAX_RECORD: u16 = 1 << 14;
     if looks_like_tls(c.0) == Some(false) {
         return Err(ClientHelloError::NotTls);
     }
     let mut record = *c;
     let Some(([_, _, _], length)) = record.array().zip(record.u16()) else { return Ok(None) };
+    // RFC 8446 5.1: handshake records are neither empty nor longer than 2^14 bytes.
     if length == 0 || length > MAX_RECORD {
         return Err(ClientHelloError::NotTls);
     }

@@ -3,44 +3,35 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What a client sends before its first request, and how that request begins.
+/// What a client sends before its first request, and how that request begins: SETTINGS in order, the increment of the
+/// connection's window (0 if no WINDOW_UPDATE is sent), priorities, the order of pseudo-header fields, and the id of
+/// the first stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Http2Fingerprint {
-    /// SETTINGS in order.
     pub settings: Vec<(u16, u32)>,
-    /// The increment of the connection's flow-control window; 0 if no WINDOW_UPDATE is sent.
     pub window: u32,
     pub priorities: Vec<StreamPriority>,
     pub pseudo: Vec<PseudoHeader>,
-    /// The id of the first stream.
     pub first_stream: u32,
     /// The priority in the first HEADERS frame, which Akamai's text does not include.
     pub headers: Option<StreamPriority>,
 }
 
-/// The priority of a stream (RFC 7540 5.3).
+/// The priority of a stream (RFC 7540 5.3.1 and 5.3.2, deprecated by RFC 9113, but still sent by browsers). `stream` is
+/// 0 in the priority of a HEADERS frame; `weight` is as on the wire, one less than its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamPriority {
-    /// The stream id; 0 in the priority of a HEADERS frame.
     pub stream: u32,
-    /// The exclusive flag.
     pub exclusive: bool,
-    /// The id of the stream it depends on.
     pub depends_on: u32,
-    /// The weight as on the wire, one less than its value.
     pub weight: u8,
 }
 
-/// A pseudo-header field of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PseudoHeader {
-    /// `:method`
     Method,
-    /// `:authority`
     Authority,
-    /// `:scheme`
     Scheme,
-    /// `:path`
     Path,
 }
 

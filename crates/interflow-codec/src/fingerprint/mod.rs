@@ -21,7 +21,6 @@ use crate::client_hello::is_grease;
 /// Placeholder for a GREASE value (RFC 8701), drawn anew for each connection.
 pub const GREASE: u16 = 0x0a0a;
 
-/// The fingerprint of a client's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionFingerprint {
     pub tls: TlsFingerprint,
@@ -31,87 +30,57 @@ pub struct ConnectionFingerprint {
     pub fields: Vec<ByteStr>,
 }
 
-/// The contents of a ClientHello (RFC 8446 4.1.2), except values that are random per connection.
+/// The contents of a ClientHello (RFC 8446 4.1.2), except values that are random per connection. Lists are in order;
+/// `ciphers`, `extensions` and `groups` are without GREASE, and `signature_algorithms` may contain [`GREASE`]. A list
+/// is empty, and `record_size_limit` is 0, if the extension is not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TlsFingerprint {
-    /// Cipher suites in order, without GREASE.
     pub ciphers: Vec<u16>,
-    /// Extensions in order, without GREASE. Padding (21) is sent only if the ClientHello's length requires it.
+    /// Padding (21) is listed here too, but sent only if the ClientHello's length requires it.
     pub extensions: Vec<u16>,
     /// Whether the order of extensions is random per connection.
     pub permuted: bool,
     /// Whether GREASE values are inserted among ciphers, extensions, groups, key shares and versions, at Chromium's
     /// positions.
     pub grease: bool,
-    /// `supported_groups` in order, without GREASE.
     pub groups: Vec<u16>,
     /// Groups for which a key share is sent: a subset of `groups` in the same order.
     pub key_shares: Vec<u16>,
-    /// `ec_point_formats`.
     pub point_formats: Vec<u8>,
-    /// `signature_algorithms`; may contain [`GREASE`].
     pub signature_algorithms: Vec<u16>,
-    /// The lowest version offered.
     pub lowest_version: u16,
-    /// The highest version offered.
     pub highest_version: u16,
-    /// ALPN protocols; empty if the extension is not sent.
     pub alpn: Vec<Bytes>,
-    /// `compress_certificate`.
     pub certificate_compression: Vec<u16>,
-    /// `delegated_credential`.
     pub delegated_credentials: Vec<u16>,
-    /// `record_size_limit`; 0 if not sent.
     pub record_size_limit: u16,
-    /// The list in `trust_anchors`.
     pub trust_anchors: Bytes,
 }
 
 /// Types of the extensions that a fingerprint depends on (IANA, TLS ExtensionType Values).
 pub mod extension {
-    /// `server_name`.
     pub const SERVER_NAME: u16 = 0;
-    /// `status_request`.
     pub const STATUS_REQUEST: u16 = 5;
-    /// `application_layer_protocol_negotiation`.
     pub const ALPN: u16 = 16;
-    /// `signed_certificate_timestamp`.
     pub const SCT: u16 = 18;
-    /// `padding`.
     pub const PADDING: u16 = 21;
-    /// `encrypt_then_mac`.
     pub const ENCRYPT_THEN_MAC: u16 = 22;
-    /// `extended_master_secret`.
     pub const EXTENDED_MASTER_SECRET: u16 = 23;
-    /// `compress_certificate`.
     pub const COMPRESS_CERTIFICATE: u16 = 27;
-    /// `record_size_limit`.
     pub const RECORD_SIZE_LIMIT: u16 = 28;
-    /// `delegated_credential`.
     pub const DELEGATED_CREDENTIAL: u16 = 34;
-    /// `session_ticket`.
     pub const SESSION_TICKET: u16 = 35;
-    /// `pre_shared_key`.
     pub const PRE_SHARED_KEY: u16 = 41;
-    /// `early_data`.
     pub const EARLY_DATA: u16 = 42;
-    /// `supported_versions`.
     pub const SUPPORTED_VERSIONS: u16 = 43;
-    /// `psk_key_exchange_modes`.
     pub const PSK_MODES: u16 = 45;
-    /// `post_handshake_auth`.
     pub const POST_HANDSHAKE_AUTH: u16 = 49;
-    /// `key_share`.
     pub const KEY_SHARE: u16 = 51;
     /// `application_settings` under its first code point.
     pub const ALPS_OLD: u16 = 17513;
-    /// `application_settings`.
     pub const ALPS: u16 = 17613;
-    /// `trust_anchors`.
     pub const TRUST_ANCHORS: u16 = 0xca34;
-    /// `encrypted_client_hello`.
     pub const ECH: u16 = 0xfe0d;
-    /// `renegotiation_info`.
     pub const RENEGOTIATION: u16 = 0xff01;
 }
 

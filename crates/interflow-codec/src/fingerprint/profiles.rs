@@ -7,10 +7,8 @@ use interflow_types::ByteStr;
 
 use super::{ConnectionFingerprint, GREASE, Http2Fingerprint, SCSV, StreamPriority, TlsFingerprint, extension as ext};
 
-/// The fingerprint of a well-known client.
 #[derive(Debug)]
 pub struct FingerprintProfile {
-    /// The name in the configuration.
     pub name: &'static str,
     pub client: &'static str,
     pub source: &'static str,
@@ -18,7 +16,6 @@ pub struct FingerprintProfile {
     pub ja3: Option<&'static str>,
     /// Its JA4 fingerprint over TCP with `h2` offered.
     pub ja4: &'static str,
-    /// Its HTTP/2 fingerprint in Akamai's format.
     pub akamai: &'static str,
     shape: fn(&FingerprintProfile) -> ConnectionFingerprint,
 }
@@ -317,7 +314,6 @@ fn curl(profile: &FingerprintProfile) -> ConnectionFingerprint {
     }
 }
 
-/// Values that all profiles share.
 fn modern_tls() -> TlsFingerprint {
     TlsFingerprint {
         point_formats: vec![0],

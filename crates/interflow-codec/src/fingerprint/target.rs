@@ -5,14 +5,12 @@ use std::str::FromStr;
 
 use super::{FingerprintProfile, PROFILES, TlsFingerprint, ja3};
 
-/// The fingerprint that an upstream connection presents.
+/// The fingerprint that an upstream connection presents: the client's own, that of a well-known client, or a
+/// ClientHello parsed from a JA3 string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FingerprintTarget {
-    /// The client's own.
     Mirror,
-    /// A well-known client's.
     Profile(&'static FingerprintProfile),
-    /// A ClientHello parsed from a JA3 string.
     Ja3(Box<TlsFingerprint>, String),
 }
 

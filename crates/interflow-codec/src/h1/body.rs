@@ -5,19 +5,29 @@ use interflow_types::Headers;
 
 use super::{BodyFraming, H1Error, HeadLimits, Violation, head};
 
-/// The result of one decoding step.
 #[derive(Debug)]
 pub enum DecodeStep {
     NeedMore,
     /// Content, never empty; shares the buffer's memory.
     Data(Bytes),
-    /// The trailer section; `Done` follows.
     Trailers(Headers),
     /// The body has ended; what is left in the buffer belongs to the next message.
     Done,
 }
 
-/// Decodes one body incrementally.
+/// Decodes one body incrementally. It owns no bytes: the caller reads into one buffer, and what the decoder leaves
+/// there after [`DecodeStep::Done`] belongs to the next message.
+///
+/// ```
+/// use bytes::BytesMut;
+/// use interflow_codec::h1::{BodyDecoder, BodyFraming, DecodeStep, HeadLimits};
+///
+/// let mut decoder = BodyDecoder::new(BodyFraming::Chunked, &HeadLimits::default());
+/// let mut buf = BytesMut::from(&b"5\r\nhello\r\n0\r\n\r\nGET / HT"[..]);
+/// assert!(matches!(decoder.decode(&mut buf), Ok(DecodeStep::Data(data)) if data == "hello"));
+/// assert!(matches!(decoder.decode(&mut buf), Ok(DecodeStep::Done)));
+/// assert_eq!(&buf[..], b"GET / HT");
+/// ```
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: BodyDecodeState,
@@ -86,7 +96,8 @@ impl BodyDecoder {
         }
     }
 
-    /// The length of the rest of the body, if these bytes contain all of it (possibly with more after it).
+    /// How many of these bytes follow the body, if they contain the rest of it; `None` otherwise. Decodes a copy if the
+    /// body is chunked, so it is meant for occasional use.
     pub fn complete_len(&self, bytes: &[u8]) -> Option<usize> {
         if let BodyDecodeState::Length(left) = self.state {
             return bytes.len().checked_sub(usize::try_from(left).ok()?);
@@ -113,6 +124,7 @@ impl BodyDecoder {
         loop {
             match self.state {
                 BodyDecodeState::Done => return Ok(DecodeStep::Done),
+                // Before the other states, so that none of them returns empty data.
                 _ if buf.is_empty() => return Ok(DecodeStep::NeedMore),
                 BodyDecodeState::UntilClose => return Ok(DecodeStep::Data(buf.split().freeze())),
                 BodyDecodeState::Length(left) => {

@@ -2,7 +2,7 @@
 
 use interflow_types::{AuthorityError, ErrorKind};
 
-/// The violated rule.
+/// The rule of the standard that a message violates, each with the section that a peer's developer has to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// RFC 9112 2.2: CRLF ends a line; some parsers would take a bare LF for a line end and others for text.
@@ -26,7 +26,6 @@ pub enum Violation {
     /// RFC 9110 4.2: only http and https are proxied.
     #[error("the scheme of the request target is neither http nor https")]
     Scheme,
-    /// RFC 9112 3.2.2 and 3.2.3.
     #[error("bad authority in the request target: {0}")]
     Authority(AuthorityError),
     /// RFC 9112 5: a field line is `name: value`, without space before the colon, folding, or control bytes.
@@ -38,19 +37,14 @@ pub enum Violation {
     /// RFC 9112 3.2: a request has at most one.
     #[error("there is more than one Host field (RFC 9112 3.2)")]
     ManyHosts,
-    /// RFC 9110 7.2.
     #[error("bad Host field: {0}")]
     Host(AuthorityError),
-    /// The first line exceeds the limit.
     #[error("the first line is longer than the limit")]
     LineTooLong,
-    /// The head exceeds the limit on bytes.
     #[error("the head is larger than the limit")]
     HeadTooLarge,
-    /// The head exceeds the limit on fields.
     #[error("the head has more fields than the limit")]
     TooManyFields,
-    /// RFC 9110 8.6.
     #[error("the Content-Length is not a plain number of bytes (RFC 9110 8.6)")]
     ContentLength,
     /// RFC 9112 6.3: several are refused, equal or not.
@@ -85,7 +79,8 @@ pub enum Violation {
     Incomplete,
 }
 
-/// A message that violates a rule.
+/// A message that violates a rule. The connection cannot be used for further messages, because the position of the next
+/// one is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}")]
 pub struct H1Error {

@@ -4,14 +4,13 @@ use interflow_types::{HeaderNameMask, Headers, HttpVersion, Method, ResponseHead
 
 use super::{H1Error, Violation};
 
-/// How a body is delimited.
+/// How a body is delimited (RFC 9112 6.3): not at all, by a length, in chunks (RFC 9112 7.1), or by the end of the
+/// connection, which only responses can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     None,
     Length(u64),
-    /// Chunked transfer coding (RFC 9112 7.1).
     Chunked,
-    /// Everything until the connection closes; responses only.
     UntilClose,
 }
 
@@ -24,6 +23,7 @@ pub enum BodyFraming {
 pub fn request_framing(version: HttpVersion, method: &Method, headers: &Headers) -> Result<BodyFraming, H1Error> {
     let framing = declared_framing(version, headers, false).map_err(H1Error::request)?;
     match framing {
+        // A length of zero is no body: nothing has to be read.
         Some(BodyFraming::Length(0)) | None => Ok(BodyFraming::None),
         Some(_) if method == Method::CONNECT => Err(H1Error::request(Violation::ConnectBody)),
         Some(framing) => Ok(framing),
@@ -42,6 +42,7 @@ pub fn response_framing(request_method: &Method, head: &ResponseHead) -> Result<
         return Ok(BodyFraming::None);
     }
     let framing = declared_framing(head.version, &head.headers, true).map_err(H1Error::response)?;
+    // Checked only now, so that a malformed field is an error even if there is no content to misread.
     if request_method == Method::HEAD || status.as_u16() == 304 {
         return Ok(BodyFraming::None);
     }
@@ -65,6 +66,7 @@ pub fn keeps_alive(version: HttpVersion, headers: &Headers) -> bool {
 /// The framing declared by the fields, if any.
 fn declared_framing(version: HttpVersion, headers: &Headers, zeros: bool) -> Result<Option<BodyFraming>, Violation> {
     const SAYING: HeaderNameMask = HeaderNameMask::from_names(&[name::CONTENT_LENGTH, name::TRANSFER_ENCODING]);
+    // A bit mask of the names present: most requests have no body, and are done here.
     if !headers.may_contain(SAYING) {
         return Ok(None);
     }

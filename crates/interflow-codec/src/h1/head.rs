@@ -8,14 +8,13 @@ use interflow_types::{Authority, Headers, HttpVersion, Method, RequestTarget, Re
 
 use super::{H1Error, Violation, target};
 
-/// Limits on a head.
+/// Limits on a head, checked before it is parsed: `max_bytes` for the whole head with its empty line, and for a trailer
+/// section (default 64 KiB); `max_fields` (default 128); `max_line` for the request or status line in bytes (default 16
+/// KiB).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// The size of the whole head in bytes, with its empty line; also of a trailer section. Default 64 KiB.
     pub max_bytes: usize,
-    /// The number of fields. Default 128.
     pub max_fields: usize,
-    /// The length of the request or status line in bytes. Default 16 KiB.
     pub max_line: usize,
 }
 
@@ -32,7 +31,6 @@ pub struct RequestLine {
     pub method: Method,
     /// The target in the form in which it was sent.
     pub target: RequestTarget,
-    /// HTTP/1.0 or HTTP/1.1.
     pub version: HttpVersion,
     pub headers: Headers,
 }
@@ -89,6 +87,7 @@ fn fast_parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(Request
         let (Some(method), Some(raw), Some(minor)) = (request.method, request.path, request.version) else {
             return Ok(None);
         };
+        // An empty line before the request line is left to the full parser.
         let begins = method.as_ptr() == buf.as_ptr();
         let Some(headers) = fast_parse_fields(request.headers, buf.get(..len).filter(|_| begins), limits) else {
             return Ok(None);
@@ -154,6 +153,7 @@ fn spaces(bytes: &[u8]) -> usize {
 
 fn parse_any_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Violation> {
     let Some(extent) = find_head_end(buf, limits)? else {
+        // The parser's verdict on the beginning refuses garbage before its end is found.
         let start = buf.get(..EARLY_CHECK_BYTES).unwrap_or(buf);
         let seen = with_slots(0, |slots| httparse::Request::new(&mut []).parse_with_uninit_headers(start, slots));
         return check_partial(seen, start, Violation::RequestLine).map(|()| None);
@@ -193,6 +193,7 @@ fn fast_parse_response(buf: &[u8], limits: &HeadLimits) -> Option<(ResponseHead,
 
 fn parse_any_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead, usize)>, Violation> {
     let mut config = ParserConfig::default();
+    // RFC 9112 5.1 and 5.2 let a proxy repair these in responses; in requests both are refused.
     config.allow_spaces_after_header_name_in_responses(true).allow_obsolete_multiline_headers_in_responses(true);
     let Some(extent) = find_head_end(buf, limits)? else {
         let start = buf.get(..EARLY_CHECK_BYTES).unwrap_or(buf);
@@ -221,11 +222,9 @@ const EARLY_CHECK_BYTES: usize = 512;
 /// Field slots on the stack; heads with more fields need an allocation.
 const INLINE_FIELD_SLOTS: usize = 64;
 
-/// The extent of a header or trailer section.
+/// The extent of a header or trailer section: its bytes and lines, both with the empty line.
 pub(super) struct SectionEnd {
-    /// In bytes, with the empty line.
     pub(super) len: usize,
-    /// The number of lines, with the empty one.
     pub(super) lines: usize,
 }
 
@@ -236,6 +235,8 @@ fn find_head_end(buf: &[u8], limits: &HeadLimits) -> Result<Option<SectionEnd>, 
     let mut start = 0;
     for lf in memchr::memchr_iter(b'\n', within) {
         let line = within.get(start..lf).unwrap_or_default();
+        // RFC 9112 2.2 permits accepting a bare LF. Refusing it is safer: two parsers that differ in this disagree
+        // about where a message ends.
         let Some(b'\r') = line.last() else { return Err(Violation::BareLf) };
         if lines == 0 && line.len() > limits.max_line {
             return Err(Violation::LineTooLong);
@@ -310,7 +311,6 @@ fn names_other_version(first: &[u8], line: Violation) -> bool {
     matches!(version, Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]) if major.is_ascii_digit() && minor.is_ascii_digit())
 }
 
-/// The first line without its CRLF.
 fn first_line(head: &[u8]) -> &[u8] {
     let line = memchr::memchr(b'\n', head).and_then(|lf| head.get(..lf)).unwrap_or(head);
     line.strip_suffix(b"\r").unwrap_or(line)

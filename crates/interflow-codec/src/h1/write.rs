@@ -4,7 +4,6 @@ use std::io::Write as _;
 
 use interflow_types::{Headers, HttpVersion, Method, ResponseHead, StatusCode};
 
-/// The CRLF after a chunk's data.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// Appends a request head with its empty line. No field is added: framing and `Host` are up to the caller.

@@ -10,13 +10,11 @@ use super::{FrameHeader, FrameSender, Opcode, PermessageDeflate, WebSocketError,
 pub struct WsDecoderOptions {
     /// The side that sends these frames.
     pub sender: FrameSender,
-    /// The negotiated compression.
     pub deflate: Option<PermessageDeflate>,
     /// The most bytes of a message that are buffered, of its content and of its frames each.
     pub max_message: usize,
 }
 
-/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageType {
     /// Text; not validated as UTF-8.
@@ -57,21 +55,16 @@ pub struct WebSocketMessage {
     pub passed: bool,
 }
 
-/// The output of a decoder. Forwarding every `raw` and every part in order reproduces the input.
+/// The output of a decoder: a complete message, or the bytes of a message that is too large to buffer, whose
+/// `WebSocketMessage` follows. Forwarding every `raw` and every part in order reproduces the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WebSocketItem {
-    /// A complete message.
     Message(WebSocketMessage),
-    /// Bytes of a message that is too large to buffer; its `WebSocketMessage` follows.
-    Part {
-        /// The bytes as received.
-        raw: Bytes,
-        /// Whether the message is compressed.
-        compressed: bool,
-    },
+    Part { raw: Bytes, compressed: bool },
 }
 
-/// Decodes one direction of a WebSocket.
+/// Decodes one direction of a WebSocket. Control frames are assembled separately, because they may occur between the
+/// fragments of a message (RFC 6455 5.4).
 pub struct WebSocketDecoder {
     options: WsDecoderOptions,
     inflater: Option<MessageInflater>,
@@ -87,7 +80,6 @@ struct IncomingFrame {
     read: u64,
 }
 
-/// A message being assembled.
 #[derive(Default)]
 struct MessageAssembly {
     text: bool,
@@ -121,6 +113,8 @@ impl WebSocketDecoder {
             if ended && let Some(message) = self.end_frame()? {
                 return Ok(Some(WebSocketItem::Message(message)));
             }
+            // After the end of a frame: a message that ends here is returned whole if it fits, even if the buffer has
+            // more.
             if let Some(part) = self.take_overflow() {
                 return Ok(Some(part));
             }
@@ -154,6 +148,7 @@ impl WebSocketDecoder {
                 ..MessageAssembly::default()
             }),
         };
+        // The original bytes are kept beside the decoded ones: an unedited message is forwarded as it came.
         assembly.raw.extend_from_slice(&buf.split_to(len));
         self.frame = Some(IncomingFrame { header, read: 0 });
         Ok(true)
@@ -171,6 +166,7 @@ impl WebSocketDecoder {
         if let Some(key) = header.mask {
             apply_mask(&mut payload, key, *read);
         }
+        // A frame may be as long as 2^63 bytes, so it is processed as it arrives.
         *read += n as u64;
         let ended = *read == header.len;
         let max = self.options.max_message;
@@ -216,6 +212,7 @@ impl WebSocketDecoder {
     /// The buffered bytes of a message that exceeds the limit, to be forwarded.
     fn take_overflow(&mut self) -> Option<WebSocketItem> {
         let message = self.message.as_mut()?;
+        // Once a part was passed on, the rest has to follow, whatever its size.
         let over = message.passed || message.raw.len() > self.options.max_message;
         if !over || message.raw.is_empty() {
             return None;
@@ -248,6 +245,7 @@ impl MessageAssembly {
 
     fn add(&mut self, plain: &[u8], max: usize) {
         self.size += plain.len() as u64;
+        // Beyond the limit the content is only counted; decompression goes on, because later messages depend on it.
         let allowed = max.saturating_sub(self.data.len()).min(plain.len());
         self.data.extend_from_slice(plain.get(..allowed).unwrap_or_default());
     }

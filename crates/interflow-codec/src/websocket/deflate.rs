@@ -5,12 +5,10 @@ use interflow_types::Headers;
 
 use super::{FrameSender, WebSocketError};
 
-/// The negotiated parameters.
+/// The negotiated parameters: whether the client, or the server, resets its compression window for each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PermessageDeflate {
-    /// Whether the client resets its window for each message.
     pub client_no_context_takeover: bool,
-    /// Whether the server does.
     pub server_no_context_takeover: bool,
 }
 
@@ -57,7 +55,6 @@ impl PermessageDeflate {
     }
 }
 
-/// Decompresses the messages of one side.
 pub(super) struct MessageInflater {
     inflate: Decompress,
     keeps_context: bool,
@@ -83,9 +80,11 @@ impl MessageInflater {
                 // A final block (RFC 7692 7.2.3.4); the data after it starts with an empty window.
                 self.inflate.reset(false);
             }
+            // A full output buffer may hide more output, so the loop ends only after a partial one.
             if input.is_empty() && written < out.len() {
                 return Ok(());
             }
+            // No progress although there is input: the data is invalid, and the loop would not end.
             if read == 0 && written == 0 {
                 return Err(WebSocketError::Deflate);
             }
@@ -94,6 +93,7 @@ impl MessageInflater {
 
     /// Ends a message (RFC 7692 7.2.2).
     pub(super) fn finish(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), WebSocketError> {
+        // The sender removed this empty block from the end of the message (RFC 7692 7.2.1).
         self.push(&[0, 0, 0xff, 0xff], sink)?;
         if !self.keeps_context {
             self.inflate.reset(false);

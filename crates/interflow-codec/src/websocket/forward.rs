@@ -54,6 +54,7 @@ impl MessageForwarder {
 
     /// Appends new content instead of a message that was not [`passed`](WebSocketMessage::passed).
     pub fn replace(&mut self, out: &mut Vec<u8>, message: &WebSocketMessage, data: &[u8], mask: Option<[u8; 4]>) {
+        // For the receiver's window, replacing is the same as dropping: the new frame is not compressed.
         self.drop_message(message);
         write_frame(out, message.kind.opcode(), data, mask);
     }

@@ -7,7 +7,6 @@ use crate::cursor::Cursor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// A further fragment of a message.
     Continuation = 0,
     /// A text message or its first fragment.
     Text = 1,
@@ -37,17 +36,14 @@ impl Opcode {
     }
 }
 
-/// The header of a frame.
+/// The header of a frame: whether it is the last fragment of its message, the masking key, and the payload's length in
+/// bytes. `compressed` is RSV1, which permessage-deflate sets on the first frame of a message (RFC 7692 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Whether it is the last fragment of its message.
     pub fin: bool,
-    /// RSV1: the message is compressed (RFC 7692 6).
     pub compressed: bool,
     pub opcode: Opcode,
-    /// The masking key of the payload.
     pub mask: Option<[u8; 4]>,
-    /// The payload's length in bytes.
     pub len: u64,
 }
 
@@ -69,6 +65,8 @@ pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(Fra
     let opcode = Opcode::from_bits(first & 0x0f).ok_or(WebSocketError::Opcode)?;
     let (fin, compressed) = (first & FIN != 0, first & RSV1 != 0);
     let Some(second) = c.u8() else { return Ok(None) };
+    // RFC 6455 5.1 requires the mask from clients and forbids it from servers; masking keeps attackers from choosing
+    // the bytes that intermediaries see.
     if (second & MASKED != 0) != (sender == FrameSender::Client) {
         return Err(WebSocketError::Mask);
     }
@@ -76,6 +74,7 @@ pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(Fra
     if opcode.is_control() && (!fin || short > 125) {
         return Err(WebSocketError::Control);
     }
+    // RFC 7692 6.1: only the first frame of a data message has the bit.
     if compressed && (opcode.is_control() || opcode == Opcode::Continuation) {
         return Err(WebSocketError::ReservedBits);
     }
@@ -97,6 +96,7 @@ fn length(c: &mut Cursor<'_>, short: u8) -> Result<Option<u64>, WebSocketError> 
         _ => (Some(short.into()), 0),
     };
     match len {
+        // The most significant bit of a 64-bit length must be zero, and the encoding the shortest.
         Some(len) if len < least || len > i64::MAX as u64 => Err(WebSocketError::Length),
         len => Ok(len),
     }

@@ -11,22 +11,19 @@ pub use deflate::PermessageDeflate;
 pub use forward::MessageForwarder;
 pub use frame::{FrameHeader, Opcode, apply_mask, parse_frame_header, write_frame};
 
-/// The side that sends a frame.
+/// The side that sends a frame. Frames of the client are masked, those of the server are not (RFC 6455 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameSender {
-    /// The client, whose frames are masked (RFC 6455 5.3).
     Client,
-    /// The server, whose frames are not.
     Server,
 }
 
-/// The rule that a frame violates.
+/// The rule that a frame violates, or the limit that it exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebSocketError {
     /// RFC 6455 5.2: a reserved bit that no negotiated extension defines.
     #[error("a WebSocket frame sets a reserved bit (RFC 6455 5.2)")]
     ReservedBits,
-    /// RFC 6455 5.2.
     #[error("a WebSocket frame has an unknown opcode (RFC 6455 5.2)")]
     Opcode,
     /// RFC 6455 5.2: not the shortest encoding, or over 63 bits.
@@ -41,13 +38,11 @@ pub enum WebSocketError {
     /// RFC 6455 5.4: a continuation without a message, or a message inside a message.
     #[error("the fragments of WebSocket messages are out of order (RFC 6455 5.4)")]
     Fragments,
-    /// RFC 7692 7.2.2.
     #[error("a WebSocket message does not decompress (RFC 7692 7.2.2)")]
     Deflate,
     /// The message must be re-encoded but was not buffered completely.
     #[error("a WebSocket message that must be re-encoded exceeds the size limit")]
     TooLarge,
-    /// The process's [memory budget](interflow_types::budget) is exhausted.
     #[error("the memory budget for WebSocket messages is exhausted (limits.held_bytes)")]
     Overloaded,
     /// RFC 7692 7.1, or an unsupported extension.

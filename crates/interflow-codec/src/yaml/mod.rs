@@ -35,7 +35,6 @@ impl YamlError {
         Self { message: message.into(), place: Some(place) }
     }
 
-    /// The message without the position.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -131,7 +130,6 @@ struct YamlBuilder {
     anchors: HashMap<usize, Arc<YamlNode>>,
     /// The size of what was parsed, without alias expansion.
     size: u64,
-    /// The alias with the largest expansion.
     largest: Option<(u64, (usize, usize))>,
 }
 
@@ -157,6 +155,7 @@ impl YamlBuilder {
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
                     return Err(YamlError::at("an alias is inside the node it refers to", place));
                 };
+                // Only the largest is remembered, to be named in the error: which alias is at fault cannot be decided.
                 if self.largest.is_none_or(|(size, _)| node.size > size) {
                     self.largest = Some((node.size, place));
                 }
@@ -196,6 +195,7 @@ impl YamlBuilder {
     }
 
     fn attach(&mut self, node: Arc<YamlNode>, place: (usize, usize)) -> Result<(), YamlError> {
+        // The depth of an alias counts where it is used, so that nested aliases cannot exceed the limit either.
         if self.stack.len() + node.depth > MAX_DEPTH + 1 {
             return Err(too_deep(place));
         }
@@ -213,6 +213,7 @@ impl YamlBuilder {
                     let YamlNodeKind::Scalar { text, .. } = &node.kind else {
                         return Err(YamlError::at("a key must be a string", place));
                     };
+                    // YAML 1.2 requires unique keys; silently taking one of two values would hide mistakes in rules.
                     if !keys.insert(text.clone()) {
                         return Err(YamlError::at(format!("duplicate key `{text}` in a mapping"), place));
                     }
@@ -227,6 +228,8 @@ impl YamlBuilder {
     fn finish(self) -> Result<YamlDocument, YamlError> {
         let root = self.root.unwrap_or_else(|| Arc::new(YamlNode::scalar("", true, (1, 1))));
         match self.largest {
+            // Measured against the document's own size: large files may use aliases, small ones cannot expand to
+            // millions of nodes.
             Some((_, place)) if root.size > ALIAS_BASE + ALIAS_FACTOR * self.size => {
                 Err(YamlError::at(format!("its aliases expand to {} nodes, too many for its size", root.size), place))
             }

@@ -5,7 +5,7 @@ use interflow_store::{FlowKind, FlowRow, FlowStore, FlowSummary, StoreError};
 use interflow_types::wildcard;
 use serde::{Deserialize, Serialize};
 
-/// Bound on overrides.
+/// Maximum number of overrides, since all are compared with each request.
 const MAX_ENDPOINTS: usize = 1000;
 /// Maximum length of a pattern, in bytes.
 const MAX_PATTERN_LEN: usize = 1000;
@@ -22,7 +22,7 @@ pub const DECODERS: [(&str, ApiFormat); 8] = [
     ("ollama", ApiFormat::Ollama),
 ];
 
-/// The decoder name of a format.
+/// The decoder name of a format: the first in [`DECODERS`].
 pub fn decoder_name(shape: ApiFormat) -> &'static str {
     DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
 }
@@ -68,7 +68,7 @@ impl EndpointOverride {
     }
 }
 
-/// All overrides.
+/// All overrides in order of precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointOverrides(Vec<EndpointOverride>);
 
@@ -117,7 +117,6 @@ impl EndpointOverrides {
         store.set_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
     }
 
-    /// In order of precedence.
     pub fn list(&self) -> &[EndpointOverride] {
         &self.0
     }

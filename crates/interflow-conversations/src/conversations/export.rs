@@ -14,7 +14,7 @@ use serde_json::json;
 use super::load::{ConversationView, load_conversation};
 use interflow_codec::html::escape;
 
-/// Maximum depth of nested sub-agents.
+/// Maximum depth of nested sub-agents; deeper ones are left out.
 const MAX_DEPTH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// File extension and media type.
+    /// The file extension, and the media type.
     pub const fn file(self) -> (&'static str, &'static str) {
         match self {
             Self::Markdown => ("md", "text/markdown; charset=utf-8"),
@@ -54,7 +54,7 @@ impl FromStr for ExportFormat {
     }
 }
 
-/// A conversation with its sub-agents.
+/// A conversation with its sub-agents, each with its own.
 pub struct ConversationTree {
     pub opened: ConversationView,
     /// Sub-agents started by its tool calls, by id.
@@ -79,7 +79,8 @@ fn load_subtree(store: &dyn FlowStore, id: &str, depth: usize) -> Result<Option<
     Ok(Some(ConversationTree { opened, children }))
 }
 
-/// Renders a conversation.
+/// Renders a conversation with its sub-agents: each within the tool call that started it, or, in JSON lines, after the
+/// conversation.
 pub fn write(tree: &ConversationTree, form: ExportFormat) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -92,7 +93,7 @@ pub fn write(tree: &ConversationTree, form: ExportFormat) -> String {
     out
 }
 
-/// The conversation's metadata in one line.
+/// Agent, model, start, size and cost of the conversation in one line.
 fn summary_line(opened: &ConversationView) -> String {
     let (row, used) = (&opened.listed.row, &opened.listed.used);
     let mut words = vec![];
@@ -101,6 +102,7 @@ fn summary_line(opened: &ConversationView) -> String {
     words.push(format_timestamp(row.started));
     words.push(format!("{}, {}", pluralize(row.turns, "turn"), pluralize(used.exchanges, "exchange")));
     words.push(format!("{} tokens in ({} cached), {} out", used.input, used.cache_read, used.output));
+    // Only a cost of which at least a part is known is shown.
     if used.unpriced < used.exchanges {
         words.push(format!("${:.4}", used.cost));
     }
@@ -151,7 +153,7 @@ fn attachment_label(what: &str, r: &Attachment) -> String {
     format!("[{what}: {}]", words.chain(size).collect::<Vec<_>>().join(", "))
 }
 
-/// A tool result's content as text.
+/// A tool result's content as text: images and documents are described, not included.
 pub fn content_text(blocks: &[ContentBlock]) -> String {
     let text = |b: &ContentBlock| match b {
         ContentBlock::Text { text } | ContentBlock::Thinking { text } => text.clone(),

@@ -22,7 +22,7 @@ const MAX_BODY_BYTES: u64 = 256 << 20;
 const MIN_REQUEST_BYTES: u64 = 24;
 /// Maximum length of a body that is parsed if the path does not suggest an LLM call.
 const MAX_UNKNOWN_BODY_BYTES: u64 = 16 << 20;
-/// Messages read per query.
+/// Messages of a WebSocket read per query.
 const MESSAGES_PER_READ: u64 = 256;
 
 /// Whether a flow may contain an LLM call, by its metadata.
@@ -139,7 +139,7 @@ fn decoded_body(
     decoded_body::decoded_held(headers, bytes, most as usize, held).map_err(StoreError::Overloaded)
 }
 
-/// Passes on the flow's metadata.
+/// Calls `f` with the flow's metadata, which borrows from temporary values.
 fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     let empty = Headers::new();
     let headers = row.request.as_ref().map_or(&empty, |r| &r.headers);
@@ -167,7 +167,8 @@ fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     })
 }
 
-/// Parses the LLM calls of a WebSocket incrementally.
+/// Parses the LLM calls of a WebSocket incrementally. A call's number is the index of its request, plus one, so that 0
+/// remains for the call of an HTTP flow.
 pub struct WebSocketCallReader {
     next: u64,
     under_way: Option<OpenWebSocketCall>,
@@ -214,6 +215,7 @@ impl WebSocketCallReader {
     fn on_message(&mut self, row: &FlowRow, message: &MessageRow, found: &mut Vec<ParsedCall>) {
         let Ok(mut value) = serde_json::from_slice::<Value>(&message.payload) else { return };
         match message.direction {
+            // A connection carries one response at a time: a new request ends the call before it.
             Direction::Request if value["type"] == "response.create" => {
                 found.extend(self.finish_call(row, message.at));
                 if value["response"].is_object() {
@@ -240,7 +242,7 @@ impl WebSocketCallReader {
         }
     }
 
-    /// Completes the call in progress.
+    /// Completes the call in progress, as far as its reply has come.
     fn finish_call(&mut self, row: &FlowRow, at: Timestamp) -> Option<ParsedCall> {
         let u = self.under_way.take()?;
         let after = |t: Timestamp| t.micros().saturating_sub(u.began.micros());

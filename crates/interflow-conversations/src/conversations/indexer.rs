@@ -1,4 +1,12 @@
 //! Builds conversations as flows end: one thread parses each LLM call once, and stores the assembler's results.
+//!
+//! The order of calls matters, because a call continues what earlier ones said; it is the order in which they *ended*,
+//! since a client sends the next request after it has the reply. Notifications come in about this order, and a catch-up
+//! restores it from the recording.
+//!
+//! The cursor, stored together with the results, is the newest flow before which all calls are indexed. Flows that are
+//! still running hold it back. After a crash, or a gap in the notifications, everything after the cursor is read again;
+//! calls that are already stored are recognised and skipped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +26,9 @@ use super::endpoints::EndpointOverrides;
 use super::from_recording::{self, WebSocketCallReader};
 use super::mapping::{self, CallPricing};
 
-/// Flows read per query.
+/// Flows read per query while catching up.
 const PAGE_SIZE: usize = 500;
-/// Calls stored per transaction.
+/// Calls stored per transaction: each one waits for the disk.
 const BATCH_SIZE: usize = 64;
 /// Bound on flows that are re-checked after the clock was set back.
 const MAX_CLOCK_SKEW_FLOWS: usize = 10_000;
@@ -30,13 +38,11 @@ const CLOCK_SKEW_MICROS: u64 = 2_000_000;
 /// Delay before retrying after the store failed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Commands to the indexer thread.
 enum IndexerCommand {
-    /// Rebuild all conversations.
     Rebuild(oneshot::Sender<Result<u64, StoreError>>),
     /// Use other endpoint overrides for new flows.
     SetEndpoints(EndpointOverrides, oneshot::Sender<Result<u64, StoreError>>),
-    /// Index everything recorded so far.
+    /// Index everything recorded so far, and reply then.
     Flush(oneshot::Sender<Result<u64, StoreError>>),
 }
 
@@ -69,6 +75,7 @@ impl IndexerHandle {
                             Ok(_) => behind = false,
                             Err(StoreError::Closed | StoreError::ReadOnly) => return,
                             Err(e) => {
+                                // Any other error may pass: a full disk, a locked file.
                                 tracing::warn!("conversations wait: {e}");
                                 tokio::time::sleep(RETRY_DELAY).await;
                                 continue;
@@ -78,6 +85,7 @@ impl IndexerHandle {
                     tokio::select! {
                         event = news.next() => match event {
                             Some(StoreEvent::Flows(flows)) => behind = keeper.on_flows(&flows).is_err(),
+                            // Some notifications were lost, so the recording is read from the cursor on.
                             Some(StoreEvent::Lagged(_)) => behind = true,
                             None => return,
                         },
@@ -303,6 +311,7 @@ impl<'s> ConversationIndexer<'s> {
         };
         let found = match found {
             Ok(found) => found,
+            // A damaged record stays damaged: to stop here would stop all conversations.
             Err(e @ StoreError::Damaged { .. }) => {
                 tracing::warn!(flow = %id, "an LLM call is skipped: {e}");
                 return Ok(0);
@@ -315,7 +324,7 @@ impl<'s> ConversationIndexer<'s> {
         Ok(n)
     }
 
-    /// Reads new messages of a WebSocket.
+    /// Reads the new messages of a WebSocket, whose calls end one by one while it is open.
     fn read_websocket(&mut self, id: FlowId) -> Result<(), StoreError> {
         let row = self.store.get(id)?;
         let mut socket = match self.running.remove(&id).flatten() {
@@ -357,9 +366,10 @@ impl<'s> ConversationIndexer<'s> {
         Ok(())
     }
 
-    /// Stores the results and the cursor.
+    /// Stores the results and the cursor in one transaction.
     fn save_findings(&mut self) -> Result<(), StoreError> {
         let mut findings = std::mem::take(&mut self.findings);
+        // One less than the oldest running flow, which is then read again after a restart.
         let oldest = self.running.keys().next().map(|id| FlowId::from_u128(id.to_u128().saturating_sub(1)));
         findings.cursor = oldest.into_iter().chain(self.newest).min();
         self.store.save_update(findings)?;
@@ -368,11 +378,10 @@ impl<'s> ConversationIndexer<'s> {
     }
 }
 
+/// A flow that has ended. Times are in microseconds, the start since the Unix epoch.
 struct CompletedFlow {
     id: FlowId,
-    /// In microseconds since the Unix epoch.
     started: u64,
-    /// In microseconds.
     duration: u64,
     /// Its position in recording order; `None` if it was imported.
     place: Option<u64>,
@@ -383,6 +392,7 @@ struct CompletedFlow {
 fn order_by_end(mut flows: Vec<CompletedFlow>) -> Vec<FlowId> {
     flows.sort_unstable_by_key(|f| f.place);
     let (mut latest, mut over, mut behind) = (0_u64, 0_u64, 0_u64);
+    // `behind` is by how much later times are corrected, `over` the latest end so far, `latest` the latest start.
     for flow in flows.iter_mut().filter(|f| f.place.is_some()) {
         let began = flow.started.saturating_add(behind);
         if began.saturating_add(CLOCK_SKEW_MICROS) < latest {
@@ -396,7 +406,7 @@ fn order_by_end(mut flows: Vec<CompletedFlow>) -> Vec<FlowId> {
     flows.into_iter().map(|f| f.id).collect()
 }
 
-/// More than a minute apart.
+/// Whether `b` began more than a minute after `a`.
 const fn is_far_apart(a: FlowId, b: FlowId) -> bool {
     b.unix_millis().saturating_sub(a.unix_millis()) > 60_000
 }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::export::{ConversationTree, content_text};
 use interflow_llm::otlp::{self, name as attribute, number, real, text};
 
-/// The conversations as one export request.
+/// The conversations as one OTLP/JSON export request.
 pub fn otlp(trees: &[ConversationTree]) -> Value {
     let spans: Vec<Value> = trees.iter().flat_map(|tree| ConversationTrace::from_tree(tree).spans).collect();
     otlp::request(vec![text("service.name", "interflow")], "interflow.conversations", spans)
@@ -31,7 +31,7 @@ fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Val
     ]
 }
 
-/// A deterministic id with this number of hexadecimal digits.
+/// A deterministic id with this number of hexadecimal digits: exported again, a conversation has the same spans.
 fn hashed_id(parts: &[&str], digits: usize) -> String {
     let hash = Sha256::digest(parts.join("\n").as_bytes());
     hex::encode(&hash[..digits / 2])

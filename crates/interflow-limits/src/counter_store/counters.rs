@@ -1,4 +1,7 @@
 //! Counter arithmetic without a clock: the caller passes the time in microseconds.
+//!
+//! Two clocks are needed. Buckets and slots measure durations, which must not jump when the system's time is corrected;
+//! budgets follow the calendar.
 
 use std::collections::HashMap;
 
@@ -40,11 +43,10 @@ enum CounterState {
     },
 }
 
-/// Counters by name, bounded in number.
+/// Counters by name, at most `most` of them.
 #[derive(Debug)]
 pub struct CounterTable {
     states: HashMap<String, CounterState>,
-    /// Maximum number of counters.
     most: usize,
     /// Maximum time a slot is held, in microseconds.
     lease: u64,
@@ -67,6 +69,7 @@ impl CounterTable {
     ) -> Result<(), CounterRejection> {
         let now = now.into();
         self.evict(asks.len(), now);
+        // Two passes: the first only asks, so that a rejection by the last counter has taken nothing from the others.
         for (index, ask) in asks.iter().enumerate() {
             let state = self.current_state(ask, now);
             if let Some(wait) = retry_after(state, ask, now) {
@@ -97,6 +100,7 @@ impl CounterTable {
         let taken = now.wall.saturating_sub(age.as_micros() as u64) / 1_000_000;
         for (ask, used) in asks.iter().zip(used) {
             match self.current_state(ask, now) {
+                // May become negative, if more was used than estimated.
                 CounterState::Bucket { held, .. } => *held += ask.cost as f64 - *used as f64,
                 CounterState::Slots(held) => held.retain(|(who, _)| who != lease),
                 // A budget whose period began after the request was admitted does not contain its estimate.
@@ -109,7 +113,6 @@ impl CounterTable {
         }
     }
 
-    /// Current values of these counters.
     pub fn read(&mut self, asks: &[CounterRequest], now: impl Into<CounterTime>) -> Vec<CounterValue> {
         let now = now.into();
         asks.iter()
@@ -121,7 +124,6 @@ impl CounterTable {
             .collect()
     }
 
-    /// The counter's state advanced to `now`.
     fn current_state(&mut self, ask: &CounterRequest, now: CounterTime) -> &mut CounterState {
         let state = self.states.entry(ask.name()).or_insert_with(|| new_state(ask, now));
         match (&mut *state, ask.counter) {
@@ -131,6 +133,7 @@ impl CounterTable {
             ) => {
                 let passed = now.steady.saturating_sub(*at) as f64 / 1e6;
                 *held = (*held + passed * per_second).min(burst);
+                // Never backwards: a bucket must not be refilled twice for the same time.
                 *at = (*at).max(now.steady);
             }
             (CounterState::Slots(held), CounterLimit::Slots { .. }) => held.retain(|(_, until)| *until > now.steady),
@@ -154,6 +157,8 @@ impl CounterTable {
         if self.states.len() + wanted <= self.most {
             return;
         }
+        // No rate has a period of more than a day, so a bucket that was not used for a day is full: the same as a new
+        // one.
         const MAX_FILL_MICROS: u64 = 86_400_000_000;
         self.states.retain(|_, s| match s {
             CounterState::Bucket { at, .. } => now.steady.saturating_sub(*at) < MAX_FILL_MICROS,
@@ -165,7 +170,6 @@ impl CounterTable {
         }
     }
 
-    /// Non-zero budgets, for the budget file.
     pub fn budgets(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         self.states.iter().filter_map(|(name, s)| match s {
             CounterState::Budget { period, sum } if *sum > 0 => Some((name.as_str(), *period, *sum)),
@@ -208,9 +212,11 @@ fn retry_after(state: &CounterState, ask: &CounterRequest, now: CounterTime) -> 
         ) => {
             // A request larger than the bucket is admitted when the bucket is full; otherwise it never would be.
             let needed = (ask.cost as f64).min(burst);
+            // A tolerance for rounding: a client that waits exactly as long as advised must be admitted.
             (*held + 1e-9 < needed).then(|| Duration::from_secs_f64(((needed - held) / per_second).min(1e9)))
         }
         (CounterState::Slots(held), CounterLimit::Slots { max }) => {
+            // When a slot becomes free is unknown.
             (held.len() >= max as usize).then(|| Duration::from_secs(1))
         }
         (

@@ -1,5 +1,9 @@
 //! The counter store interface. All counters of a request are taken in one atomic step, so a rejected request takes
 //! nothing.
+//!
+//! Three kinds of counters exist. Buckets refill continuously, slots are held until they are released or their lease
+//! expires, and budgets are sums within a calendar period. Each has one implementation in memory and one as Lua scripts
+//! in Redis, which must agree.
 
 mod calendar;
 mod counters;
@@ -19,28 +23,14 @@ pub use memory::MemoryCounterStore;
 pub use redis::{RedisCounterStore, RedisOptions};
 pub use shared::{SharedCounterStore, SharedStoreStatus};
 
-/// The limit a counter enforces.
+/// The limit that a counter enforces. A bucket refills at `per_second` up to `burst`; a bucket of LLM tokens may be
+/// overdrawn by the difference between estimate and use. Budgets of money are in millionths of a dollar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CounterLimit {
-    /// Token bucket of requests.
-    Requests {
-        /// Refill rate.
-        per_second: f64,
-        /// Capacity.
-        burst: f64,
-    },
-    /// Token bucket of LLM tokens. It may be overdrawn by the difference between estimate and use.
-    Tokens {
-        /// Refill rate.
-        per_second: f64,
-        /// Capacity.
-        burst: f64,
-    },
-    /// Concurrent requests.
+    Requests { per_second: f64, burst: f64 },
+    Tokens { per_second: f64, burst: f64 },
     Slots { max: u32 },
-    /// LLM tokens per period.
     TokenBudget { max: u64, period: BudgetPeriod },
-    /// Money per period, in millionths of a dollar.
     MoneyBudget { max: u64, period: BudgetPeriod },
 }
 
@@ -67,14 +57,12 @@ impl CounterLimit {
     }
 }
 
-/// One counter that applies to a request, and the amount to take from it.
+/// One counter that applies to a request, the party counted (`who`), and the amount to take from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterRequest {
     pub rule: Arc<str>,
-    /// The party counted.
     pub who: Arc<str>,
     pub counter: CounterLimit,
-    /// The amount to take.
     pub cost: u64,
 }
 
@@ -84,7 +72,6 @@ impl CounterRequest {
     }
 }
 
-/// A counter rejected the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterRejection {
     /// Index of the counter in the request list.
@@ -112,6 +99,8 @@ pub struct CounterSnapshot {
 #[error("{0}")]
 pub struct CounterStoreError(pub String);
 
+/// A store of counters, in this process or shared. A future that is dropped may have taken effect all the same; slots
+/// then expire with their lease.
 pub trait CounterStore: Send + Sync {
     /// Takes from all counters, or from none. `lease` identifies the slots taken.
     fn take<'a>(
@@ -130,6 +119,5 @@ pub trait CounterStore: Send + Sync {
         age: Duration,
     ) -> BoxFuture<'a, Result<(), CounterStoreError>>;
 
-    /// Current values of these counters.
     fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>>;
 }

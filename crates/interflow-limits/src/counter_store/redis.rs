@@ -15,21 +15,19 @@ use super::{
     BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue,
 };
 
+/// Connection and timing of a [`RedisCounterStore`]. `timeout` is that of one command, connecting included; `lease` is
+/// the maximum time for which a slot is held; `prefix` that of all key names. `identity` is the client certificate with
+/// its key, in PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RedisOptions {
-    /// `redis://…` or `rediss://…`.
     pub url: String,
-    /// Prefix of all key names.
     pub prefix: String,
-    /// Timeout of one command, connecting included.
     pub timeout: Duration,
-    /// Maximum time a slot is held.
     pub lease: Duration,
     /// How often this process renews its slots; they expire after three missed renewals.
     pub heartbeat: Duration,
     /// The CA of the server's certificate (PEM), in place of the system's.
     pub ca: Option<Vec<u8>>,
-    /// Client certificate and key (PEM).
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -43,7 +41,6 @@ impl std::fmt::Debug for RedisOptions {
 /// Pause before reconnecting to a server that could not be reached.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Slots renewed per command.
 const RENEWAL_BATCH: usize = 500;
 
 pub struct RedisCounterStore(Arc<RedisStoreInner>);
@@ -56,7 +53,6 @@ pub struct RedisStoreInner {
     scripts: RedisScripts,
     /// Requests of this process that hold slots, by lease.
     held: Mutex<HashMap<String, HeldSlots>>,
-    /// Whether the heartbeat task runs.
     beating: AtomicBool,
 }
 
@@ -146,7 +142,6 @@ impl RedisCounterStore {
     }
 }
 
-/// Renews slots until none is held.
 async fn run_heartbeat(mut beating: HeartbeatGuard, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
@@ -217,11 +212,13 @@ impl RedisStoreInner {
     async fn connection(&self) -> Result<(MultiplexedConnection, bool), CounterStoreError> {
         match &*self.connection.lock() {
             RedisConnection::Open(connection) => return Ok((connection.clone(), true)),
+            // For a moment, requests fail at once instead of each waiting for the timeout.
             RedisConnection::Failed(at, why) if at.elapsed() < RECONNECT_PAUSE => {
                 return Err(CounterStoreError(why.clone()));
             }
             RedisConnection::Failed(..) | RedisConnection::None => {}
         }
+        // The lock is not held while connecting; two requests may connect at the same time, and the last one is kept.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.options.timeout))
             .set_response_timeout(Some(self.options.timeout));
@@ -254,6 +251,9 @@ impl RedisStoreInner {
         match self.run_script_on(connection, script, call).await {
             // Servers close idle connections; the client notices only at the next command.
             Err(RedisFailure { dropped: true, .. }) if kept => {
+                // Repeated once, over a new connection. If the first one was executed after all, its slots are taken
+                // for the same lease, which changes nothing, and other counters are charged twice, which errs on the
+                // strict side.
                 let (connection, _) = self.connection().await?;
                 self.run_script_on(connection, script, call).await.map_err(|e| e.error)
             }

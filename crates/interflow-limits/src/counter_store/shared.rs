@@ -1,4 +1,7 @@
 //! The shared counter store with a fallback for when it is unreachable.
+//!
+//! A request is settled where it was admitted, even if the shared store has returned in the meantime; otherwise one
+//! side would keep an estimate for ever, and the other would be corrected by an amount that it never took.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -63,6 +66,7 @@ impl SharedCounterStore {
 
     fn record_result<T>(&self, answer: Result<T, CounterStoreError>) -> Result<T, CounterStoreError> {
         match &answer {
+            // The transitions are logged, not each failure.
             Ok(_) if self.down.swap(false, Relaxed) => tracing::info!("limits: the shared counts are reachable again"),
             Ok(_) => {}
             Err(e) => {

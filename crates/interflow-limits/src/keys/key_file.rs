@@ -16,21 +16,17 @@ use crate::rules::Quota;
 #[error("{0}")]
 pub struct KeyFileError(pub(super) String);
 
-/// Parameters of a new key.
+/// Parameters of a new key. An empty `id` is replaced by a generated one; `owner` is the user or team to which it is
+/// issued; `limits` apply to this key alone.
 #[derive(Clone, Debug, Default)]
 pub struct NewVirtualKey {
-    /// Its id; generated if empty.
     pub id: String,
-    /// The user or team it is issued to.
     pub owner: Option<String>,
-    /// Free text.
     pub note: Option<String>,
-    /// Expiry time.
     pub expires: Option<Timestamp>,
     pub scope: KeyScope,
     /// The redaction policy of its requests, by its name in `redact.policies`.
     pub policy: Option<String>,
-    /// Limits of this key alone.
     pub limits: Quota,
 }
 
@@ -64,7 +60,6 @@ struct KeyFileEntry {
 /// The hash of a key in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KeyHash {
-    /// SHA-256: one lookup.
     Fast(KeyDigest),
     Slow(SlowHash),
 }
@@ -80,7 +75,6 @@ impl KeyHash {
     }
 }
 
-/// Parses every key of a file.
 pub(super) fn parse_keys(text: &str) -> Result<Vec<(KeyHash, VirtualKey)>, KeyFileError> {
     let file: KeyFileContents = toml::from_str(text).map_err(|e| KeyFileError(e.to_string()))?;
     let (mut ids, mut hashes) = (HashSet::new(), HashSet::new());
@@ -154,6 +148,7 @@ pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<
     let keys = keys.as_array_of_tables_mut().ok_or_else(|| KeyFileError("`key` is not a list of [[key]]".into()))?;
     keys.push(key_table(new, &digest, now));
     let changed = document.to_string();
+    // What was written must parse again; otherwise the gateway would refuse the whole file at its next start.
     parse_keys(&changed)?;
     *text = changed;
     Ok(secret)

@@ -81,7 +81,6 @@ pub enum KeyState {
 }
 
 impl KeyState {
-    /// The name for display.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -113,7 +112,6 @@ pub enum KeyRejection {
     /// No key was presented, and one is required.
     #[error("a key of this gateway is needed, and none was sent")]
     Missing,
-    /// Not a key of this ring.
     #[error("the key is not known to this gateway")]
     Unknown,
     #[error("the key {0} has expired")]
@@ -132,7 +130,7 @@ impl KeyRejection {
     }
 }
 
-/// All keys of one file.
+/// All keys of one file, indexed by hash. Immutable: a change of the file makes a new ring.
 #[derive(Debug, Default)]
 pub struct VirtualKeyRing {
     by_digest: HashMap<KeyDigest, Arc<VirtualKey>>,
@@ -212,7 +210,6 @@ impl VirtualKeyRing {
         self.lists_models
     }
 
-    /// Every key in file order.
     pub fn keys(&self) -> &[Arc<VirtualKey>] {
         &self.keys
     }

@@ -17,13 +17,11 @@ pub struct KeyScope {
     pub paths: Vec<String>,
 }
 
-/// What a request asks to use.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeRequest<'a> {
     pub provider: &'a str,
     /// The model, if the request names one.
     pub model: Option<&'a str>,
-    /// The path without its query.
     pub path: &'a str,
 }
 
@@ -92,6 +90,7 @@ pub(crate) fn any_matches(patterns: &[String], text: &str) -> bool {
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };
+    // The last part must be at the end; for those between, the first occurrence is always a right choice.
     let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
     for part in middle.split('*').filter(|p| !p.is_empty()) {
         let Some(at) = text.find(part) else { return false };

@@ -18,8 +18,8 @@ const KEY_LENGTH: usize = 43;
 pub struct PlaintextKey(String);
 
 impl PlaintextKey {
+    /// A new key of 256 random bits.
     ///
-    /// When the system has no random numbers.
     pub fn generate() -> Self {
         let mut text = String::from(KEY_PREFIX);
         while text.len() < KEY_PREFIX.len() + KEY_LENGTH {

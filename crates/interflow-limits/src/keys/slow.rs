@@ -118,6 +118,7 @@ impl SlowKeys {
 
     /// Hashes the key for each entry (a tenth of a second each) and caches the result.
     pub fn check(&self, presented: &str) {
+        // Outside of the lock: this takes seconds if no entry matches.
         let at = self.entries.iter().position(|(hash, _)| hash.matches(presented));
         let digest = self.digest(presented);
         let mut checked = self.checked.lock();
@@ -136,7 +137,6 @@ impl SlowKeys {
     }
 }
 
-/// The most recent wrong keys.
 #[derive(Default)]
 struct RecentlyWrong {
     turns: HashMap<KeyDigest, u64>,

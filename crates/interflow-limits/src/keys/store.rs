@@ -18,7 +18,6 @@ use super::{PlaintextKey, VirtualKeyRing};
 pub struct KeyStore {
     path: ArcSwap<PathBuf>,
     ring: ArcSwap<VirtualKeyRing>,
-    /// Serializes changes within this process.
     writing: Mutex<()>,
 }
 
@@ -37,7 +36,6 @@ impl KeyStore {
         self.path.load_full()
     }
 
-    /// The active ring.
     pub fn ring(&self) -> Arc<VirtualKeyRing> {
         self.ring.load_full()
     }

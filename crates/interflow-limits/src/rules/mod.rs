@@ -37,16 +37,15 @@ pub enum CountBy {
     Client,
 }
 
-/// The attributes of a request that rules match and count by.
+/// The attributes of a request that rules match and count by. `route` and `model` are absent if the request is not on a
+/// route of the gateway or names no model.
 #[derive(Clone, Debug)]
 pub struct RequestAttributes {
     pub key: Option<Arc<VirtualKey>>,
     /// The authenticated user; if none, the key's owner counts.
     pub user: Option<Arc<str>>,
-    /// The gateway's route, if any.
     pub route: Option<Arc<str>>,
     pub provider: Arc<str>,
-    /// The model, if the request names one.
     pub model: Option<Arc<str>>,
     pub client: IpAddr,
 }
@@ -58,16 +57,13 @@ impl RequestAttributes {
     }
 }
 
-/// Estimated or actual usage of a request.
+/// Estimated or actual usage of a request: input and output tokens together, and millionths of a dollar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageAmount {
-    /// Input and output tokens.
     pub tokens: u64,
-    /// Millionths of a dollar.
     pub micros: u64,
 }
 
-/// The compiled rules.
 #[derive(Debug, Default)]
 pub struct QuotaRules {
     rules: Vec<RuleConfig>,

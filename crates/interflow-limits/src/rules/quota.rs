@@ -57,6 +57,7 @@ impl Quota {
             }
         }
         for (name, tokens) in [("tokens_per_day", self.tokens_per_day), ("tokens_per_month", self.tokens_per_month)] {
+            // Above 2^53, `f64` arithmetic would lose single tokens.
             if tokens.is_some_and(|t| t > 1 << 53) {
                 return Err(format!("{name}: at most 2^53"));
             }
@@ -64,7 +65,6 @@ impl Quota {
         Ok(())
     }
 
-    /// Token budgets.
     pub(crate) fn token_budgets(&self) -> impl Iterator<Item = (u64, BudgetPeriod)> {
         [(self.tokens_per_day, BudgetPeriod::Day), (self.tokens_per_month, BudgetPeriod::Month)]
             .into_iter()

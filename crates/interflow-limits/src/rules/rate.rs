@@ -7,15 +7,23 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A number per second, minute, hour or day.
+/// A number per second, minute, hour or day, written `60/m`. `seconds` is the length of the period.
+///
+/// ```
+/// use interflow_limits::RateLimit;
+///
+/// let rate: RateLimit = "60/m".parse()?;
+/// assert_eq!((rate.count, rate.seconds), (60, 60));
+/// assert_eq!(rate.per_second(), 1.0);
+/// assert!("60 per minute".parse::<RateLimit>().is_err());
+/// # Ok::<(), interflow_limits::RateError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     pub count: u64,
-    /// The period in seconds.
     pub seconds: u32,
 }
 
-/// An invalid rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a rate: write it as 10/s, 60/m, 1000/h or 5000/d, at least 1")]
 pub struct RateError(String);

@@ -1,12 +1,11 @@
 //! The attributes of an LLM request that limits and keys depend on: provider, model and estimated usage.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_llm::{DetectedCall, LlmCall, Provider, detect_call, model_in_path};
-use interflow_types::{Body, BodyFrame, BodyStream, Flow, Headers, Host, RequestHead, Result};
+use interflow_types::{Flow, Headers, Host, RequestHead};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -143,26 +142,6 @@ pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> Requeste
         estimated,
         max_output: most.into_iter().find_map(Value::as_u64),
         unclear: false,
-    }
-}
-
-/// A buffered body with its trailers.
-pub(super) fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Body {
-    match trailers {
-        None => Body::from(bytes),
-        Some(trailers) => Body::stream(BufferedTrailersBody { bytes: Some(bytes), trailers: Some(trailers) }),
-    }
-}
-
-struct BufferedTrailersBody {
-    bytes: Option<Bytes>,
-    trailers: Option<Headers>,
-}
-
-impl BodyStream for BufferedTrailersBody {
-    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        let data = self.bytes.take().filter(|b| !b.is_empty()).map(BodyFrame::Data);
-        Poll::Ready(data.or_else(|| self.trailers.take().map(BodyFrame::Trailers)).map(Ok))
     }
 }
 

@@ -18,8 +18,8 @@ use interflow_limits::{
 };
 use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use interflow_types::{
-    Body, CollectError, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
-    ResponseHead, Stage, StageVerdict, StatusCode, UsageLabel,
+    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
+    RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -138,14 +138,14 @@ impl LimitStage {
     }
 
     /// Checks capacity and key.
-    fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
+    fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         self.check_key(ring, flow, head)?;
         let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
         self.capacity.admit(flow, head).map_err(|refusal| rejections::reject(flow, provider, &refusal))
     }
 
     /// Checks the request's key, and replaces it by the provider's.
-    fn check_key(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
+    fn check_key(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         let rules = self.rules.load();
         let gateway = flow.transport == EntryKind::Gateway;
         let called = LlmRequest::from_request(flow, head);
@@ -228,7 +228,7 @@ impl LimitStage {
         flow: &mut Flow,
         head: &RequestHead,
         shown: Option<PresentedKey>,
-    ) -> Result<(), StageVerdict> {
+    ) -> Result<(), EarlyExit> {
         let required = self.rules.load().required.unwrap_or(false);
         let found = match shown {
             None if required => Err(KeyRejection::Missing),
@@ -246,7 +246,7 @@ impl LimitStage {
     }
 
     /// Reserves usage, once the model is known.
-    async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, StageVerdict> {
+    async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, EarlyExit> {
         let Some(mut called) = LlmRequest::from_request(flow, head) else {
             return self.reserve_local(flow).await.map(|()| body);
         };
@@ -271,7 +271,7 @@ impl LimitStage {
             false => (body, None),
             true => read_requested_usage(head, body).await.map_err(|e| match e {
                 RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
-                RequestBodyError::Broken(e) => StageVerdict::Deny(e),
+                RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
         let unclear = !called.by_path && asked.as_ref().is_some_and(|a| a.unclear);
@@ -304,7 +304,7 @@ impl LimitStage {
 
 impl LimitStage {
     /// Reserves usage for a request that a component answers itself.
-    async fn reserve_local(&self, flow: &mut Flow) -> Result<(), StageVerdict> {
+    async fn reserve_local(&self, flow: &mut Flow) -> Result<(), EarlyExit> {
         let Some(name) = flow.extension::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
             return Ok(());
         };
@@ -350,18 +350,18 @@ impl Stage for LimitStage {
         self.interest(scope) != PhaseSet::NONE
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         let ring = self.keys.ring();
         let Some(shown) = self.unchecked(&ring, flow, head) else {
-            return MaybeFuture::Ready(self.admit(&ring, flow, head).err().unwrap_or(StageVerdict::Continue));
+            return MaybeFuture::Ready(self.admit(&ring, flow, head).into());
         };
         MaybeFuture::pending(async move {
             if self.slow_keys.check(Arc::clone(&ring), shown, flow.client.peer.ip()).await.is_err() {
                 let provider =
                     LlmRequest::from_request(flow, head).map_or(Provider::Unknown, |called| called.call.provider);
-                return rejections::too_many_keys(flow, provider);
+                return rejections::too_many_keys(flow, provider).into();
             }
-            self.admit(&ring, flow, head).err().unwrap_or(StageVerdict::Continue)
+            self.admit(&ring, flow, head).into()
         })
     }
 
@@ -370,7 +370,7 @@ impl Stage for LimitStage {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::pending(self.reserve(flow, head, body))
     }
 
@@ -379,9 +379,9 @@ impl Stage for LimitStage {
         flow: &'a mut Flow,
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         flow.extension_mut::<FlowReservation>().status = Some(head.status);
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     fn response_body<'a>(
@@ -390,7 +390,7 @@ impl Stage for LimitStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone()).filter(|k| !k.scope.models.is_empty());
         let looked = |e: &LlmCall| e.operation == Operation::Lookup && model_list::lists_models(request);
         let (Some(key), Some(exchange)) = (key, flow.extension::<LlmCall>().filter(|e| looked(e))) else {
@@ -441,7 +441,7 @@ async fn read_requested_usage(
     match body.collect(MAX_INSPECTED_BODY).await {
         Ok((bytes, trailers)) => {
             let wanted = llm_request::requested_usage(&head.headers, &bytes).await;
-            Ok((llm_request::with_trailers(bytes, trailers), Some(wanted)))
+            Ok((Body::with_trailers(bytes, trailers), Some(wanted)))
         }
         Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
         Err(CollectError::Broken(e)) => Err(RequestBodyError::Broken(e)),

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use interflow_limits::{AdmissionRejection, BudgetPeriod, CounterLimit, KeyRejection, ScopeViolation, VirtualKey};
 use interflow_llm::{LlmRefusal, Provider};
-use interflow_types::{Flow, StageVerdict, StatusCode};
+use interflow_types::{EarlyExit, Flow, StatusCode};
 
 use super::llm_request::LlmRequest;
 
 /// The rejection as a verdict, recorded for audit log and metrics.
-pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) -> StageVerdict {
+pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) -> EarlyExit {
     flow.tag(format!("refused:{}", refusal.code));
     crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
     tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
-    StageVerdict::Answer(Box::new(refusal.to_response(provider, flow)))
+    EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
 }
 
 /// The key is missing, unknown, expired or revoked.
-pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection) -> StageVerdict {
+pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection) -> EarlyExit {
     let (kind, code) = ("unauthorized", why.code());
     let refusal =
         LlmRefusal { status: StatusCode::UNAUTHORIZED, kind, code, message: why.to_string(), retry_after: None };
@@ -26,7 +26,7 @@ pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection
 }
 
 /// Too many keys of this client are waiting to be verified.
-pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> StageVerdict {
+pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> EarlyExit {
     let refusal = LlmRefusal {
         status: StatusCode::TOO_MANY_REQUESTS,
         kind: "rate_limit_error",
@@ -43,7 +43,7 @@ pub(super) fn reject_scope(
     called: &LlmRequest,
     key: &Arc<VirtualKey>,
     why: ScopeViolation,
-) -> StageVerdict {
+) -> EarlyExit {
     let message = format!("{why}: {} (key {})", out_of_scope_subject(called, why), key.id);
     let refusal =
         LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
@@ -59,7 +59,7 @@ fn out_of_scope_subject(called: &LlmRequest, why: ScopeViolation) -> &str {
 }
 
 /// The key is valid, but its scope does not allow the redaction API.
-pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> StageVerdict {
+pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> EarlyExit {
     let message = format!("{why} (key {})", key.id);
     let refusal =
         LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
@@ -67,7 +67,7 @@ pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: 
 }
 
 /// A virtual key on a request to no known provider: forwarding would leak it.
-pub(super) fn reject_unknown_provider(flow: &mut Flow) -> StageVerdict {
+pub(super) fn reject_unknown_provider(flow: &mut Flow) -> EarlyExit {
     let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
     let refusal = LlmRefusal {
         status: StatusCode::FORBIDDEN,
@@ -80,7 +80,7 @@ pub(super) fn reject_unknown_provider(flow: &mut Flow) -> StageVerdict {
 }
 
 /// The gateway has no key for the provider.
-pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) -> StageVerdict {
+pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) -> EarlyExit {
     let name = called.route.as_deref().map_or_else(|| flow.authority.host.to_string(), str::to_owned);
     let message = format!("the gateway has no key for {name}: its operator can set keys.provider.\"{name}\"");
     tracing::error!("{message}");
@@ -95,7 +95,7 @@ pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) 
 }
 
 /// The body is too large to be parsed for its model.
-pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> StageVerdict {
+pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> EarlyExit {
     let refusal = LlmRefusal {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         kind: "payload_too_large",
@@ -107,7 +107,7 @@ pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> StageVer
 }
 
 /// A limit is reached, or the counters are unavailable.
-pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> StageVerdict {
+pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> EarlyExit {
     let refusal = match why {
         AdmissionRejection::Limit { rule, counter, who, wait } => LlmRefusal {
             status: StatusCode::TOO_MANY_REQUESTS,
@@ -129,7 +129,7 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
     };
     let mut verdict = reject(flow, provider, &refusal);
     // SDKs retry after a short pause whatever Retry-After says, which is pointless until tomorrow.
-    if let (AdmissionRejection::Limit { counter, .. }, StageVerdict::Answer(response)) = (why, &mut verdict)
+    if let (AdmissionRejection::Limit { counter, .. }, EarlyExit::Answer(response)) = (why, &mut verdict)
         && counter.period().is_some()
     {
         response.head.headers.append_unchecked(b"X-Should-Retry", b"false");

@@ -1,29 +1,26 @@
 //! Metrics of LLM traffic in Prometheus text format, under the names of Philter's proxy, so that its dashboards and
 //! alerts keep working, plus Interflow's own.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
+use interflow_codec::prometheus::{HistogramSample, MetricsPage};
 use interflow_limits::UsageLimiter;
 
 use super::{LabeledCounter, RequestRecord};
 
-/// Upper bounds of the histograms, in milliseconds: Prometheus's defaults.
-const BUCKET_BOUNDS_MS: [u64; 11] = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000];
+/// Upper bounds of the histograms, in seconds: Prometheus's defaults.
+const BUCKET_BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 #[derive(Clone, Copy, Debug, Default)]
 struct LatencyHistogram {
-    buckets: [u64; 11],
-    count: u64,
+    buckets: [u64; 12],
     micros: u64,
 }
 
 impl LatencyHistogram {
     fn add(&mut self, micros: u64) {
-        for (bucket, bound) in self.buckets.iter_mut().zip(BUCKET_BOUNDS_MS) {
-            *bucket += u64::from(micros <= bound * 1_000);
-        }
-        self.count += 1;
+        let seconds = micros as f64 / 1e6;
+        self.buckets[BUCKET_BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
         self.micros += micros;
     }
 }
@@ -125,97 +122,61 @@ impl LlmMetrics {
         }
     }
 
-    /// Renders the metrics, including those of limits, audit log and exporter.
-    pub fn render(&self, limits: &UsageLimiter, audit_lost: u64, spans_dropped: u64) -> String {
-        let mut p = MetricsPage(String::with_capacity(4096));
-        let of = |l: &LabeledCounter<LabelValues, u64>| {
-            l.sums.lock().iter().map(|(k, v)| (k.clone(), *v as f64)).collect::<Vec<_>>()
-        };
-        let one = |n: u64| vec![(Vec::new(), n as f64)];
-        let active = self.active.load(Relaxed).max(0) as u64;
-        p.write_family(
-            "philter_proxy_requests_total",
-            "counter",
-            &["provider", "status_code", "policy"],
-            of(&self.requests),
-        );
-        p.write_histogram("philter_proxy_request_duration_seconds", &["provider"], &self.duration);
-        p.write_histogram("philter_proxy_redaction_duration_seconds", &["provider", "policy"], &self.redaction);
-        p.write_family(
-            "philter_proxy_entities_redacted_total",
-            "counter",
-            &["entity_type", "provider"],
-            of(&self.entities),
-        );
-        p.write_family("philter_proxy_philter_errors_total", "counter", &[], one(self.backend_errors.load(Relaxed)));
-        p.write_family(
-            "philter_proxy_upstream_errors_total",
-            "counter",
-            &["provider", "status_code"],
-            of(&self.upstream_errors),
-        );
-        p.write_family("philter_proxy_active_requests", "gauge", &[], one(active));
-        self.write_limits(&mut p, limits);
-        p.write_family("interflow_llm_refused_total", "counter", &["code"], of(&self.refused));
-        p.write_family("interflow_llm_tokens_total", "counter", &["provider", "model", "direction"], of(&self.tokens));
-        let dollars = of(&self.dollars).into_iter().map(|(k, v)| (k, v / 1e6)).collect();
-        p.write_family("interflow_llm_dollars_total", "counter", &["provider", "model"], dollars);
-        p.write_family("interflow_llm_unpriced_tokens_total", "counter", &["provider", "model"], of(&self.unpriced));
-        p.write_family("interflow_audit_lost_total", "counter", &[], one(audit_lost));
-        p.write_family("interflow_spans_dropped_total", "counter", &[], one(spans_dropped));
-        p.0
+    /// Writes the metrics, including those of limits, audit log and exporter.
+    pub fn write(&self, page: &mut MetricsPage, limits: &UsageLimiter, audit_lost: u64, spans_dropped: u64) {
+        let by_status = &["provider", "status_code", "policy"];
+        write_counter(page, "philter_proxy_requests_total", by_status, &self.requests);
+        write_histogram(page, "philter_proxy_request_duration_seconds", &["provider"], &self.duration);
+        write_histogram(page, "philter_proxy_redaction_duration_seconds", &["provider", "policy"], &self.redaction);
+        write_counter(page, "philter_proxy_entities_redacted_total", &["entity_type", "provider"], &self.entities);
+        page.counter("philter_proxy_philter_errors_total", "", self.backend_errors.load(Relaxed));
+        write_counter(page, "philter_proxy_upstream_errors_total", &by_status[..2], &self.upstream_errors);
+        page.gauge("philter_proxy_active_requests", "", self.active.load(Relaxed).max(0) as f64);
+        self.write_limits(page, limits);
+        write_counter(page, "interflow_llm_refused_total", &["code"], &self.refused);
+        write_counter(page, "interflow_llm_tokens_total", &["provider", "model", "direction"], &self.tokens);
+        let model = &["provider", "model"];
+        let dollars: Vec<_> = self.dollars.sums.lock().iter().map(|(k, v)| (k.clone(), *v as f64 / 1e6)).collect();
+        page.family("counter", "interflow_llm_dollars_total", "", model, dollars);
+        write_counter(page, "interflow_llm_unpriced_tokens_total", model, &self.unpriced);
+        page.counter("interflow_audit_lost_total", "", audit_lost);
+        page.counter("interflow_spans_dropped_total", "", spans_dropped);
     }
 
-    fn write_limits(&self, p: &mut MetricsPage, limits: &UsageLimiter) {
+    fn write_limits(&self, page: &mut MetricsPage, limits: &UsageLimiter) {
         let shed = self.refused.sums.lock().get(&vec!["concurrency_exceeded".to_owned()]).copied().unwrap_or_default();
-        let global = |n: f64| vec![(vec!["global".to_owned()], n)];
         let of_rules = limits.config().rule.iter().filter_map(|r| r.allow.concurrent).map(u64::from).min();
         let most = Some(self.capacity.load(Relaxed)).filter(|max| *max > 0).or(of_rules).unwrap_or_default();
-        p.write_family("philter_proxy_concurrency_limit", "gauge", &["scope"], global(most as f64));
-        p.write_family("philter_proxy_concurrency_shed_total", "counter", &["scope"], global(shed as f64));
-        let refused = vec![(Vec::new(), limits.rejected_count() as f64)];
-        p.write_family("interflow_limits_refused_total", "counter", &[], refused);
+        for (kind, name, value) in [
+            ("gauge", "philter_proxy_concurrency_limit", most),
+            ("counter", "philter_proxy_concurrency_shed_total", shed),
+        ] {
+            page.family(kind, name, "", &["scope"], [(["global"], value)]);
+        }
+        page.counter("interflow_limits_refused_total", "", limits.rejected_count());
         if let Some(shared) = limits.shared_status() {
-            for (name, kind, n) in [
-                ("interflow_limits_shared_reachable", "gauge", u64::from(shared.reachable)),
-                ("interflow_limits_shared_errors_total", "counter", shared.errors),
-                ("interflow_limits_shared_fallbacks_total", "counter", shared.fallbacks),
-            ] {
-                p.write_family(name, kind, &[], vec![(Vec::new(), n as f64)]);
-            }
+            page.gauge("interflow_limits_shared_reachable", "", f64::from(u8::from(shared.reachable)));
+            page.counter("interflow_limits_shared_errors_total", "", shared.errors);
+            page.counter("interflow_limits_shared_fallbacks_total", "", shared.fallbacks);
         }
     }
 }
 
-struct MetricsPage(String);
-
-impl MetricsPage {
-    fn write_family(&mut self, name: &str, kind: &str, labels: &[&str], values: Vec<(LabelValues, f64)>) {
-        let _ = writeln!(self.0, "# TYPE {name} {kind}");
-        for (key, value) in values {
-            let _ = writeln!(self.0, "{name}{} {value}", format_labels(labels, &key, None));
-        }
-    }
-
-    fn write_histogram(&mut self, name: &str, labels: &[&str], of: &LabeledCounter<LabelValues, LatencyHistogram>) {
-        let _ = writeln!(self.0, "# TYPE {name} histogram");
-        for (key, h) in of.sums.lock().iter() {
-            for (n, bound) in h.buckets.iter().zip(BUCKET_BOUNDS_MS) {
-                let le = (bound as f64 / 1e3).to_string();
-                let _ = writeln!(self.0, "{name}_bucket{} {n}", format_labels(labels, key, Some(&le)));
-            }
-            let _ = writeln!(self.0, "{name}_bucket{} {}", format_labels(labels, key, Some("+Inf")), h.count);
-            let _ = writeln!(self.0, "{name}_sum{} {}", format_labels(labels, key, None), h.micros as f64 / 1e6);
-            let _ = writeln!(self.0, "{name}_count{} {}", format_labels(labels, key, None), h.count);
-        }
-    }
+fn write_counter(page: &mut MetricsPage, name: &str, labels: &[&str], of: &LabeledCounter<LabelValues, u64>) {
+    page.family("counter", name, "", labels, of.sums.lock().iter());
 }
 
-fn format_labels(labels: &[&str], key: &LabelValues, le: Option<&str>) -> String {
-    let escaped = |v: &str| v.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let pairs = labels.iter().zip(key).map(|(l, v)| format!("{l}=\"{}\"", escaped(v)));
-    let all: Vec<_> = pairs.chain(le.map(|le| format!("le=\"{le}\""))).collect();
-    if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
+fn write_histogram(
+    page: &mut MetricsPage,
+    name: &str,
+    labels: &[&str],
+    of: &LabeledCounter<LabelValues, LatencyHistogram>,
+) {
+    let sums = of.sums.lock();
+    let values = sums.iter().map(|(key, h)| {
+        (key, HistogramSample { bounds: &BUCKET_BOUNDS, counts: &h.buckets, sum: h.micros as f64 / 1e6 })
+    });
+    page.histogram(name, "", labels, values);
 }
 
 #[cfg(test)]
@@ -223,25 +184,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_escaped_and_histograms_add_up() {
-        let mut p = MetricsPage(String::new());
-        p.write_family("a", "counter", &["x", "y"], vec![(vec!["q\"\n".into(), "\\".into()], 2.0)]);
+    fn durations_are_counted_by_label_up_to_a_number_of_them() {
+        let mut page = MetricsPage::default();
         let h = LabeledCounter::new(1);
         h.update(vec!["openai".to_owned()], Vec::new, |h: &mut LatencyHistogram| {
-            h.add(4_000);
+            h.add(5_000);
             h.add(400_000);
+            h.add(20_000_000);
         });
         h.update(vec!["too many".to_owned()], || vec!["other".into()], |h| h.add(1));
-        p.write_histogram("d", &["provider"], &h);
+        write_histogram(&mut page, "d", &["provider"], &h);
+        let page = page.into_text();
         for line in [
-            "a{x=\"q\\\"\\n\",y=\"\\\\\"} 2\n",
             "d_bucket{provider=\"openai\",le=\"0.005\"} 1\n",
             "d_bucket{provider=\"openai\",le=\"0.5\"} 2\n",
-            "d_bucket{provider=\"openai\",le=\"+Inf\"} 2\n",
-            "d_sum{provider=\"openai\"} 0.404\n",
+            "d_bucket{provider=\"openai\",le=\"10\"} 2\n",
+            "d_bucket{provider=\"openai\",le=\"+Inf\"} 3\n",
+            "d_sum{provider=\"openai\"} 20.405\n",
             "d_count{provider=\"other\"} 1\n",
         ] {
-            assert!(p.0.contains(line), "{line}\n{}", p.0);
+            assert!(page.contains(line), "{line}\n{page}");
         }
     }
 }

@@ -13,10 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use interflow_codec::prometheus::MetricsPage;
 use interflow_limits::{TokenCounts, UsageLimiter};
 use interflow_llm::{CallUsage, LlmCall, Operation};
 use interflow_types::{
-    EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+    EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
 };
 use parking_lot::Mutex;
 
@@ -235,12 +236,12 @@ impl LlmTelemetry {
         self.metrics.set_capacity(max as u64);
     }
 
-    /// The metrics in Prometheus text format.
-    pub fn prometheus(&self) -> String {
+    /// Writes the metrics of LLM traffic.
+    pub fn write_metrics(&self, page: &mut MetricsPage) {
         let out = self.out.load();
         let lost = out.audit.as_ref().map_or(0, |a| a.lost_lines());
         let dropped = out.spans.as_ref().map_or(0, |s| s.dropped());
-        self.metrics.render(&self.limits, lost, dropped)
+        self.metrics.write(page, &self.limits, lost, dropped);
     }
 
     /// Flushes pending audit lines.
@@ -279,14 +280,14 @@ impl Stage for LlmTelemetryStage {
         }
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         if flow.extension::<LlmCall>().is_some() {
             let trace =
                 self.0.out.load().spans.as_ref().map(|spans| TraceContext::from_request(flow, head, spans.sampler()));
             *flow.extension_mut::<ActiveRequestMarker>() = ActiveRequestMarker { counted: true, trace };
             self.0.metrics.request_started();
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     fn done(&self, flow: &Flow) {

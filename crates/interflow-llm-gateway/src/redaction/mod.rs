@@ -26,8 +26,8 @@ use arc_swap::ArcSwap;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, realtime};
 use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode, RedactionSession};
 use interflow_types::{
-    Body, ByteStr, Direction, EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
-    ResponseHead, Result, Stage, StageVerdict, StreamMessage,
+    Body, ByteStr, Direction, EarlyExit, EntryKind, Flow, HttpClient, MaybeFuture, MessageVerdict, Phase, PhaseSet,
+    PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -177,13 +177,13 @@ impl RedactionService {
     }
 
     /// Rejects the flow with an error in the client's format.
-    fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> StageVerdict {
+    fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
         self.counters.refused.fetch_add(1, Relaxed);
         flow.tag(format!("refused:{}", refusal.code));
         crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
         tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
         let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
-        StageVerdict::Answer(Box::new(refusal.to_response(provider, flow)))
+        EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
     }
 
     fn cached_session(&self, id: &ByteStr) -> Option<SharedSession> {
@@ -237,12 +237,12 @@ impl Stage for RedactStage {
         ResponseFindings::merge_into_flow(flow);
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         let verdict = match flow.extension::<LlmCall>().cloned() {
             Some(exchange) if changes_protocol(head, exchange.operation) => {
                 websocket::open(&self.0, flow, head, &exchange)
             }
-            _ => StageVerdict::Continue,
+            _ => RequestVerdict::Continue,
         };
         MaybeFuture::Ready(verdict)
     }
@@ -252,7 +252,7 @@ impl Stage for RedactStage {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let Some(exchange) = flow.extension::<LlmCall>().cloned() else { return MaybeFuture::Ready(Ok(body)) };
         MaybeFuture::pending(request_body::redact(&self.0, flow, head, exchange, body))
     }
@@ -263,7 +263,7 @@ impl Stage for RedactStage {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let Some(choice) = flow.extension::<RedactionState>().and_then(|n| n.choice.clone()) else {
             return MaybeFuture::Ready(Ok(body));
         };
@@ -281,7 +281,7 @@ impl Stage for RedactStage {
         true
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         match message.direction {
             Direction::Request => MaybeFuture::pending(websocket::redact_message(&self.0, flow, message)),
             Direction::Response => MaybeFuture::Ready(websocket::scan_message(&self.0, flow, message)),
@@ -325,7 +325,7 @@ impl Stage for RestoreStage {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let Some((choice, session)) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
         if body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
@@ -337,9 +337,9 @@ impl Stage for RestoreStage {
         websocket::wants_messages(flow)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         MaybeFuture::Ready(match message.direction {
-            Direction::Request => StageVerdict::Continue,
+            Direction::Request => MessageVerdict::Continue,
             Direction::Response => websocket::restore_message(flow, message),
         })
     }

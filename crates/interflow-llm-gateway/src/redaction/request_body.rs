@@ -16,7 +16,7 @@ use interflow_redact::{
     Replacement, StopFlag, UnknownRule, VaultKey, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, StageVerdict, StatusCode};
+use interflow_types::{Body, ByteStr, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -82,7 +82,7 @@ pub(super) async fn redact(
     head: &mut RequestHead,
     mut exchange: LlmCall,
     body: Body,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let settings = service.settings();
     let choice = match settings.effective_policy(flow, head, &mut exchange) {
         Ok(choice) => Arc::new(choice),
@@ -108,7 +108,7 @@ pub(super) async fn redact(
     }
     let raw = match body.collect(settings.max_body).await {
         Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
         Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
         Err(CollectError::TooLarge(_)) => {
             let most = settings.max_body;
@@ -306,7 +306,7 @@ fn handle_unknown_shape(
     flow: &mut Flow,
     strict: bool,
     body: Body,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     if strict && settings.unknown == UnknownRule::Refuse {
         let message = "this request has no format that can be redacted reliably; redact.unknown = \"pass\" forwards such requests unchanged";
         return Err(service.refuse(flow, &bad_request("unknown_operation", message)));

@@ -12,7 +12,7 @@ use interflow_llm::spans::SpanKind;
 use interflow_llm::{LlmCall, LlmRefusal, Provider, spans};
 use interflow_redact::OutboundMode;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, CollectError, Error, ErrorKind, Flow, FlowId, ResponseHead, Result, StageVerdict,
+    Body, BodyFrame, BodyStream, CollectError, EarlyExit, Error, ErrorKind, Flow, FlowId, ResponseHead, Result,
     StatusCode,
 };
 
@@ -32,7 +32,7 @@ pub(super) async fn restore(
     session: SharedSession,
     head: &mut ResponseHead,
     body: Body,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let Some(answer) = ResponseScanContext::for_response(flow, head, service) else { return Ok(body) };
     let mut rewriter = RestoreRewriter::new(session);
     if answer.framing != StreamFraming::Whole {
@@ -42,7 +42,7 @@ pub(super) async fn restore(
     let raw = match body.collect(max).await {
         Ok((raw, _)) => raw,
         Err(CollectError::TooLarge(body)) => return Ok(body),
-        Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
     };
     // A response that cannot be decoded keeps its placeholders: that reveals nothing.
     let Ok(plain) = coding::decode_off_thread(&head.headers, &raw, max as u64).await else { return Ok(raw.into()) };
@@ -61,7 +61,7 @@ pub(super) async fn scan(
     choice: Arc<EffectivePolicy>,
     head: &mut ResponseHead,
     body: Body,
-) -> Result<Body, StageVerdict> {
+) -> Result<Body, EarlyExit> {
     let Some(answer) = ResponseScanContext::for_response(flow, head, service) else { return Ok(body) };
     let passing = flow.extension_mut::<ResponseFindings>().clone();
     let mut rewriter = ScanRewriter::new(Arc::clone(service), &choice, passing.clone());
@@ -72,7 +72,7 @@ pub(super) async fn scan(
     let max = service.settings().max_body;
     let raw = match body.collect(max).await {
         Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
         Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
         Err(CollectError::TooLarge(_)) => {
             let halt = StreamAbort::new(

@@ -8,8 +8,8 @@ use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, realtime, spans};
 use interflow_redact::{OutboundMode, PlaceholderVault, RedactMode, RedactionSession, UnknownRule};
 use interflow_types::{
-    Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, RequestHead, StageVerdict, StatusCode,
-    StreamMessage,
+    Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, MessageVerdict, RequestHead, RequestVerdict,
+    StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -46,23 +46,23 @@ pub(super) fn open(
     flow: &mut Flow,
     head: &mut RequestHead,
     exchange: &LlmCall,
-) -> StageVerdict {
+) -> RequestVerdict {
     let settings = service.settings();
     let choice = match settings.effective_policy(flow, head, &mut exchange.clone()) {
         Ok(choice) => Arc::new(choice),
-        Err(missing) => return service.refuse(flow, &request_body::missing_policy(&missing)),
+        Err(missing) => return service.refuse(flow, &request_body::missing_policy(&missing)).into(),
     };
     let strict = choice.mode == RedactMode::Redact;
     if let Err(refusal) = request_body::redact_url_and_headers(service, &settings, &choice, flow, exchange, head) {
-        return service.refuse(flow, &refusal);
+        return service.refuse(flow, &refusal).into();
     }
     if exchange.operation != Operation::Realtime || !realtime::is_websocket(head) {
         if !strict || settings.unknown == UnknownRule::Pass {
-            return StageVerdict::Continue;
+            return RequestVerdict::Continue;
         }
         let message = "the format of this WebSocket is unknown, so it cannot be redacted; redact.unknown = \"pass\" forwards it unchanged";
         let refusal = LlmRefusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
-        return service.refuse(flow, &refusal);
+        return service.refuse(flow, &refusal).into();
     }
     if choice.mode != RedactMode::Off {
         let opened = SocketContext { provider: exchange.provider, head: Arc::new(head.clone()) };
@@ -71,7 +71,7 @@ pub(super) fn open(
         flow.extension_mut::<ResponseFindings>();
     }
     flow.extension_mut::<RedactionState>().choice = Some(choice);
-    StageVerdict::Continue
+    RequestVerdict::Continue
 }
 
 /// Redacts a client event.
@@ -79,10 +79,10 @@ pub(super) async fn redact_message(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
     message: &mut StreamMessage,
-) -> StageVerdict {
+) -> MessageVerdict {
     let told = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
     let (true, Some(opened), Some(choice)) = (told, socket_context(flow), socket_policy(flow)) else {
-        return StageVerdict::Continue;
+        return MessageVerdict::Continue;
     };
     let settings = service.settings();
     let strict = choice.mode == RedactMode::Redact;
@@ -93,7 +93,7 @@ pub(super) async fn redact_message(
             return refuse(service, flow, &opened, &refusal);
         }
         flow.tag("redact:unknown");
-        return StageVerdict::Continue;
+        return MessageVerdict::Continue;
     }
     let session = session(service, flow, &opened, &choice, &message.payload);
     let begun = Instant::now();
@@ -103,7 +103,7 @@ pub(super) async fn redact_message(
         Err(refusal) if strict => return refuse(service, flow, &opened, &refusal),
         Err(_) => {
             flow.tag("redact:unread");
-            return StageVerdict::Continue;
+            return MessageVerdict::Continue;
         }
     };
     request_body::tag_and_count(service, flow, &choice, &outcome);
@@ -112,7 +112,7 @@ pub(super) async fn redact_message(
     if let Some(output) = outcome.output.filter(|_| strict) {
         message.payload = output.into();
     }
-    StageVerdict::Continue
+    MessageVerdict::Continue
 }
 
 fn record_findings(
@@ -135,9 +135,9 @@ pub(super) fn scan_message(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
     message: &mut StreamMessage,
-) -> StageVerdict {
+) -> MessageVerdict {
     let Some(choice) = socket_policy(flow).filter(|c| c.outbound != OutboundMode::Off) else {
-        return StageVerdict::Continue;
+        return MessageVerdict::Continue;
     };
     let passing = flow.extension_mut::<ResponseFindings>().clone();
     let begin = || {
@@ -152,13 +152,13 @@ pub(super) fn scan_message(
 }
 
 /// Restores a server event.
-pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> StageVerdict {
+pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> MessageVerdict {
     let note = flow.extension_mut::<RedactionState>();
     let (Some(session), Some(choice)) = (note.session.clone(), note.choice.clone()) else {
-        return StageVerdict::Continue;
+        return MessageVerdict::Continue;
     };
     if !choice.restore || session.lock().vault().is_none_or(PlaceholderVault::is_empty) {
-        return StageVerdict::Continue;
+        return MessageVerdict::Continue;
     }
     let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session)));
     let edited = rewrite(note.rewriters.restoring.get_or_insert_with(begin).get_mut(), message);
@@ -182,19 +182,23 @@ fn rewrite<P: TextRewriter>(editor: &mut EventRewriter<P>, message: &StreamMessa
 }
 
 /// Applies the rewritten server event, or tells the client why the stream is cut off.
-fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edited): RewrittenMessage) -> StageVerdict {
+fn apply_rewrite(
+    flow: &mut Flow,
+    message: &mut StreamMessage,
+    (mut ahead, edited): RewrittenMessage,
+) -> MessageVerdict {
     let verdict = match edited {
         Ok(Some(payload)) => {
             message.payload = payload;
-            StageVerdict::Continue
+            MessageVerdict::Continue
         }
-        Ok(None) => StageVerdict::Continue,
+        Ok(None) => MessageVerdict::Continue,
         Err(halt) => {
             let refusal = abort_refusal(&halt);
             let provider = socket_context(flow).map(|o| o.provider).unwrap_or_default();
             ahead.push(refusal.to_event(provider, StreamFraming::Messages, flow.id).into());
             flow.extension_mut::<ResponseFindings>().mark_cut(refusal.kind, refusal.code);
-            StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("the response was cut off: {}", halt.message)))
+            MessageVerdict::Deny(Error::new(ErrorKind::Denied, format!("the response was cut off: {}", halt.message)))
         }
     };
     if !ahead.is_empty() {
@@ -204,12 +208,12 @@ fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edite
 }
 
 /// Tells the client that its event was rejected; the connection stays open.
-fn refuse(service: &RedactionService, flow: &mut Flow, opened: &SocketContext, refusal: &LlmRefusal) -> StageVerdict {
+fn refuse(service: &RedactionService, flow: &mut Flow, opened: &SocketContext, refusal: &LlmRefusal) -> MessageVerdict {
     // Counts, tags and logs as for a request; the HTTP response is not usable here.
     drop(service.refuse(flow, refusal));
     let event = refusal.to_event(opened.provider, StreamFraming::Messages, flow.id);
     flow.extension_mut::<InjectedMessages>().reply.push(event.into());
-    StageVerdict::Drop
+    MessageVerdict::Drop
 }
 
 fn socket_context(flow: &Flow) -> Option<SocketContext> {

@@ -13,6 +13,8 @@ const MAX_MESSAGES: usize = 1_000_000;
 /// A stored conversation and its message nodes in insertion order.
 pub type StoredConversation = (Conversation, Vec<(u128, Option<u128>, NodeFacts)>);
 
+/// The sessions in memory, limited by their number of messages. A session that is not there is restored from the store
+/// when its next call arrives; the one that was used least recently is dropped.
 pub struct ConversationAssembler {
     sessions: HashMap<String, (u64, AgentSession)>,
     clock: u64,

@@ -42,7 +42,7 @@ const TITLE_MARKERS: [&str; 10] = [
     "sentence-case title",
 ];
 
-/// Phrases of other auxiliary calls.
+/// Phrases in the prompts of other auxiliary calls: file paths in commands, routing, suggestions.
 const UTILITY_MARKERS: [&str; 8] = [
     "Extract any file paths that this command reads",
     "process Bash commands that an AI coding agent wants to run",
@@ -54,7 +54,7 @@ const UTILITY_MARKERS: [&str; 8] = [
     "suggest what the user might type next",
 ];
 
-/// Phrases of prompts for compaction.
+/// Phrases of the prompts with which agents compact a history.
 const COMPACTION_MARKERS: [&str; 6] = [
     "Your task is to create a detailed summary of the conversation so far",
     "CONTEXT CHECKPOINT COMPACTION",
@@ -64,7 +64,7 @@ const COMPACTION_MARKERS: [&str; 6] = [
     "*Briefly* summarize this partial conversation",
 ];
 
-/// Classifies a request.
+/// Classifies a request by its prompt and limits, since no API marks auxiliary calls.
 pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
     let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();

@@ -23,7 +23,7 @@ pub struct PartBody {
     pub after: Vec<ContentBlock>,
 }
 
-/// An element of a history.
+/// An element of a history: one block of a message, with the ignored blocks around it.
 #[derive(Debug)]
 pub struct ContentPart {
     /// Hash for comparison, combined with everything before it.
@@ -34,13 +34,13 @@ pub struct ContentPart {
 }
 
 impl ContentPart {
-    /// Its text.
+    /// The text of a text block, and the empty string for any other.
     pub fn text(&self) -> &str {
         self.body.block.as_ref().and_then(ContentBlock::as_text).unwrap_or_default()
     }
 }
 
-/// Splits a history into parts.
+/// Splits a history into parts. Ignored blocks are attached to the parts around them.
 pub fn content_parts(messages: Vec<ChatMessage>) -> Vec<ContentPart> {
     let mut parts: Vec<ContentPart> = Vec::with_capacity(messages.len() * 2);
     let mut waiting = Vec::new();
@@ -121,7 +121,7 @@ fn comparison_hash(role: MessageRole, block: &ContentBlock) -> Option<u128> {
     })
 }
 
-/// JSON with sorted keys.
+/// JSON with sorted keys: two serializations of the same arguments have one hash.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(map) => {

@@ -53,18 +53,16 @@ pub struct ChangedMessage {
     pub blocks: Vec<ContentBlock>,
 }
 
-/// What is known of the two calls besides their requests.
+/// What is known of the two calls besides their requests: the token usage of each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiffContext {
-    /// Usage of the first.
     pub before: Option<CallUsage>,
-    /// Usage of the second.
     pub after: Option<CallUsage>,
     /// Microseconds from the end of the first to the start of the second.
     pub pause: u64,
 }
 
-/// How long providers keep an unused prompt cache entry, in microseconds.
+/// How long providers keep an unused prompt cache entry, in microseconds: five minutes.
 const CACHE_TTL_MICROS: u64 = 300_000_000;
 /// Length of the excerpts.
 const MAX_EXCERPT_CHARS: usize = 160;

@@ -37,7 +37,7 @@ const CONTEXT_PREFIXES: [&str; 6] = [
 pub struct SplitText<'a> {
     /// The author's words, trimmed; may be empty.
     pub said: Cow<'a, str>,
-    /// The injected context.
+    /// The parts of the text that the agent injected, in order.
     pub around: Vec<&'a str>,
 }
 

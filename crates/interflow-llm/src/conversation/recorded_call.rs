@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::client_agent::{ClientAgent, detect_agent};
 use crate::message::{ApiFormat, ContentBlock, ModelReply, ModelRequest, parse};
 
-/// The recorded data of a call.
+/// The recorded data of a call, before its bodies are parsed.
 #[derive(Clone, Debug)]
 pub struct RawCall<'a> {
     pub flow: FlowId,
@@ -28,11 +28,11 @@ pub struct RawCall<'a> {
     pub headers: &'a Headers,
     /// The response's status; 0 if there was no response.
     pub status: u16,
-    /// The flow's error.
+    /// The error with which the flow ended.
     pub fault: Option<&'a str>,
 }
 
-/// A parsed call.
+/// A call whose bodies were parsed, ready to be inserted.
 #[derive(Clone, Debug)]
 pub struct ParsedCall {
     pub(super) flow: FlowId,
@@ -49,7 +49,7 @@ pub struct ParsedCall {
     pub(super) key: String,
     pub(super) request: ModelRequest,
     pub(super) reply: ModelReply,
-    /// It only counts tokens.
+    /// Whether it only counts tokens, and has no reply.
     pub(super) counts: bool,
 }
 

@@ -1,4 +1,13 @@
 //! One session: its conversations, and the insertion of calls into them.
+//!
+//! A call carries its whole history, so its place is found by what is already known of it. Each part of the history has
+//! a key, the hash of the part chained with all that precede it; equal keys mean equal histories. The last known key of
+//! a call is therefore the message that its new parts continue ([`InsertionPoint`]). If none is known, the call starts
+//! a conversation, unless it can be tied to one: as the work of a sub-agent whose prompt was the argument of a tool
+//! call, or as the continuation of a history that the client compacted or cleared.
+//!
+//! Where a client says less (no session id, repeated prompts, no tool call to be found), the functions below decide by
+//! what is most likely. A wrong guess splits or joins conversations in the view, and loses nothing.
 
 use std::collections::HashMap;
 
@@ -20,18 +29,17 @@ const MAX_HEAD_CHARS: usize = 200;
 const MIN_PROMPT_MATCH_CHARS: usize = 60;
 /// Maximum length of a title in characters.
 const MAX_TITLE_CHARS: usize = 120;
-/// Phrases that begin a compacted history.
+/// Phrases by which agents introduce the summary that replaces a history.
 const CONTINUATION_MARKERS: [&str; 3] =
     ["continued from a previous conversation", "<state_snapshot>", "summary of the conversation so far"];
 
-/// The position of a message, reduced to what insertion needs.
+/// The position of a message, reduced to what insertion needs: whether it is a prompt, has a continuation (`parent`),
+/// and has a reply (`answered`).
 #[derive(Clone, Copy, Debug)]
 struct MessageLocation {
     turn: u64,
     prompt: bool,
-    /// It has a continuation.
     parent: bool,
-    /// It has a reply.
     answered: bool,
     /// It was received in a reply, or continues one.
     observed: bool,
@@ -42,12 +50,14 @@ pub struct ThreadState {
     places: HashMap<u128, MessageLocation>,
 }
 
+/// The conversations of one session. Of more than [`MAX_THREADS`] the one that was used least recently is forgotten
+/// here, and stays in the store.
 #[derive(Default)]
 pub struct AgentSession {
     threads: Vec<ThreadState>,
 }
 
-/// Where a call is inserted.
+/// Where a call is inserted, and the branch that it starts, if any.
 struct InsertionPoint {
     thread: usize,
     /// Number of its parts that are already known.
@@ -58,12 +68,10 @@ struct InsertionPoint {
     after: Option<MessageHash>,
 }
 
-/// The changes made by a call.
+/// The rows changed by a call: new or changed conversations, new messages, and the call itself.
 #[derive(Debug, Default)]
 pub struct SessionUpdate {
-    /// New or changed conversations.
     pub conversations: Vec<Conversation>,
-    /// New messages.
     pub nodes: Vec<MessageNode>,
     pub exchange: Option<CallRecord>,
 }
@@ -72,7 +80,7 @@ pub struct SessionUpdate {
 pub type StoredNode = (u128, Option<u128>, NodeFacts);
 
 impl AgentSession {
-    /// Restores a stored session; messages in insertion order.
+    /// Restores a stored session. Messages are in the order of insertion, so that each follows its parent.
     pub fn from_stored(kept: Vec<(Conversation, Vec<StoredNode>)>) -> Self {
         let threads = kept.into_iter().map(|(row, nodes)| {
             let mut thread = ThreadState { row, places: HashMap::with_capacity(nodes.len()) };
@@ -84,18 +92,19 @@ impl AgentSession {
         Self { threads: threads.collect() }
     }
 
-    /// Number of messages in memory.
+    /// The weight of the session in memory: messages, and 16 more per conversation.
     pub fn message_count(&self) -> usize {
         self.threads.iter().map(|t| t.places.len() + 16).sum()
     }
 
-    /// Inserts a call.
+    /// Inserts a call. Calls arrive in the order in which they ended.
     pub fn add_call(&mut self, mut seen: ParsedCall) -> SessionUpdate {
         let purpose = if seen.counts { CallPurpose::Probe } else { detect_purpose(&seen.request) };
         if purpose.is_side_call() {
             return self.add_side_call(seen, purpose);
         }
         let mut parts = content_parts(std::mem::take(&mut seen.request.messages));
+        // The instruction to compact is the agent's, not the user's, and starts no turn.
         if let (CallPurpose::Compact, Some(last)) = (purpose, parts.last_mut()) {
             last.prompt = false;
         }
@@ -103,6 +112,8 @@ impl AgentSession {
         let mut before = base.map(|(_, key)| key);
         let keys: Vec<u128> = parts
             .iter()
+            // The first part is chained to the named predecessor, so that its key is the same as if the whole history
+            // had been sent.
             .map(|part| {
                 let key = chain_hash(before, part.hash);
                 before = Some(key);
@@ -138,6 +149,7 @@ impl AgentSession {
         changed: &mut Vec<usize>,
     ) -> InsertionPoint {
         let fresh = base.is_none() && parts.iter().all(|a| a.body.role == MessageRole::User);
+        // Only a new history of user messages can be the prompt of a sub-agent.
         if fresh && let Some((parent, call)) = self.matching_tool_call(parts) {
             changed.push(parent);
             return self.start_subagent(seen, parent, call);
@@ -150,6 +162,8 @@ impl AgentSession {
         let t = &self.threads[thread];
         let grown = parent.and_then(|p| t.places.get(&p)).is_some_and(|p| p.parent);
         let restated = parts.get(known).is_some_and(|a| a.body.role == MessageRole::Assistant);
+        // A message that already has a continuation gets a second one: the client went back. Reordered replies are no
+        // edit by the user.
         let begins = (grown && known < parts.len() && !restated).then(|| match is_compaction(t, &parts[known..]) {
             true => BranchReason::Compacted,
             false => BranchReason::Edited,
@@ -203,6 +217,7 @@ impl AgentSession {
                     t.row.facts.calls.iter().position(|c| !c.claimed && fits(c)).map(|call| (i, call))
                 })
             };
+        // Agents may add instructions around the prompt; a long beginning is then enough.
         find(&|c| c.prompt.0 == same)
             .or_else(|| find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && prompt.contains(c.head.as_str())))
     }
@@ -213,6 +228,7 @@ impl AgentSession {
         call.claimed = true;
         let link = SubagentLink { call: call.id.clone(), tool: call.tool.clone() };
         let parent = row.id.clone();
+        // The ids of conversations are derived from their calls: a rebuild from the recording yields the same.
         let id = hashed_id(&["sub-agent", &parent, &link.call, &seen.flow.to_string()]);
         self.push_thread(seen, id, Some(parent), Some(link))
     }
@@ -344,8 +360,10 @@ impl AgentSession {
         }
         facts.asked = parent.map(MessageHash);
         let ended = Timestamp::from_micros(seen.started.micros().saturating_add(seen.duration));
+        // The prompt already has a reply, so this one is a second attempt.
         let again = parent.and_then(|p| thread.places.get(&p)).is_some_and(|p| p.answered);
         let mut begins = again.then_some(BranchReason::Retried);
+        // A reply without content is hashed with its flow: two of them are different.
         let alone = hash(b"reply", &[seen.flow.to_string().as_bytes(), &seen.part.to_be_bytes()]);
         for part in reply_parts(std::mem::take(&mut seen.reply.blocks), alone) {
             let key = chain_hash(parent, part.hash);
@@ -480,7 +498,7 @@ fn keep_last<T>(list: &mut Vec<T>) {
     }
 }
 
-/// The id of a conversation.
+/// The id of a conversation: 16 hexadecimal digits that depend on these parts only.
 fn hashed_id(parts: &[&str]) -> String {
     let parts: Vec<&[u8]> = parts.iter().map(|p| p.as_bytes()).collect();
     format!("{:016x}", hash(b"conversation", &parts) >> 64)

@@ -254,6 +254,7 @@ impl<'a> TurnBuilder<'a> {
         let (key, at, role) = (MessageHash(node.key), node.at, node.body.role);
         let mut exchange = self.answers.get(&key).copied();
         let mut begins = node.facts.begins;
+        // A branch that starts with a prompt is shown at the turn as well as at its first item.
         if self.turns.last().is_none_or(|t| t.number != node.facts.turn) {
             let begins = begins.filter(|_| node.facts.prompt);
             self.turns.push(ThreadTurn { number: node.facts.turn, begins, ..ThreadTurn::default() });
@@ -285,6 +286,7 @@ impl<'a> TurnBuilder<'a> {
                 ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child }
             }
             ContentBlock::ToolResult { id, name, content, is_error } => {
+                // Results without an id (Gemini) come in the order of their calls.
                 let place = match id.is_empty() {
                     true if self.unnamed.is_empty() => None,
                     true => Some(self.unnamed.remove(0)),
@@ -326,6 +328,7 @@ fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     let mut warm: Option<u64> = None;
     let mut views = Vec::with_capacity(exchanges.len());
     for e in exchanges {
+        // Auxiliary calls have prompts of their own, which neither use nor fill the conversation's cache entry.
         let usage = e.usage.filter(|_| !e.facts.purpose.is_side_call());
         let missed = match (warm, usage) {
             // Providers cache whole blocks: slightly less than before is not a miss.

@@ -32,9 +32,7 @@ const MAX_RESPONSE_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Debug)]
 pub(super) enum AccessToken {
-    /// For `Authorization: Bearer`.
     Bearer(String),
-    /// For signing requests.
     Aws(AwsCredentials),
 }
 
@@ -46,8 +44,10 @@ pub(super) struct AccessTokenSource {
 
 enum Fetcher {
     /// A token endpoint, with credentials from the configuration.
-    Endpoint { kind: AccessTokenKind, url: Url },
-    /// Ambient credentials.
+    Endpoint {
+        kind: AccessTokenKind,
+        url: Url,
+    },
     Ambient(Ambient),
 }
 
@@ -63,7 +63,7 @@ struct CachedToken {
     failed: Option<(String, Instant)>,
 }
 
-/// A Google service account key file.
+/// The fields of a Google service account key file that are needed for a token.
 #[derive(Deserialize)]
 struct ServiceAccount {
     client_email: String,
@@ -181,11 +181,13 @@ impl AccessTokenSource {
         let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.fetch(egress)).await;
         let fetched = fetched.unwrap_or_else(|_| Err(format!("{} did not answer in time", self.place())));
         match fetched {
+            // Of a token that lives shorter than two minutes, half of its life is the margin.
             Ok((token, life)) => {
                 let until = Instant::now() + life.saturating_sub(EXPIRY_MARGIN.min(life / 2));
                 *kept = CachedToken { token: Some((token.clone(), until)), failed: None };
                 Ok(token)
             }
+            // Requests that waited for this attempt get its error, instead of making ten seconds of attempts each.
             Err(why) => {
                 *kept = CachedToken { token: None, failed: Some((why.clone(), Instant::now() + FAILURE_TTL)) };
                 Err(why)
@@ -193,7 +195,7 @@ impl AccessTokenSource {
         }
     }
 
-    /// The endpoint, for messages.
+    /// The endpoint's host, for messages.
     fn place(&self) -> String {
         match &self.fetcher {
             Fetcher::Endpoint { url, .. } => url.authority.to_string(),
@@ -264,7 +266,7 @@ pub(super) fn without_token(at: impl std::fmt::Display, status: StatusCode) -> S
     format!("{at} answered {status} without a token")
 }
 
-/// Parses a service account's key file.
+/// Parses a service account's key file: JSON with an RSA key in PEM.
 fn account(text: &str) -> Result<(ServiceAccount, KeyPair), String> {
     let account: ServiceAccount =
         serde_json::from_str(text).map_err(|e| format!("this is not a service account key file: {e}"))?;

@@ -1,30 +1,32 @@
 //! AWS Signature Version 4 for Bedrock, over the final body.
+//!
+//! The signature covers method, path, query, the fields below and a hash of the body, so it must be the last change to
+//! a request: redaction, a mapped model name or another host invalidate the client's own.
 
 use hmac::{Hmac, KeyInit, Mac};
 use interflow_types::RequestHead;
 use sha2::{Digest, Sha256};
 
-/// Bedrock's signing name.
+/// The service name in Bedrock's signatures, which differs from its host names.
 pub const BEDROCK: &str = "bedrock";
 
-/// The scope of a signature.
+/// The service and region that a signature is valid for.
 #[derive(Clone, Copy, Debug)]
 pub struct SigningScope<'a> {
     pub service: &'a str,
     pub region: &'a str,
 }
 
-/// The keys for signing.
+/// The keys for signing; `token` belongs to temporary credentials only.
 #[derive(Clone)]
 pub struct AwsCredentials {
     pub id: String,
     pub key: String,
-    /// The session token of temporary credentials.
     pub token: Option<String>,
 }
 
 impl std::fmt::Debug for AwsCredentials {
-    /// Omits the secrets.
+    /// Omits the secrets, so that they do not get into logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials").field("id", &self.id).finish_non_exhaustive()
     }
@@ -42,6 +44,7 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     if let Some(token) = &credentials.token {
         head.headers.append_unchecked(b"X-Amz-Security-Token", token.as_bytes());
     }
+    // Only what no proxy on the way changes is signed.
     let mut signed: Vec<(String, String)> = head
         .headers
         .iter()

@@ -3,6 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The state of one upstream: closed (`open_until` is `None`), open until then, or after that waiting for a probe.
+/// `most` consecutive failures open it for `pause`; 0 disables it.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     most: u32,
@@ -14,7 +16,7 @@ pub struct CircuitBreaker {
 struct BreakerState {
     failures: u32,
     open_until: Option<Instant>,
-    /// When the current probe started.
+    /// When the current probe started: no other request is sent until it ends.
     probing: Option<Instant>,
 }
 
@@ -43,7 +45,7 @@ impl CircuitBreaker {
         self.lock().open_until.map_or(1, |until| until.saturating_duration_since(now).as_secs().max(1))
     }
 
-    /// Records the result of a request.
+    /// Records the result of a request. Any success closes the breaker, also one that was sent before it opened.
     pub fn record_result(&self, good: bool, now: Instant) {
         if self.most == 0 {
             return;

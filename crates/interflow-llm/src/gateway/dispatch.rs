@@ -1,5 +1,9 @@
 //! Sends requests to LLM upstreams: injects keys, maps model names, signs, retries and falls back subject to circuit
 //! breakers.
+//!
+//! There are two ways. A request to an upstream that may not be retried is prepared in place by the last stage
+//! ([`Dispatcher`]) and sent by the proxy, so that its body may be streamed. One that may have to be repeated is held
+//! in memory and sent by [`FallbackHandler`], a local handler, whose flow has the gateway itself as its target.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,9 +13,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    Authority, Body, BoxFuture, ByteStr, Direction, EntryKind, Error, ErrorKind, Flow, LocalHandler, MaybeFuture,
-    Phase, PhaseSet, PlanScope, Request, RequestHead, Response, ResponseHead, Result, Stage, StageVerdict, StatusCode,
-    StreamMessage,
+    Authority, Body, BoxFuture, ByteStr, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, LocalHandler,
+    MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
+    ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
@@ -26,7 +30,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 /// Prepares a request for its upstream; the last stage.
 pub struct Dispatcher(pub Arc<LlmGateway>);
 
-/// Per-flow state of the dispatcher.
+/// What the dispatcher keeps with a flow from the request to its end.
 #[derive(Default)]
 struct DispatchState {
     upstream: Option<Arc<LlmUpstream>>,
@@ -67,7 +71,7 @@ impl Dispatcher {
         head: &mut RequestHead,
         upstream: Option<Arc<LlmUpstream>>,
         body: Body,
-    ) -> Result<Body, StageVerdict> {
+    ) -> Result<Body, EarlyExit> {
         if flow.extension::<LlmCall>().is_none_or(|e| e.provider != Provider::Bedrock) {
             return Ok(body);
         }
@@ -85,7 +89,7 @@ impl Dispatcher {
             _ => return Ok(body),
         };
         let response = refused.to_response(Provider::Bedrock, flow);
-        Err(StageVerdict::Answer(Box::new(response)))
+        Err(EarlyExit::Answer(Box::new(response)))
     }
 }
 
@@ -106,23 +110,23 @@ impl Stage for Dispatcher {
         }
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         if let Some(refusal) = self.disabled(flow, head) {
             flow.tag(format!("refused:{}", refusal.code));
-            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
+            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
         }
-        let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(StageVerdict::Continue) };
+        let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(RequestVerdict::Continue) };
         let now = Instant::now();
         if !upstream.breaker.allows(now) {
             let wait = Some(Duration::from_secs(upstream.breaker.retry_after(now)));
             let response =
                 LlmRefusal { retry_after: wait, ..circuit_open(&upstream.name) }.to_response(upstream.provider, flow);
-            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(response)));
+            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(response)));
         }
         if upstream.source.is_none() {
             upstream.authorize(head, None);
             flow.extension_mut::<DispatchState>().upstream = Some(upstream);
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         MaybeFuture::pending(async move {
             match upstream.token(self.0.token_egress()).await {
@@ -130,9 +134,9 @@ impl Stage for Dispatcher {
                     upstream.authorize(head, token.as_ref());
                     let sent = flow.extension_mut::<DispatchState>();
                     (sent.upstream, sent.token) = (Some(upstream), token);
-                    StageVerdict::Continue
+                    RequestVerdict::Continue
                 }
-                Err(refusal) => StageVerdict::Answer(Box::new(refusal.to_response(upstream.provider, flow))),
+                Err(refusal) => RequestVerdict::Answer(Box::new(refusal.to_response(upstream.provider, flow))),
             }
         })
     }
@@ -142,7 +146,7 @@ impl Stage for Dispatcher {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         let upstream = flow.extension::<DispatchState>().and_then(|s| s.upstream.clone());
         let table = self.0.table();
@@ -153,7 +157,7 @@ impl Stage for Dispatcher {
         let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
         match (name, body) {
             (Some(name), Body::Full(raw)) => MaybeFuture::pending(async move {
-                let body = rewrite_model(&table, head, raw, &name).await.map_err(StageVerdict::Deny)?;
+                let body = rewrite_model(&table, head, raw, &name).await.map_err(EarlyExit::Deny)?;
                 self.sign_request(flow, head, upstream, Body::from(body))
             }),
             // A client of the proxy port, for which no token was fetched yet.
@@ -161,9 +165,8 @@ impl Stage for Dispatcher {
                 let signer = self.0.table().get("bedrock").cloned();
                 if let Some(signer) = &signer {
                     let token = signer.token(self.0.token_egress()).await;
-                    flow.extension_mut::<DispatchState>().token = token.map_err(|refusal| {
-                        StageVerdict::Answer(Box::new(refusal.to_response(signer.provider, flow)))
-                    })?;
+                    flow.extension_mut::<DispatchState>().token = token
+                        .map_err(|refusal| EarlyExit::Answer(Box::new(refusal.to_response(signer.provider, flow))))?;
                 }
                 self.sign_request(flow, head, signer, body)
             }),
@@ -176,13 +179,13 @@ impl Stage for Dispatcher {
         flow: &'a mut Flow,
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let sent = flow.extension_mut::<DispatchState>();
         sent.answered = true;
         if let Some(upstream) = &sent.upstream {
             upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {
@@ -193,14 +196,14 @@ impl Stage for Dispatcher {
         true
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         if message.direction == Direction::Request
             && let Some(upstream) = flow.extension::<DispatchState>().and_then(|s| s.upstream.as_deref())
             && let Some(renamed) = rename_model_in_event(&self.0.table(), upstream, &message.payload)
         {
             message.payload = renamed.into();
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(MessageVerdict::Continue)
     }
 
     fn done(&self, flow: &Flow) {
@@ -368,7 +371,7 @@ enum LastFailure {
     Answered(Response),
 }
 
-/// The request as received.
+/// The request as received. Each attempt makes its own request from it.
 struct OriginalRequest<'a> {
     exchange: &'a LlmCall,
     head: &'a RequestHead,
@@ -390,6 +393,8 @@ impl FallbackHandler {
                 Error::new(ErrorKind::BodyTooLarge, message)
             }
         })?;
+        // The time for all attempts at all upstreams; `retry_on` and `attempts` are those of the first, which the
+        // client addressed.
         let exchange = flow.extension::<LlmCall>().cloned().unwrap_or_default();
         let deadline = Instant::now() + self.upstream.budget;
         let mut last = LastFailure::None;
@@ -406,6 +411,7 @@ impl FallbackHandler {
                 }
                 let now = Instant::now();
                 if !upstream.breaker.allows(now) {
+                    // An open breaker does not hide the failure that another upstream reported.
                     last = prefer_failure(
                         last,
                         LastFailure::Open(upstream.name.clone(), upstream.breaker.retry_after(now)),
@@ -425,6 +431,8 @@ impl FallbackHandler {
                     OriginalRequest { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
                 let Some(request) = Self::request(&table, &upstream, &asked).await? else { break };
                 let sent = self.send(&upstream, request, deadline).await;
+                // Anything but a status to be retried is an answer, also an error of the client's: the next upstream
+                // would say the same.
                 if let LastFailure::Answered(response) = &sent
                     && !self.upstream.retry_on.contains(&response.head.status.as_u16())
                 {
@@ -480,6 +488,7 @@ impl FallbackHandler {
             head.url.path = path.into();
         }
         head.headers.remove("host");
+        // The client's credentials are for the first upstream's host, and must not get to another.
         if foreign {
             upstream::remove_credentials(&mut head);
         }

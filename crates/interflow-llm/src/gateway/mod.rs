@@ -150,6 +150,8 @@ impl GatewayMount for LlmGatewayMount {
         let table = self.0.table();
         let anthropic = request.headers.contains("anthropic-version");
         let route = table.find_route(request.path, anthropic)?;
+        // An upstream may resolve such a path to another endpoint than the one that was detected here, and inspected
+        // accordingly.
         if !is_canonical(route.rest) {
             let message = "the path holds empty, . or .. segments; write it without";
             return Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(

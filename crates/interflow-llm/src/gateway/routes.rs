@@ -35,10 +35,10 @@ const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
 /// Reserved names: they begin the providers' own paths.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
 
-/// Maximum length of an alias chain.
+/// Maximum length of an alias chain, which also ends cycles.
 const MAX_ALIAS_STEPS: usize = 8;
 
-/// The upstreams of a configuration.
+/// The upstreams of a configuration, with what applies to all of them.
 pub struct UpstreamTable {
     upstreams: BTreeMap<String, Arc<LlmUpstream>>,
     open: bool,
@@ -48,7 +48,6 @@ pub struct UpstreamTable {
     pub(super) telemetry: TelemetryRule,
 }
 
-/// The result of routing a path.
 pub(super) struct ResolvedRoute<'p> {
     pub upstream: Arc<LlmUpstream>,
     /// The path at the upstream, including the query.
@@ -149,10 +148,12 @@ impl UpstreamTable {
     /// The fallbacks of an upstream in order: each is followed by its own fallbacks, without repetition.
     pub(crate) fn fallback_order(&self, upstream: &LlmUpstream) -> Vec<ByteStr> {
         let mut found: Vec<ByteStr> = Vec::new();
+        // A stack in reverse order, so that fallbacks of a fallback come before its next sibling.
         let mut left: Vec<&str> = upstream.fallback.iter().rev().map(String::as_str).collect();
         while let Some(name) = left.pop() {
             let Some(other) = self.upstreams.get(name) else { continue };
             if name == upstream.name || found.iter().any(|f| f.as_str() == name) {
+                // Upstreams may be each other's fallbacks.
                 continue;
             }
             found.push(name.into());
@@ -176,6 +177,7 @@ impl UpstreamTable {
             return None;
         }
         let only_path = path.split('?').next().unwrap_or_default();
+        // Azure's own paths begin with `openai`, which is also the name of an upstream.
         let azure = only_path.starts_with("/openai/deployments/");
         let named = first_segment(path).filter(|_| !azure);
         if let Some((upstream, rest)) = named.and_then(|(name, rest)| Some((self.upstreams.get(name)?, rest))) {
@@ -208,7 +210,7 @@ fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>>
     Some(known.ok_or_else(|| format!("kind: `{name}` is no API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
 }
 
-/// Splits `/name` and the rest.
+/// Splits a path into its first segment and the rest, which begins with `/` or `?`, or is empty.
 fn first_segment(path: &str) -> Option<(&str, &str)> {
     let inner = path.strip_prefix('/')?;
     let end = inner.find(['/', '?']).unwrap_or(inner.len());

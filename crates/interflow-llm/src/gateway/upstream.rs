@@ -15,11 +15,10 @@ use crate::{LlmRefusal, Provider};
 /// Resolves a value that may be a reference: `env:NAME`, `file:PATH`.
 pub type SecretReader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
-/// A compiled upstream.
+/// A compiled upstream. Its name is the first segment of its paths.
 pub struct LlmUpstream {
-    /// Its name: the first segment of its paths.
     pub name: String,
-    /// The provider whose API it has.
+    /// The provider whose API it speaks, possibly not the one that runs it.
     pub provider: Provider,
     target: Option<(Scheme, Authority, String)>,
     /// Whether the target is the provider's default, whose host may depend on the request.

@@ -125,7 +125,8 @@ pub fn reply(mut body: Value) -> ModelReply {
     }
 }
 
-/// Assembles a reply from its events.
+/// Assembles a reply from the events of a stream. Blocks left open when the stream breaks off are kept as far as they
+/// came.
 #[derive(Default)]
 pub struct AnthropicAccumulator {
     reply: ModelReply,

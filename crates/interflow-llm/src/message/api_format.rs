@@ -80,6 +80,8 @@ impl ApiFormat {
         if body.contents.any(sign::PARTS) {
             return Some(Self::Gemini);
         }
+        // `messages` alone says little, since several formats have it: their other members decide, the most distinctive
+        // first.
         let talks = body.messages.any(sign::ROLE);
         if talks && (body.anthropic_version.is_text() || model && is_anthropic(body)) {
             return Some(Self::Anthropic);
@@ -95,7 +97,7 @@ impl ApiFormat {
     }
 }
 
-/// Features that only Anthropic's format has.
+/// Whether a body has a feature that only Anthropic's format has.
 fn is_anthropic(body: &Outline) -> bool {
     body.system.is_text()
         || body.system.any(sign::TYPE_TEXT)

@@ -150,7 +150,7 @@ pub fn reply(mut body: Value) -> ModelReply {
     reply
 }
 
-/// The fields beside the choices.
+/// The members beside the choices, which every chunk repeats.
 fn head(body: &mut Value) -> ModelReply {
     let usage = take_value(body, "usage");
     ModelReply {
@@ -161,7 +161,8 @@ fn head(body: &mut Value) -> ModelReply {
     }
 }
 
-/// Assembles a reply from its chunks.
+/// Assembles a reply from the chunks of a stream. Tool calls come in fragments, identified by their index; only the
+/// first has id and name.
 #[derive(Default)]
 pub struct ChatAccumulator {
     reply: ModelReply,
@@ -192,7 +193,7 @@ impl ChatAccumulator {
         }
     }
 
-    /// `data: [DONE]`.
+    /// Called for `data: [DONE]`, the end of the stream.
     pub const fn mark_done(&mut self) {
         self.reply.complete = true;
     }

@@ -85,7 +85,7 @@ pub fn reply(mut body: Value) -> ModelReply {
     }
 }
 
-/// Assembles a reply from its events.
+/// Assembles a reply from the events of an AWS event stream.
 #[derive(Default)]
 pub struct ConverseAccumulator {
     reply: ModelReply,

@@ -134,7 +134,7 @@ pub fn reply(body: Value) -> ModelReply {
     stream.end()
 }
 
-/// Assembles a reply from its chunks.
+/// Assembles a reply from its chunks, each of which is a response of its own.
 #[derive(Default)]
 pub struct GeminiAccumulator {
     reply: ModelReply,

@@ -12,7 +12,7 @@ pub fn take_string(value: &mut Value, key: &str) -> String {
     }
 }
 
-/// Takes a non-empty string.
+/// Takes a string out of an object; `None` if it is absent or empty.
 pub fn take_non_empty(value: &mut Value, key: &str) -> Option<String> {
     Some(take_string(value, key)).filter(|s| !s.is_empty())
 }
@@ -26,12 +26,12 @@ pub fn take_list(value: &mut Value, key: &str) -> Vec<Value> {
     }
 }
 
-/// Takes a value; null if absent.
+/// Takes a member's value out of an object; null if it is absent.
 pub fn take_value(value: &mut Value, key: &str) -> Value {
     value.get_mut(key).map_or(Value::Null, Value::take)
 }
 
-/// A nested number; 0 if absent.
+/// A number at a path of members; 0 if it is absent.
 pub fn number(value: &Value, path: &[&str]) -> u64 {
     optional_number(value, path).unwrap_or_default()
 }
@@ -52,7 +52,7 @@ pub fn arguments(value: Value) -> Value {
     }
 }
 
-/// A reference to base64 data.
+/// An attachment for base64 data: its size and hash, not the data.
 pub fn base64_attachment(media_type: String, data: &str) -> Attachment {
     let hash = blake3::hash(data.as_bytes()).to_hex();
     Attachment { media_type, size: data.len() as u64, hash: hash[..16].to_owned(), ..Attachment::default() }
@@ -75,7 +75,7 @@ pub fn attachment_block(reference: Attachment) -> ContentBlock {
     }
 }
 
-/// A block without a canonical form.
+/// Keeps a block that has no canonical form under its API's name.
 pub fn other_block(kind: &str, value: Value) -> ContentBlock {
     ContentBlock::Other { kind: kind.to_owned(), value }
 }

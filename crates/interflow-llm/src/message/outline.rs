@@ -54,7 +54,6 @@ impl Seen {
         self.kind == Kind::List
     }
 
-    /// Whether there is a value.
     pub fn is_given(self) -> bool {
         !matches!(self.kind, Kind::Absent | Kind::Null)
     }
@@ -88,7 +87,7 @@ impl Outline {
         serde_json::from_slice(json).ok()
     }
 
-    /// The outline of a parsed body.
+    /// The outline of a body that is parsed already.
     pub fn of(body: &Value) -> Self {
         // A parsed value can be walked unless it is nested too deeply.
         Self::deserialize(body).unwrap_or_default()

@@ -50,12 +50,14 @@ pub fn reply(shape: ApiFormat, media_type: &str, status: u16, body: &[u8]) -> Mo
     let mut reply = match serde_json::from_slice::<Value>(body) {
         Ok(value) => {
             let mut settled = ResponseSummary::default();
+            // A growing array that was received completely is a list of responses.
             let parts = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
             parts.iter().for_each(|part| settled.merge(&usage::summary_from_value(part)));
             ModelReply { usage: settled.usage, ..parse_whole(shape, value) }
         }
         Err(_) => unreadable(shape, body),
     };
+    // An error that is not in the format of the API, such as a proxy's page, is shown as it came.
     if status >= 400 && !reply.blocks.iter().any(|b| matches!(b, ContentBlock::Error { .. })) {
         let text = String::from_utf8_lossy(body.get(..2000.min(body.len())).unwrap_or_default()).into_owned();
         reply = ModelReply {
@@ -130,6 +132,7 @@ impl ReplyAssembly {
 
     /// Processes the next event; true if it ends the reply.
     pub fn event(&mut self, event: ReplyEvent) -> bool {
+        // The end mark of Chat Completions is no JSON.
         if event.done
             && let ReplyAccumulator::Chat(s) = &mut self.stream
         {
@@ -151,7 +154,7 @@ impl ReplyAssembly {
         false
     }
 
-    /// The reply as far as received.
+    /// The reply as far as it was received.
     pub fn end(self) -> ModelReply {
         let reply = match self.stream {
             ReplyAccumulator::Anthropic(s) => s.end(),

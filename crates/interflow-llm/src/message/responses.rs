@@ -112,11 +112,12 @@ pub fn reply(mut body: Value) -> ModelReply {
     }
 }
 
-/// Assembles a reply from its events.
+/// Assembles a reply from the events of a stream. The last event repeats the complete response; until it comes,
+/// completed and open items are kept by their output index.
 #[derive(Default)]
 pub struct ResponsesAccumulator {
     reply: ModelReply,
-    /// Completed items, by their output index.
+    /// Completed items with their output index.
     done: Vec<(u64, Vec<ContentBlock>)>,
     /// Open items: output index, initial value, text so far.
     open: Vec<(u64, Value, String)>,
@@ -124,7 +125,7 @@ pub struct ResponsesAccumulator {
 }
 
 impl ResponsesAccumulator {
-    /// True if it ends the reply.
+    /// Adds an event. Returns whether it ends the reply.
     pub fn event(&mut self, mut event: Value) -> bool {
         let at = number(&event, &["output_index"]);
         let kind = take_string(&mut event, "type");

@@ -1,4 +1,7 @@
 //! Detects the provider and operation of a request by host, path and headers.
+//!
+//! This runs for every request that passes through the proxy, nearly all of which are no LLM calls: bit sets of lengths
+//! and letters, and path segments, exclude most of them before any name is compared.
 
 use std::ops::Range;
 
@@ -51,6 +54,7 @@ pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers:
         None => provider_of_path(only_path, port, headers)?,
     };
     let call = call_for_path(provider, method, only_path, query);
+    // On a shared host, an unknown path is the website's or another service's.
     let mixed = host.name().is_some_and(|h| SHARED_HOSTS.iter().any(|m| is_host(h, m)));
     let spoken = match call.operation {
         Operation::Other => false,
@@ -189,6 +193,7 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
     if path.contains("/openai/deployments/") {
         return Some(Provider::Azure);
     }
+    // Other services have messages, too; the field is required by Anthropic's API.
     if path.contains("/v1/messages") && headers.contains("anthropic-version") {
         return Some(Provider::Anthropic);
     }
@@ -297,6 +302,7 @@ fn operation_by_suffix(provider: Provider, path: &str) -> Operation {
         Provider::Cohere => &COHERE,
         _ => &[],
     };
+    // The provider's own paths first, since some of them end like those of others.
     let found = own.iter().chain(&PATH_SUFFIXES).find(|(ending, _)| path.ends_with(ending));
     if found.is_none() && path.ends_with("/cancel") && path.contains("/batches/") {
         return Operation::Lookup;
@@ -366,7 +372,7 @@ fn after_first<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     path.split_once(mark).map(|(_, rest)| rest)
 }
 
-/// The path segment after a marker.
+/// The segment that follows a marker in the path.
 fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     after_first(path, mark)?.split('/').next().filter(|s| !s.is_empty())
 }

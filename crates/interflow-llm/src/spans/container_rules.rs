@@ -5,7 +5,7 @@ use super::fields::{self, FieldClass};
 /// How the content of a container is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerRule {
-    /// By the members' names.
+    /// By the names of its members, as in the API's documentation.
     Known,
     /// A container unknown to any API: everything in it is text, except what a provider signed or encrypted.
     Unknown,
@@ -23,9 +23,7 @@ pub(super) enum ContainerRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StringRole {
     Text,
-    /// JSON encoded as a string.
     Json,
-    /// Text in metadata.
     Metadata,
     /// A client-generated identifier, if it looks like one.
     Identifier,
@@ -34,18 +32,16 @@ pub(super) enum StringRole {
     Structure,
 }
 
-/// The position of a container.
+/// Where a container is: the rule around it, and the names that lead to it.
 pub(super) struct ContainerPosition<'a> {
-    /// The rule of the enclosing container.
     pub zone: ContainerRule,
     /// The member's name, or that of the enclosing array.
     pub key: &'a [u8],
-    /// The name of the enclosing object.
     pub parent: &'a [u8],
     pub object: bool,
 }
 
-/// The rule for a container.
+/// The rule for a container, by its name and that of the container around it.
 pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
     match (place.zone, place.key) {
         (ContainerRule::Schema, b"required") if !place.object => ContainerRule::Skip,
@@ -122,7 +118,7 @@ fn known_string_role(key: &[u8], named: bool) -> StringRole {
     }
 }
 
-/// Whether a member may contain media.
+/// Whether a member of this name may contain media.
 fn is_blob(key: &[u8]) -> bool {
     matches!(
         key,

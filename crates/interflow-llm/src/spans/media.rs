@@ -24,21 +24,18 @@ impl MediaKind {
     }
 }
 
-/// Media in a body.
+/// Base64 media in a body, and the JSON that replaces it when it is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaSpan {
     pub kind: MediaKind,
     /// The byte range to replace in order to remove it: its whole content part.
     pub whole: Range<usize>,
-    /// The replacement.
     pub stand_in: String,
 }
 
 /// What a string that may contain media contains, as far as the string itself tells.
 pub(super) enum BlobContent {
-    /// A URL: structure.
     Address,
-    /// Text.
     Text,
     /// Base64 from this offset, with the media type of its data URL.
     Base64(usize, Option<Range<usize>>),

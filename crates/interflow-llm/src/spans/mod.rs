@@ -15,7 +15,7 @@ pub use fields::{FIELDS, FieldClass, FieldEntry};
 pub use media::{MediaKind, MediaSpan};
 pub use span_walker::{EndedChannels, MarkError, MarkedText, beside, facts, facts_held, mark_body, mark_event};
 
-/// The content of a string.
+/// A string, or another value, that contains text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextSpan {
     /// The bytes between the quotes.
@@ -40,7 +40,7 @@ pub enum SpanKind {
     Name,
     /// A number in such a position; its range has no quotes.
     Number,
-    /// A text file in base64.
+    /// A text file in base64, to be redacted in its decoded form.
     Base64Text,
     Media(MediaSpan),
 }
@@ -48,7 +48,7 @@ pub enum SpanKind {
 /// A text streamed in fragments: one choice's reply, one tool call's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextChannel {
-    /// Its identity within the stream.
+    /// The same for all fragments of a text within one stream.
     pub id: u64,
     /// The choice or block whose end also ends it.
     pub group: u64,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Maximum number of parts.
+/// Maximum number of parts of one form.
 const MAX_PARTS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,11 +12,11 @@ pub struct FormPart {
     pub file: Option<String>,
     /// The media type, lower case, without parameters.
     pub media_type: Option<String>,
-    /// The range of its content.
+    /// The range of the content, without the part's fields.
     pub range: Range<usize>,
 }
 
-/// A malformed form.
+/// Why a form cannot be divided into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no multipart/form-data at byte {at}: {reason}")]
 pub struct MultipartError {

@@ -1,4 +1,8 @@
 //! Traverses a body and marks its text, according to `container_rules`.
+//!
+//! The body is read token by token without building a tree. What is known of each open container is kept in a
+//! [`ContainerFrame`]; facts that are written after the text that they concern (a signature, a media type, a role, an
+//! index) are applied when the container closes.
 
 use std::ops::Range;
 
@@ -15,32 +19,27 @@ use super::{MediaKind, MediaSpan, SpanKind, TextChannel, TextSpan};
 /// Maximum number of texts in one body. Each takes about a hundred bytes during processing, whatever its length.
 const MAX_TEXTS: usize = 1 << 20;
 
-/// The result of marking a body.
+/// The result of marking a body. All ranges are byte offsets of the content of strings, without their quotes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkedText {
-    /// The strings, in order.
     pub spans: Vec<TextSpan>,
-    /// The content of the member `model`.
     pub model: Option<Range<usize>>,
-    /// The member `stream`.
     pub stream: Option<bool>,
-    /// Limit on output tokens.
     pub max_output: Option<u64>,
     /// The first message of the conversation, which identifies it.
     pub first_message: Option<Range<usize>>,
     /// The response or conversation that this request continues at the provider.
     pub continues: Option<Range<usize>>,
-    /// The response id.
     pub id: Option<Range<usize>>,
     pub text_bytes: usize,
     /// In an event: the texts that end with it.
     pub ended: Vec<EndedChannels>,
 }
 
-/// Which texts of a stream end.
+/// Which texts of a stream end with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedChannels {
-    /// Those of this choice or block.
+    /// Those of this choice or block: see [`TextChannel::group`].
     Group(u64),
     All,
 }
@@ -68,7 +67,7 @@ pub fn mark_body(json: &[u8], metadata: bool) -> Result<MarkedText, MarkError> {
 /// Buffered bodies up to this size are parsed on the calling thread.
 const MAX_INLINE_BYTES: usize = 128 << 10;
 
-/// Concurrency limit for large bodies.
+/// How many large bodies are parsed at once; the blocking threads are shared with other work.
 static MARK_PERMITS: Semaphore = Semaphore::const_new(2);
 
 /// Reads the facts of a body without the positions of its text: model, text length.
@@ -114,16 +113,14 @@ pub fn mark_event(json: &[u8], name: Option<&str>) -> Result<MarkedText, MarkErr
     SpanWalker::new(json, false, true).run(name.unwrap_or_default().as_bytes())
 }
 
-/// An open container.
+/// An open container: what has been read of it, and the index of the first span inside, `first`.
 struct ContainerFrame {
     zone: ContainerRule,
     object: bool,
     start: usize,
     /// The member's name, or that of the enclosing array.
     key: Range<usize>,
-    /// The name of the current member.
     name: Range<usize>,
-    /// The first span inside.
     first: usize,
     /// Number of values so far, for an array.
     count: u64,
@@ -135,7 +132,6 @@ struct ContainerFrame {
     /// Media spans inside whose kind is not known yet.
     media: Vec<usize>,
     role: Option<Range<usize>>,
-    /// Whether it has a signature.
     signed: bool,
     /// Whether it belongs to a client's fixed prompts.
     fixed: bool,
@@ -156,7 +152,7 @@ struct SpanWalker<'j> {
     /// Whether only facts are wanted, not the positions of text.
     facts_only: bool,
     out: MarkedText,
-    /// Accounts for the spans.
+    /// Accounts for the memory of the spans.
     held: MemoryReservation,
 }
 
@@ -397,7 +393,7 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// Sets the kind of media.
+    /// Sets the kind of media by its media type, which may come before or after the data.
     fn classify_media(&mut self, at: usize, media_type: &Range<usize>, key: &Range<usize>) {
         let known = media::media_span_kind(self.bytes(media_type), self.bytes(key));
         if let Some(span) = self.out.spans.get_mut(at) {
@@ -481,6 +477,7 @@ impl<'j> SpanWalker<'j> {
             return;
         }
         let kind = frame.kind.clone().map_or(&b""[..], |k| self.bytes(&k));
+        // What a provider encrypted has no text for anyone but itself.
         if matches!(kind, b"redacted_thinking" | b"reasoning.encrypted") {
             self.out.spans.truncate(frame.first);
             return;
@@ -515,6 +512,8 @@ impl<'j> SpanWalker<'j> {
                 media.kind = kind;
             }
         }
+        // The data is in a member of the content part, such as `source` or `inline_data`: what is to be replaced is the
+        // part around it.
         if !frame.object || !element {
             let list = !frame.object && self.bytes(&frame.key) == b"images";
             for &at in &frame.media {
@@ -573,6 +572,7 @@ impl<'j> SpanWalker<'j> {
         }
         for span in self.out.spans.iter_mut().skip(frame.first) {
             let Some(channel) = &mut span.channel else { continue };
+            // Ids are extended from the inside out: in the end each has the names and indices of the whole path.
             channel.id = fnv1a(channel.id, &place.to_le_bytes());
             if choice || root && channel.group == 0 {
                 channel.group = place;
@@ -596,7 +596,7 @@ impl<'j> SpanWalker<'j> {
     }
 }
 
-/// One FNV-1a step per byte.
+/// Continues an FNV-1a hash, which identifies texts within one stream only.
 fn fnv1a(seed: u64, bytes: &[u8]) -> u64 {
     let start = seed ^ 0xcbf2_9ce4_8422_2325;
     bytes.iter().fold(start, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))

@@ -70,7 +70,7 @@ pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
     serde_json::from_slice(json).ok().map(|value| summary_from_value(&value))
 }
 
-/// The same for parsed JSON.
+/// Like [`summary_from_json`], for JSON that is parsed already.
 pub fn summary_from_value(value: &Value) -> ResponseSummary {
     // Streams wrap the fields of a complete response: Anthropic, Responses, Bedrock, Cohere.
     let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];

@@ -10,7 +10,7 @@ use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// Scans one response.
+/// Scans one response while it is relayed; whatever it cannot read, it ignores.
 #[derive(Debug)]
 pub struct UsageScanner {
     /// `None` once the response cannot be scanned any further.
@@ -50,7 +50,6 @@ impl UsageScanner {
         &self.settled
     }
 
-    /// The summary so far.
     pub const fn summary(&self) -> &ResponseSummary {
         &self.settled
     }
@@ -69,7 +68,7 @@ impl UsageScanner {
     }
 }
 
-/// The JSON in InvokeModel's `{"bytes":"…"}`.
+/// The JSON in InvokeModel's `{"bytes":"…"}`, which is base64.
 pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix(b"{\"bytes\":\"")?;
     let end = memchr::memchr(b'"', text)?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::header::{BoxRef, FourCc};
 
-/// A malformed box.
+/// A malformed box, with its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("box `{kind}` at byte {offset}: {what}")]
 pub struct BoxError {
@@ -41,7 +41,7 @@ macro_rules! numbers {
 }
 
 impl<'a> BoxReader<'a> {
-    /// Over the content of a box.
+    /// Reads the content of a box, after its header.
     pub fn from_box(b: &BoxRef<'a>) -> Self {
         Self { data: b.content(), kind: b.kind(), offset: b.offset }
     }
@@ -118,7 +118,6 @@ impl<'a> BoxReader<'a> {
         Ok(n)
     }
 
-    /// The remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.data
     }

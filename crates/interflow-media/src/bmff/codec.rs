@@ -68,7 +68,7 @@ fn required_child<'a>(entry: &'a SampleEntry, kind: &[u8; 4]) -> Result<BoxRef<'
 pub struct ElementaryStreamInfo {
     /// `objectTypeIndication`: 0x40 is AAC, 0x69 and 0x6b are MP3.
     pub object_type: u8,
-    /// The AAC configuration.
+    /// The AAC configuration of an `mp4a` entry.
     pub aac: Option<AacConfig>,
 }
 
@@ -209,7 +209,7 @@ fn avc_name(c: &[u8]) -> Option<String> {
     Some(format!(".{profile:02x}{compatibility:02x}{level:02x}"))
 }
 
-/// ISO 14496-15 annex E.3.
+/// The codec parameter of HEVC (ISO 14496-15 annex E.3).
 fn hevc_name(c: &[u8]) -> Option<String> {
     let [_, profile, c0, c1, c2, c3, rest @ ..] = c else { return None };
     let (constraints, level) = (rest.get(..6)?, rest.get(6)?);
@@ -224,7 +224,7 @@ fn hevc_name(c: &[u8]) -> Option<String> {
     Some(name)
 }
 
-/// AV1 in ISO BMFF, section 5.
+/// The codec parameter of AV1 (AV1 in ISO BMFF, section 5).
 fn av1_name(c: &[u8]) -> Option<String> {
     let [_, one, two, ..] = c else { return None };
     let tier = if two & 0x80 == 0 { 'M' } else { 'H' };

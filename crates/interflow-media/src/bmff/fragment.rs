@@ -9,57 +9,46 @@ use super::movie::FragmentDefaults;
 /// Maximum number of samples per fragment; a run may declare any number without a byte for each.
 pub const MAX_SAMPLES: usize = 1 << 20;
 
-/// A movie fragment.
+/// The content of a `moof` (ISO 14496-12 8.8.4).
 #[derive(Clone, Debug, Default)]
 pub struct MovieFragment {
     /// First byte of the `moof` in the file.
     pub offset: u64,
-    /// One per `traf`, in order.
     pub tracks: Vec<TrackFragment>,
 }
 
-/// A track fragment.
+/// The content of a `traf`: what `tfhd` and `tfdt` state, and the runs. Fields that are absent there take the defaults
+/// of the track's `trex`.
 #[derive(Clone, Debug, Default)]
 pub struct TrackFragment {
-    /// The track's id.
     pub track: u32,
-    /// `base-data-offset`, absolute in the file.
     pub base: Option<u64>,
-    /// `default-base-is-moof`.
     pub base_is_moof: bool,
-    /// Sample-description-index.
     pub description: Option<u32>,
     /// Default duration, size and flags of its samples.
     pub duration: Option<u32>,
-    /// In bytes.
     pub size: Option<u32>,
-    /// Sample flags.
     pub flags: Option<u32>,
     /// `tfdt`: decoding time of the first sample, in units of the track.
     pub time: Option<u64>,
-    /// The runs.
     pub runs: Vec<TrackRun>,
     /// Range of the `traf`, relative to the first byte of the `moof`.
     pub range: Range<usize>,
 }
 
-/// A run of contiguous samples.
+/// The content of a `trun`: samples that follow each other without a gap.
 #[derive(Clone, Debug, Default)]
 pub struct TrackRun {
     /// Its start relative to the base; `None` if it follows the previous run.
     pub data_offset: Option<i32>,
-    /// The samples.
     pub samples: Vec<RunSample>,
 }
 
-/// Per-sample fields of a run.
+/// The per-sample fields of a run; an absent one takes the default of the fragment, or of the track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunSample {
-    /// In units of the track.
     pub duration: Option<u32>,
-    /// In bytes.
     pub size: Option<u32>,
-    /// Sample flags.
     pub flags: Option<u32>,
     /// Composition time minus decoding time, in units of the track.
     pub composition: i32,
@@ -68,15 +57,11 @@ pub struct RunSample {
 /// A sample with its position and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedSample {
-    /// First byte in the file.
     pub offset: u64,
-    /// In bytes.
     pub size: u32,
-    /// In units of the track.
     pub duration: u32,
     /// Composition time minus decoding time, in units of the track.
     pub composition: i32,
-    /// Sample flags.
     pub flags: u32,
     /// The run that holds it, from 0.
     pub run: u32,

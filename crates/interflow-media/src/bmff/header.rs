@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::box_reader::BoxError;
 
-/// A box type.
+/// The four characters of a box type; any bytes are possible.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FourCc(pub [u8; 4]);
 
@@ -37,10 +37,9 @@ impl PartialEq<&[u8; 4]> for FourCc {
     }
 }
 
-/// The header of a box.
+/// The header of a box: its type, and its size with the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxHeader {
-    /// The type.
     pub kind: FourCc,
     /// The user type of a `uuid` box.
     pub uuid: Option<[u8; 16]>,
@@ -90,21 +89,18 @@ fn be32(data: &[u8], at: usize) -> Option<u32> {
     data.get(at..)?.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
-/// A complete box inside a buffer.
+/// A complete box inside a buffer, including its header; `offset` is its position in the file, for offsets and error
+/// messages.
 #[derive(Clone, Copy, Debug)]
 pub struct BoxRef<'a> {
-    /// Its header.
     pub header: BoxHeader,
-    /// Its offset in the file.
     pub offset: u64,
     /// Its offset in the buffer passed to `boxes`.
     pub at: usize,
-    /// The box including its header.
     pub whole: &'a [u8],
 }
 
 impl<'a> BoxRef<'a> {
-    /// The type.
     pub fn kind(&self) -> FourCc {
         self.header.kind
     }

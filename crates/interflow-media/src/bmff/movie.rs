@@ -16,22 +16,20 @@ pub struct Movie {
     pub timescale: u32,
     /// Total duration in units; 0 if unknown.
     pub duration: u64,
-    /// The tracks in file order.
     pub tracks: Vec<MovieTrack>,
     /// Whether fragments follow (`mvex`).
     pub fragmented: bool,
 }
 
-/// One track.
+/// One track (`trak`) with its formats and samples.
 #[derive(Clone, Debug)]
 pub struct MovieTrack {
-    /// Its id, unique in the movie.
     pub id: u32,
     /// `vide`, `soun`, `text`, `subt`, …
     pub handler: FourCc,
-    /// Units per second of its times.
+    /// Units per second of the track's durations and times.
     pub timescale: u32,
-    /// Duration in units; 0 if unknown.
+    /// Duration in units of the movie or track, whichever contains it; 0 if unknown.
     pub duration: u64,
     /// ISO 639-2 code, `und` when there is none.
     pub language: String,
@@ -39,7 +37,7 @@ pub struct MovieTrack {
     pub entries: Vec<SampleEntry>,
     /// Edit list in the movie's and the track's units.
     pub edits: Vec<EditListEntry>,
-    /// Defaults for fragments.
+    /// Defaults for fragments (`trex`).
     pub defaults: FragmentDefaults,
     /// Samples indexed by the movie itself; empty in an init segment.
     pub table: SampleTable,
@@ -52,9 +50,7 @@ pub struct MovieTrack {
 pub struct FragmentDefaults {
     /// Sample-description-index, from 1.
     pub description: u32,
-    /// In units of the track.
     pub duration: u32,
-    /// In bytes.
     pub size: u32,
     /// Sample flags (8.8.3.1).
     pub flags: u32,
@@ -66,10 +62,9 @@ impl Default for FragmentDefaults {
     }
 }
 
-/// One edit (8.6.6).
+/// One edit (8.6.6), whose duration counts in units of the movie and whose start in units of the track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EditListEntry {
-    /// In units of the movie.
     pub duration: u64,
     /// Media time at which it starts, in units of the track; -1 for an empty edit.
     pub media_time: i64,
@@ -84,9 +79,8 @@ pub struct SampleEntry {
     pub format: FourCc,
     /// Range, relative to the first byte of the `moov` box.
     pub range: Range<usize>,
-    /// Pixels; 0 for anything but video.
+    /// Size in pixels; 0 for anything but video.
     pub width: u16,
-    /// Pixels; 0 for anything but video.
     pub height: u16,
     /// Channels declared by the entry; 0 for anything but audio.
     pub channels: u16,

@@ -10,7 +10,6 @@ const MAX_TABLE_SAMPLES: usize = 4 << 20;
 #[derive(Clone, Debug, Default)]
 pub struct SampleTable {
     sizes: SampleSizes,
-    /// Chunk offsets in the file.
     chunks: Vec<u64>,
     /// First chunk (from 1), samples per chunk, sample-description-index.
     runs: Vec<(u32, u32, u32)>,
@@ -34,12 +33,10 @@ impl Default for SampleSizes {
     }
 }
 
-/// One sample of a progressive file.
+/// One sample of a progressive file: `size` bytes from byte `offset`. Times are in units of the track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexedSample {
-    /// Its first byte in the file.
     pub offset: u64,
-    /// In bytes.
     pub size: u32,
     /// Sample-description-index, from 1.
     pub description: u32,
@@ -47,7 +44,6 @@ pub struct IndexedSample {
     pub chunk: u32,
     /// Decoding time in units of the track.
     pub dts: u64,
-    /// In units of the track.
     pub duration: u32,
     /// Composition time minus decoding time, in units of the track.
     pub composition: i32,
@@ -112,6 +108,7 @@ impl SampleTable {
                 Some(at) => at,
                 None => *self.chunks.get(chunk)?,
             };
+            // A run applies from its first chunk on, until that of the next run.
             while self.runs.get(run + 1).is_some_and(|next| next.0 as usize <= chunk + 1) {
                 run += 1;
             }
@@ -132,6 +129,7 @@ impl SampleTable {
             dts = dts.saturating_add(u64::from(duration));
             in_chunk += 1;
             at = Some(offset.checked_add(u64::from(size))?);
+            // The next chunk has an offset of its own.
             if in_chunk >= per_chunk {
                 (in_chunk, at, chunk) = (0, None, chunk + 1);
             }
@@ -140,7 +138,7 @@ impl SampleTable {
     }
 }
 
-/// Expands run-length encoded values.
+/// Expands run-length encoded values, and ends when the runs do.
 struct RunLengthIter<'a, T> {
     runs: std::slice::Iter<'a, (u32, T)>,
     left: u32,

@@ -3,7 +3,7 @@
 use super::box_reader::{BoxError, BoxReader};
 use super::header::BoxRef;
 
-/// A `sidx` box.
+/// A `sidx` box (ISO 14496-12 8.16.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentIndex {
     /// Units per second.
@@ -12,20 +12,17 @@ pub struct SegmentIndex {
     pub earliest: u64,
     /// File offset of the first referenced subsegment.
     pub first: u64,
-    /// The references in order.
     pub references: Vec<IndexReference>,
 }
 
-/// One reference of a `sidx`.
+/// One reference of a `sidx`: the bytes of a subsegment, or of another index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexReference {
     /// Whether it refers to another `sidx` instead of media.
     pub index: bool,
-    /// Its offset in the file.
     pub offset: u64,
-    /// Its length in bytes.
     pub size: u32,
-    /// Its duration in units.
+    /// Duration in units of the index's `timescale`.
     pub duration: u32,
     /// Whether it begins with a stream access point.
     pub starts_with_sap: bool,

@@ -3,16 +3,15 @@
 use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes};
 
-/// Maximum depth.
+/// Maximum depth, since boxes are read recursively.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of boxes per tree.
+/// Maximum number of boxes per tree, for display.
 const MAX_BOXES: usize = 50_000;
 
-/// One box.
+/// One box of a tree made for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoxNode {
     pub kind: FourCc,
-    /// Its offset in the file.
     pub offset: u64,
     /// Its length in bytes including the header; `None` if it extends to the end of the file.
     pub size: Option<u64>,

@@ -9,7 +9,7 @@ use crate::bmff::{BoxError, BoxReader, BoxRef};
 /// `uuid` of PIFF's sample encryption box.
 const PIFF_SENC: [u8; 16] = *b"\xa2\x39\x4f\x52\x5a\x9b\x4f\x14\xa2\x44\x6c\x42\x7c\x64\x8d\xf4";
 
-/// Clear bytes, then protected bytes.
+/// The number of clear bytes, then of the protected bytes that follow them.
 pub type Subsample = (u32, u32);
 
 /// Whether a box is a `senc` or PIFF's equivalent.
@@ -17,7 +17,7 @@ pub fn is_senc(b: &BoxRef<'_>) -> bool {
     b.kind() == b"senc" || b.header.uuid == Some(PIFF_SENC)
 }
 
-/// Reads a `senc` sample by sample.
+/// Reads a `senc` sample by sample, since the size of one depends on what it contains.
 pub struct SencReader<'a> {
     fields: BoxReader<'a>,
     has_subsamples: bool,

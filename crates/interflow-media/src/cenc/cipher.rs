@@ -8,13 +8,11 @@ use ctr::flavors::Ctr64BE;
 
 use super::keys::ContentKey;
 
-/// Bytes in a block.
 pub const BLOCK: usize = 16;
 
-/// A cipher block.
 pub type CipherBlock = [u8; BLOCK];
 
-/// A key with its expanded schedule. Uses hardware AES where available.
+/// An AES-128 key with its expanded schedule. Uses hardware AES where available.
 pub struct AesKey(Aes128);
 
 impl AesKey {
@@ -23,8 +21,8 @@ impl AesKey {
     }
 }
 
-/// The state of a CTR stream. The counter is the low 64 bits of the block and wraps within them (ISO 23001-7 9.3); the
-/// stream continues across any cuts, also within a block.
+/// The state of a CTR stream. The counter is the low 64 bits of the block and wraps within them (ISO 23001-7 9.3),
+/// unlike the 128-bit counter of plain AES-CTR; the stream continues across any cuts, also within a block.
 #[derive(Clone, Copy, Debug)]
 pub struct CtrCipher {
     counter: CipherBlock,
@@ -38,8 +36,8 @@ impl CtrCipher {
         Self { counter: iv, used: 0 }
     }
 
-    /// Decrypts the next bytes.
     pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
+        // The rest of a keystream block that an earlier call began is used up first, at its place within the block.
         let head = if self.used == 0 { 0 } else { data.len().min(BLOCK - self.used) };
         let (first, rest) = data.split_at_mut(head);
         if !first.is_empty() {

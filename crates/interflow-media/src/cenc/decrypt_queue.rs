@@ -1,4 +1,7 @@
 //! The queue of samples to decrypt, in file order, with the parameters of each.
+//!
+//! A sample takes few bytes here, because a long film has hundreds of thousands of them: keys, subsamples and auxiliary
+//! information are kept in shared pools and referred to by index.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,42 +13,35 @@ use super::keys::ContentKeyRing;
 use super::protection::SampleProtection;
 use crate::bmff::{BoxError, BoxReader, FourCc, MAX_SAMPLES};
 
-/// One encrypted sample.
+/// One encrypted sample: `size` bytes (at least 1) from byte `offset` of the file. The track is kept for error
+/// messages.
 #[derive(Clone, Debug)]
 pub struct DecryptJob {
-    /// First byte in the file.
     pub offset: u64,
-    /// In bytes, at least 1.
     pub size: u32,
-    /// Index of its setup in the queue.
     pub setup: u32,
-    /// The track, for error messages.
     pub track: u32,
     /// The IV; zeros until its auxiliary information has arrived.
     pub iv: CipherBlock,
     /// Its subsamples in the queue's pool: first index and count; 0 means that the whole sample is protected.
     pub subsamples: (u32, u32),
-    /// The pending region that will contain its information, with offset and length in it.
+    /// The pending region that will contain its IV and subsamples, with offset and length in it.
     pub awaits: Option<(u32, u32, u8)>,
 }
 
 /// Key and mode, shared by many samples.
 #[derive(Clone)]
 pub struct DecryptSetup {
-    /// The parameters from `tenc` or a sample group.
     pub protection: SampleProtection,
-    /// The key.
     pub key: Arc<AesKey>,
 }
 
-/// Auxiliary information that is stored within media data.
+/// Auxiliary information (`saio`) that lies outside of the index, usually within media data: `len` bytes from byte
+/// `offset` of the file, of which `have` has arrived.
 #[derive(Clone, Debug)]
 pub struct AuxiliaryRegion {
-    /// Its offset in the file.
     pub offset: u64,
-    /// Its length in bytes.
     pub len: u64,
-    /// The part received so far.
     pub have: Vec<u8>,
 }
 
@@ -55,7 +51,7 @@ impl AuxiliaryRegion {
     }
 }
 
-/// The queue of samples.
+/// The samples that wait for their data, and the pools that they refer to.
 #[derive(Clone, Default)]
 pub struct DecryptQueue {
     pub jobs: VecDeque<DecryptJob>,
@@ -87,6 +83,7 @@ impl DecryptQueue {
         protection: &SampleProtection,
         track: u32,
     ) -> Result<u32, CencError> {
+        // With rotating keys the latest setup is the most likely one.
         if let Some(at) = self.setups.iter().rposition(|s| s.protection == *protection) {
             return Ok(at as u32);
         }
@@ -122,7 +119,7 @@ impl DecryptQueue {
         Err(BoxError::new(FourCc(*b"senc"), job.offset, what))
     }
 
-    /// The subsamples of a sample.
+    /// The subsamples of a sample; none if all of it is protected.
     pub fn subsamples_of(&self, job: &DecryptJob) -> &[Subsample] {
         let (first, n) = (job.subsamples.0 as usize, job.subsamples.1 as usize);
         self.subsamples.get(first..first + n).unwrap_or_default()
@@ -135,6 +132,7 @@ impl DecryptQueue {
     pub fn sort(&mut self, from: u64) -> Result<(), CencError> {
         let jobs = self.jobs.make_contiguous();
         if !jobs.is_sorted_by_key(|j| j.offset) {
+            // Tracks are added one after another, but their samples are interleaved in the file.
             jobs.sort_by_key(|j| j.offset);
         }
         let mut free = from;
@@ -185,7 +183,7 @@ impl DecryptQueue {
             job.awaits = None;
         }
         if let Some(region) = self.regions.get_mut(region as usize) {
-            // The bytes are no longer needed; the length is kept, so that the region counts as complete.
+            // `have` is not emptied: its length marks the region as complete.
             region.have.shrink_to_fit();
         }
         self.jobs.iter().try_for_each(|j| if j.awaits.is_none() { self.check(j) } else { Ok(()) })?;

@@ -13,7 +13,7 @@ use super::progressive::plan_table;
 use super::sample::SampleCursor;
 use crate::bmff::{BoxHeader, BoxRef, FourCc};
 
-/// Memory limits.
+/// What a [`CencDecrypter`] may buffer, 64 MiB of each by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecryptLimits {
     /// Maximum size of a `moov` or `moof`, in bytes.
@@ -23,7 +23,6 @@ pub struct DecryptLimits {
 }
 
 impl Default for DecryptLimits {
-    /// 64 MiB each.
     fn default() -> Self {
         Self { index: 64 << 20, waiting: 64 << 20 }
     }
@@ -44,6 +43,7 @@ pub struct CencDecrypter {
     /// File offset of the next unprocessed byte.
     pos: u64,
     plan: DecryptQueue,
+    /// The sample being decrypted, and how many of its bytes have not been processed.
     cursor: Option<(SampleCursor, u64)>,
     /// Input that cannot be processed until there are `need` bytes of it.
     stash: BytesMut,
@@ -57,13 +57,12 @@ pub struct CencDecrypter {
     seen: (bool, bool),
 }
 
+/// What the next byte of the input belongs to.
 #[derive(Clone, Copy, Debug)]
 enum DecrypterState {
-    /// Between boxes.
     Header,
     /// In a box that passes unchanged, with the remaining length if known.
     Pass(FourCc, Option<u64>),
-    /// In media data.
     Media(Option<u64>),
     /// In a range of a progressive file, which is described only by the queue.
     Raw,
@@ -120,7 +119,7 @@ impl CencDecrypter {
         self.seen.1
     }
 
-    /// Sets other limits.
+    /// Replaces the memory limits.
     #[must_use]
     pub fn with_limits(mut self, limits: DecryptLimits) -> Self {
         self.limits = limits;
@@ -143,6 +142,8 @@ impl CencDecrypter {
     /// If a box is malformed, a key is missing, or a limit is exceeded. Nothing of the box in question has been output
     /// then.
     pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
+        // What had been output before the error is valid, so the error is reported on every further call instead of
+        // output from the middle of a broken box.
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -180,6 +181,8 @@ impl CencDecrypter {
 
     fn take(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         let mut chunk = chunk.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        // Only as much of the chunk is copied as the stash needs: the rest is decrypted in place. A loop, because the
+        // header completed by this may belong to a box that must be buffered itself.
         while !self.stash.is_empty() && !chunk.is_empty() {
             let more = self.need.saturating_sub(self.stash.len()).min(chunk.len());
             self.stash.unsplit_or_extend(chunk.split_to(more));
@@ -196,6 +199,8 @@ impl CencDecrypter {
     fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         let from = self.pos;
         let progress = self.advance(&mut data);
+        // `pos` is advanced by everything that was processed even if an error followed, which makes the output before
+        // the error available.
         let done = (self.pos - from) as usize;
         let rest = data.split_off(done.min(data.len()));
         if !data.is_empty() {
@@ -240,9 +245,11 @@ impl CencDecrypter {
         Ok(DecryptProgress { done, need: 0 })
     }
 
-    /// A box starts at `data`.
+    /// Reads the header of the box at `data` and decides how its content is processed.
     fn header(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
         let Some(header) = BoxHeader::read(data, self.pos)? else {
+            // A header takes 8 bytes, or 16 with a 64-bit size, and 16 more for a `uuid`: ask for the next 8 until it
+            // can be read.
             return Ok(DecryptProgress {
                 done: 0,
                 need: (data.len() + 8).next_multiple_of(8).min(BoxHeader::MAX_HEADER_LEN),
@@ -252,6 +259,7 @@ impl CencDecrypter {
         let content = header.size.map(|size| size - header.len as u64);
         match &header.kind.0 {
             b"moov" | b"moof" => return self.index(&header, data),
+            // Passing the media data on without parameters would output encrypted samples as if they were clear.
             b"mdat" if self.is_lost() => return Err(CencError::IndexAtEnd { offset: self.pos }),
             b"mdat" if self.init.is_none() => return Err(CencError::IndexAtEnd { offset: self.pos }),
             b"mdat" => (self.state, self.seen.1) = (DecrypterState::Media(content), true),
@@ -267,6 +275,7 @@ impl CencDecrypter {
     fn check(&mut self, header: &BoxHeader) -> Result<(), CencError> {
         let (kind, offset) = (header.kind, self.pos);
         let is_first = !std::mem::replace(&mut self.seen.0, true);
+        // Some files end in zeros, which read as a box of type 0 that extends to the end of the file.
         let is_padding = kind.0 == [0; 4] && header.size.is_none();
         let is_name = kind.0.iter().all(|b| matches!(b, b' '..=b'~' | 0xa9)) || is_padding && !is_first;
         if !is_name || is_first && !FIRST.contains(&&kind.0) {
@@ -317,6 +326,7 @@ impl CencDecrypter {
                 plan_fragment(&b, &init, &self.keys, &mut self.plan)?;
                 self.check_regions(&b)?;
             }
+            // A fragment also indexes the media data of clear tracks, which then passes unchanged.
             self.is_indexed = true;
             let patches = fragment_patches(&b);
             replace_with_free(whole, &patches);
@@ -352,14 +362,17 @@ impl CencDecrypter {
                 }
                 continue;
             }
+            // Bytes after the last known sample, and those between samples, belong to no encrypted track.
             let Some(job) = self.plan.jobs.front() else { return Ok(DecryptProgress { done: data.len(), need: 0 }) };
             if job.offset > at {
                 done += usize::try_from(job.offset - at).unwrap_or(usize::MAX).min(rest.len());
                 continue;
             }
+            // The sample begins in bytes that were already output.
             if job.offset < at {
                 return Err(CencError::Misplaced { track: job.track, offset: job.offset });
             }
+            // Its IV comes later in the same `mdat`: everything up to the end of the IVs is buffered.
             if let Some(until) = self.plan.awaited_until(job) {
                 return self.wait(done, at, until, end);
             }
@@ -415,7 +428,7 @@ fn first_track(moof: &BoxRef<'_>) -> u32 {
     fragment.tracks.first().map_or(0, |t| t.track)
 }
 
-/// Joins adjacent buffers without a copy.
+/// Joins buffers; adjacent parts of one allocation are joined without a copy.
 trait ContiguousBytes {
     fn unsplit_or_extend(&mut self, more: BytesMut);
 }

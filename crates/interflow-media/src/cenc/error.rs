@@ -13,74 +13,30 @@ pub enum CencError {
     Broken(#[from] BoxError),
     /// No key was given for an encrypted sample.
     #[error("no key was given for KID {kid} (track {track}): pass it as {kid}:KEY")]
-    NoKey {
-        /// The key's id.
-        kid: KeyId,
-        /// The track that needs it.
-        track: u32,
-    },
+    NoKey { kid: KeyId, track: u32 },
     /// The protection scheme is not one of ISO 23001-7 or PIFF.
     #[error("track {track} is protected by scheme `{scheme}`, which is not supported")]
-    Scheme {
-        /// The track.
-        track: u32,
-        /// The scheme named by `schm`.
-        scheme: FourCc,
-    },
+    Scheme { track: u32, scheme: FourCc },
     /// A feature of the standard that is not supported.
     #[error("box `{kind}` at byte {offset}: {what} is not supported")]
-    Unsupported {
-        /// The box that asks for it.
-        kind: FourCc,
-        /// Where it begins.
-        offset: u64,
-        /// What it asks for.
-        what: &'static str,
-    },
+    Unsupported { kind: FourCc, offset: u64, what: &'static str },
     /// A fragment without an init segment, or of a track that the init segment lacks.
     #[error("the fragment at byte {offset} belongs to track {track}, of which no init segment was given")]
-    NoInit {
-        /// Where the `moof` begins.
-        offset: u64,
-        /// The track.
-        track: u32,
-    },
+    NoInit { offset: u64, track: u32 },
     /// Media data before the index that describes it.
     #[error("the media data at byte {offset} comes before its index: read the `moov` box at the end of the file first")]
-    IndexAtEnd {
-        /// Where the `mdat` begins.
-        offset: u64,
-    },
+    IndexAtEnd { offset: u64 },
     /// Samples at an offset that has already passed.
     #[error(
         "a sample of track {track} at byte {offset} is located before the fragment that describes it, or overlaps another one"
     )]
-    Misplaced {
-        /// The track.
-        track: u32,
-        /// Where it should begin.
-        offset: u64,
-    },
-    /// The stream is truncated.
+    Misplaced { track: u32, offset: u64 },
+    /// The stream ended at byte `at` of the file, within what is named.
     #[error("the stream ends at byte {at}, inside {what}")]
-    Truncated {
-        /// Where it ends.
-        at: u64,
-        /// What was being read.
-        what: String,
-    },
-    /// A box exceeds its size limit.
+    Truncated { at: u64, what: String },
+    /// A box exceeds one of the [`DecryptLimits`](super::DecryptLimits), in bytes.
     #[error("box `{kind}` at byte {offset}: it takes {size} bytes; {limit} are held at the most")]
-    TooLarge {
-        /// The box.
-        kind: FourCc,
-        /// Where it begins.
-        offset: u64,
-        /// How long it is.
-        size: u64,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { kind: FourCc, offset: u64, size: u64, limit: u64 },
 }
 
 impl From<CencError> for flow::Error {

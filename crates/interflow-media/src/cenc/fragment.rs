@@ -24,7 +24,7 @@ pub(super) struct SampleLocation {
 /// The samples of one track described by one box.
 pub(super) struct SampleSource<'a> {
     pub track: u32,
-    /// The `traf` or `stbl`.
+    /// The `traf` or `stbl` that describes the samples.
     pub holder: BoxRef<'a>,
     /// The enclosing `moof` or `moov`.
     pub around: BoxRef<'a>,
@@ -37,7 +37,7 @@ pub(super) struct SampleSource<'a> {
     pub samples: &'a [SampleLocation],
 }
 
-/// Queues the samples of a `moof`.
+/// Queues the samples of a `moof` whose media data follows.
 pub(super) fn plan_fragment(
     moof: &BoxRef<'_>,
     init: &InitSegment,
@@ -160,7 +160,7 @@ pub(super) fn plan_samples(
     Ok(())
 }
 
-/// The source of IVs and subsamples.
+/// Where a sample's IV and subsamples come from: `senc`, or `saiz` and `saio`.
 #[derive(Default)]
 struct AuxiliaryInfo<'a> {
     senc: Option<SencReader<'a>>,

@@ -13,7 +13,6 @@ use crate::bmff::{BoxRef, FourCc, Movie, boxes};
 /// An init segment, parsed once and shared by its segments.
 #[derive(Clone, Debug)]
 pub struct InitSegment {
-    /// Tracks and their formats.
     pub movie: Movie,
     /// Encryption of each track, in the same order.
     pub(super) tracks: Vec<TrackProtection>,
@@ -22,7 +21,7 @@ pub struct InitSegment {
     patches: Vec<(usize, FourCc)>,
 }
 
-/// The encryption of one track.
+/// The encryption of one track: that of its sample entries, and of its sample groups.
 #[derive(Clone, Debug)]
 pub(super) struct TrackProtection {
     /// Per sample entry; `None` means clear.
@@ -31,14 +30,11 @@ pub(super) struct TrackProtection {
     pub groups: Vec<SampleProtection>,
 }
 
-/// One encrypted sample entry.
+/// One encrypted sample entry of a track; `format` is the codec's type, which `encv` or `enca` replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtectedEntry {
-    /// The track's id.
     pub track: u32,
-    /// The format below encryption.
     pub format: FourCc,
-    /// How it is encrypted.
     pub protection: SampleProtection,
 }
 
@@ -132,7 +128,7 @@ impl InitSegment {
         })
     }
 
-    /// Whether anything in it is encrypted.
+    /// Whether any sample entry is encrypted.
     pub fn is_protected(&self) -> bool {
         self.protected().any(|e| e.protection.protected)
     }

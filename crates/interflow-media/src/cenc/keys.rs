@@ -48,7 +48,7 @@ impl fmt::Debug for ContentKey {
     }
 }
 
-/// Invalid key parameters.
+/// Why key parameters are not usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
     /// Not 16 bytes in hex or base64.
@@ -56,12 +56,7 @@ pub enum KeyRingError {
     Bytes(usize),
     /// Key ids and keys are paired by position.
     #[error("there are {ids} key ids, but {keys} keys: give one key for each key id, in the same order")]
-    Uneven {
-        /// How many key ids.
-        ids: usize,
-        /// How many keys.
-        keys: usize,
-    },
+    Uneven { ids: usize, keys: usize },
     /// The same KID twice with different keys.
     #[error("key id {0} is given twice, with different keys")]
     Twice(KeyId),
@@ -87,7 +82,7 @@ impl ContentKeyRing {
         Self(Arc::new(KeyRingEntries { keys, any: None }))
     }
 
-    /// One key for every KID.
+    /// A ring with one key, which is used for every KID.
     pub fn any(key: ContentKey) -> Self {
         Self(Arc::new(KeyRingEntries { keys: BTreeMap::new(), any: Some(Arc::new(AesKey::new(&key))) }))
     }
@@ -142,7 +137,7 @@ impl ContentKeyRing {
 }
 
 impl fmt::Debug for ContentKeyRing {
-    /// Prints the ids only.
+    /// Prints the ids only, so that keys do not get into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyRing").field("kids", &self.0.keys.keys()).field("any", &self.0.any.is_some()).finish()
     }

@@ -1,4 +1,8 @@
 //! Progressive MP4: the samples indexed by the `moov`, and decryption of any byte range of such a file.
+//!
+//! A player seeks in such a file with range requests. Each of them needs the index, which may be at the file's end, so
+//! it is read once ([`IndexProbe`]) and kept ([`ProgressiveFile`]); a range is then decrypted without what precedes it
+//! ([`RangeDecrypter`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,6 +55,7 @@ pub(super) fn plan_table(
             plan,
         )?;
     }
+    // Unlike in a fragment, samples may lie before the index.
     plan.sort(0)
 }
 
@@ -69,11 +74,11 @@ pub struct IndexProbe {
 }
 
 enum ProbeStep {
-    /// A box starts here.
+    /// A box starts at this offset; at or beyond the file's end, the search is over without an index.
     Header(u64),
     /// The index: its range, and the part received so far.
     Index(Range<u64>, BytesMut),
-    /// IVs stored outside of the index.
+    /// IVs stored outside of the index, at places that the index names.
     Regions(Box<ProgressiveFile>),
     Done(Box<ProgressiveFile>),
 }
@@ -106,6 +111,7 @@ impl IndexProbe {
     /// # Errors
     /// If the index is malformed or too large, or a key is missing.
     pub fn push(&mut self, offset: u64, data: &[u8]) -> Result<(), CencError> {
+        // After an error the step stays at the end of any file, and nothing more is requested.
         match std::mem::replace(&mut self.step, ProbeStep::Header(u64::MAX)) {
             ProbeStep::Header(at) => self.read_box_header(at, offset, data),
             ProbeStep::Index(range, mut have) => {
@@ -170,6 +176,7 @@ impl IndexProbe {
     }
 
     fn read(&mut self, range: Range<u64>, mut have: BytesMut) -> Result<(), CencError> {
+        // Boxes before the index, media data in particular, are skipped without being fetched.
         if (have.len() as u64) < range.end - range.start {
             self.step = ProbeStep::Index(range, have);
             return Ok(());
@@ -187,6 +194,8 @@ impl IndexProbe {
             let what = format!("its IVs at byte {} lie behind the end of the file", region.offset);
             return Err(moov.error_here(what).into());
         }
+        // The index is rewritten after the samples were read from it: it is output as that of a clear file of the same
+        // length.
         init.rewrite(&mut have);
         let file = ProgressiveFile { init, plan, moov: (range.start, have.freeze()), length: self.length };
         self.finish_index(Box::new(file));
@@ -218,7 +227,8 @@ impl ProgressiveFile {
         self.length
     }
 
-    /// The range to fetch for a requested range: extended to whole samples at its ends.
+    /// The range to fetch for a requested range: extended to whole samples at its ends, because decryption of a sample
+    /// starts with its IV at its first byte.
     pub fn cover(&self, range: Range<u64>) -> Range<u64> {
         let jobs = &self.plan.jobs;
         let around = |at: u64| {
@@ -235,6 +245,7 @@ impl ProgressiveFile {
         let cover = self.cover(range.clone());
         let first = self.plan.jobs.partition_point(|j| j.offset < cover.start);
         let last = self.plan.jobs.partition_point(|j| j.offset < cover.end);
+        // No regions: all IVs were read by the probe.
         let plan = DecryptQueue {
             jobs: self.plan.jobs.range(first..last).cloned().collect(),
             setups: self.plan.setups.clone(),
@@ -260,7 +271,8 @@ fn span(job: &DecryptJob) -> Range<u64> {
     job.offset..job.offset.saturating_add(u64::from(job.size))
 }
 
-/// Decrypts one range of a [`ProgressiveFile`].
+/// Decrypts one range of a [`ProgressiveFile`]: takes the bytes of its [`cover`](ProgressiveFile::cover), and outputs
+/// only those of the range itself.
 pub struct RangeDecrypter {
     file: Arc<ProgressiveFile>,
     range: Range<u64>,

@@ -15,18 +15,17 @@ const PIFF_PSSH: [u8; 16] = *b"\xd0\x8a\x4f\x18\x10\xf3\x4a\x82\xb6\xc8\x32\xd8\
 /// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectionScheme {
-    /// CTR mode.
     Cenc,
-    /// CTR mode with a block pattern.
+    /// CTR mode over the encrypted blocks of a pattern.
     Cens,
-    /// CBC through the whole sample.
+    /// CBC mode; the chain continues through all subsamples of a sample.
     Cbc1,
     /// CBC with a block pattern, restarted in each subsample.
     Cbcs,
 }
 
 impl ProtectionScheme {
-    /// As `schm` names it.
+    /// The scheme's four characters as in `schm`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cenc => "cenc",
@@ -46,7 +45,7 @@ impl fmt::Display for ProtectionScheme {
 /// A repeating pattern of encrypted and clear blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptPattern {
-    /// Blocks that are encrypted.
+    /// Blocks of 16 bytes that are encrypted in each period.
     pub crypt: u8,
     /// Blocks that stay clear; 0 means that everything is encrypted.
     pub skip: u8,
@@ -55,7 +54,6 @@ pub struct CryptPattern {
 /// How samples are encrypted: the contents of `tenc` or of a `seig` group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleProtection {
-    /// The scheme of the sample entry.
     pub scheme: ProtectionScheme,
     /// Whether samples are encrypted at all.
     pub protected: bool,
@@ -63,13 +61,12 @@ pub struct SampleProtection {
     pub iv_size: u8,
     /// The constant IV, used if there is no per-sample IV.
     pub constant_iv: Option<CipherBlock>,
-    /// The key.
     pub kid: KeyId,
     /// The pattern; `None` for schemes without one, and for 0:0.
     pub pattern: Option<CryptPattern>,
 }
 
-/// A protection system's header.
+/// A protection system's header (`pssh`), which is meant for a DRM module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PsshBox {
     /// The system's UUID.
@@ -81,7 +78,7 @@ pub struct PsshBox {
 }
 
 impl PsshBox {
-    /// The system's name, if known.
+    /// A readable name (Widevine, PlayReady, …) of a known system.
     pub fn system_name(&self) -> Option<&'static str> {
         Some(match &self.system[..4] {
             b"\xed\xef\x8b\xa9" => "Widevine",

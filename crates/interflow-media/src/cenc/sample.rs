@@ -1,4 +1,8 @@
 //! Decrypts one sample incrementally: clear and protected ranges, patterns, and input of any size.
+//!
+//! A sample is a list of subsamples, each with some clear bytes before its protected ones; without subsamples all of it
+//! is protected. Under a pattern the protected part is a sequence of spans, encrypted blocks followed by clear ones.
+//! [`SampleCursor`] counts down all three levels, so that the input may be cut at any byte.
 
 use std::sync::Arc;
 
@@ -6,27 +10,24 @@ use super::cipher::{AesKey, BLOCK, CbcCipher, CipherBlock, CtrCipher};
 use super::decrypt_queue::{DecryptJob, DecryptQueue};
 use super::protection::{CryptPattern, ProtectionScheme};
 
-/// The state of a partially processed sample.
+/// The position within a partially processed sample.
 pub struct SampleCursor {
     key: Arc<AesKey>,
     scheme: ProtectionScheme,
     pattern: Option<CryptPattern>,
     iv: CipherBlock,
-    /// Index of the next subsample in the queue's pool.
     next: usize,
     end: usize,
-    /// Bytes left in the clear part of the subsample.
     clear: u64,
-    /// Bytes left in its protected part, outside of the span.
     protected: u64,
-    /// The current span of the protected part: encrypted bytes, then clear ones.
+    /// The current span of the protected part: encrypted bytes, then clear ones. Both were already subtracted from
+    /// `protected`.
     span: (u64, u64),
     ctr: CtrCipher,
     cbc: CbcCipher,
 }
 
 impl SampleCursor {
-    /// The state at the start of a sample.
     pub fn new(plan: &DecryptQueue, job: &DecryptJob) -> Option<Self> {
         let setup = plan.setups.get(job.setup as usize)?;
         let (first, n) = (job.subsamples.0 as usize, job.subsamples.1 as usize);
@@ -46,7 +47,7 @@ impl SampleCursor {
     }
 
     /// Decrypts the next bytes of the sample and returns how many of `data` were processed: all up to the sample's end,
-    /// except for an incomplete block that cannot be split.
+    /// except for an incomplete CBC block, which the caller must pass again together with its missing bytes.
     pub fn feed(&mut self, plan: &DecryptQueue, data: &mut [u8]) -> usize {
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
@@ -91,6 +92,8 @@ impl SampleCursor {
             // ISO 23001-7 9.7: without a pattern whole blocks are encrypted, and a partial block at the end stays
             // clear.
             (_, None) => (whole, self.protected - whole),
+            // A period at the end of the part may be shorter: as many whole blocks as there are are encrypted, and what
+            // remains after them is clear.
             (_, Some(CryptPattern { crypt, skip })) => {
                 let wanted = u64::from(crypt) * BLOCK as u64;
                 let encrypted = wanted.min(whole);
@@ -113,6 +116,7 @@ impl SampleCursor {
             }
             return n;
         }
+        // CBC cannot output part of a block. The result is 0 if there is less than one; CTR is cut anywhere.
         let n = data.len().min(usize::try_from(self.span.0).unwrap_or(usize::MAX)) / BLOCK * BLOCK;
         if let Some(part) = data.get_mut(..n) {
             self.cbc.apply(&self.key, part);
@@ -125,7 +129,8 @@ impl SampleCursor {
         matches!(self.scheme, ProtectionScheme::Cenc | ProtectionScheme::Cens)
     }
 
-    /// Processes all whole periods within `data` at once.
+    /// Processes all whole periods within `data` at once. It applies only at the beginning of a whole span; anything
+    /// else takes the slow path through [`next_span`](Self::next_span).
     fn periods(&mut self, data: &mut [u8]) -> Option<usize> {
         let CryptPattern { crypt, skip } = self.pattern?;
         let (crypt, skip) = (usize::from(crypt), usize::from(skip));

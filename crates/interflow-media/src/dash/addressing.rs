@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use super::xml::{XmlElement, for_each_element};
 
-/// A run of equal segments in a timeline.
+/// A run of equal segments in a timeline (`S`): the time `t` of the first, if it is given, and the duration `d` of
+/// each, in units of the timescale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimelineRun {
-    /// Its first segment's time, if given.
     pub t: Option<u64>,
-    /// Duration of each segment.
     pub d: u64,
     /// Repetitions after the first; -1: until the next run, or the end.
     pub r: i64,
-    /// Parts per segment (low latency).
+    /// Parts per segment, for low latency; 1 if it has none.
     pub k: u64,
 }
 
@@ -51,7 +50,7 @@ impl SegmentTimeline {
     }
 }
 
-/// A part of a file.
+/// First and last byte of a part of a file.
 pub type DashByteRange = (u64, u64);
 
 /// The location of an initialization section: a URL and a range of it.
@@ -59,14 +58,13 @@ pub type DashByteRange = (u64, u64);
 pub struct InitializationSource {
     /// The URL; the representation's own if absent.
     pub address: Option<String>,
-    /// The range.
     pub range: Option<DashByteRange>,
 }
 
-/// The attributes common to template, list and base, inherited from level to level.
+/// The attributes common to template, list and base, inherited from level to level: `timescale` is in units per second,
+/// and the first and last number may be stated or follow from the timeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SegmentAddressing {
-    /// Units per second.
     pub timescale: u64,
     /// The time in units that corresponds to the period's start.
     pub offset: u64,
@@ -74,36 +72,28 @@ pub struct SegmentAddressing {
     pub delta: i64,
     /// Units per segment, without a timeline; many packagers write fractions.
     pub duration: Option<f64>,
-    /// Number of the first segment.
     pub start_number: Option<u64>,
-    /// Number of the last segment.
     pub end_number: Option<u64>,
     /// How much earlier than complete a segment may be fetched, in seconds.
     pub available_early: f64,
-    /// Further attributes for players, verbatim.
+    /// Attributes that only players need, copied as they are.
     pub kept: RetainedAttributes,
-    /// The timeline.
     pub timeline: Option<SegmentTimeline>,
-    /// The addressing mode.
     pub form: AddressingMode,
-    /// The initialization section.
     pub init: InitializationSource,
 }
 
-/// Attributes without meaning here that are kept in a manifest for the player.
+/// Attributes without meaning here that are kept in a manifest for the player, and the element `RepresentationIndex`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedAttributes {
     /// `availabilityTimeComplete`: whether segments are complete once they are available (low latency).
     pub complete: Option<String>,
-    /// `pdDelta`.
     pub pd_delta: Option<String>,
-    /// `indexRangeExact`.
     pub index_exact: Option<String>,
-    /// `RepresentationIndex`.
     pub index: Option<InitializationSource>,
 }
 
-/// An integer; fractions are rounded.
+/// An integer; fractions, which some packagers write, are rounded.
 fn rounded(text: &str) -> Option<u64> {
     let text = text.trim();
     text.parse().ok().or_else(|| fraction(text).map(|n| n.round() as u64))
@@ -115,25 +105,21 @@ fn fraction(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|n| plain && n.is_finite() && *n >= 0.0)
 }
 
-/// The addressing modes.
+/// How the segments of a representation are found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AddressingMode {
-    /// One file without a known index.
+    /// One file; whether it has an index is known only from its content.
     #[default]
     Whole,
-    /// One file with an index.
+    /// One file with an index at the stated range.
     Base {
-        /// The range of the index.
         index: Option<DashByteRange>,
     },
-    /// By a URL template.
     Template {
-        /// The pattern.
         media: String,
     },
     /// As an explicit list: URL and range of each segment.
     List {
-        /// The segments.
         media: Arc<[(Option<String>, Option<DashByteRange>)]>,
     },
 }
@@ -143,6 +129,7 @@ impl SegmentAddressing {
     #[must_use]
     pub fn inherit(&self, element: &XmlElement<'_>) -> Self {
         let mut own = self.clone();
+        // A level without such an element changes nothing.
         let Some(e) =
             element.children.iter().find(|c| matches!(c.name, "SegmentTemplate" | "SegmentList" | "SegmentBase"))
         else {
@@ -155,6 +142,7 @@ impl SegmentAddressing {
         own.duration = e.get("duration").and_then(|d| fraction(d.trim())).filter(|d| *d > 0.0).or(self.duration);
         own.start_number = e.number("startNumber").or(self.start_number);
         own.end_number = e.number("endNumber").or(self.end_number);
+        // The offsets of all levels add up.
         if let Some(early) = e.get("availabilityTimeOffset") {
             own.available_early += availability_offset(early);
         }
@@ -204,7 +192,6 @@ impl SegmentAddressing {
     }
 }
 
-/// The location given by an element.
 fn section(element: &XmlElement<'_>) -> InitializationSource {
     InitializationSource {
         address: element.get("sourceURL").map(str::to_owned),
@@ -228,18 +215,13 @@ pub fn byte_range(text: &str) -> Option<DashByteRange> {
     (first <= last).then_some((first, last))
 }
 
-/// The values of a template.
+/// The values of a template's identifiers (ISO 23009-1 5.3.9.4.4).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateValues<'a> {
-    /// `$RepresentationID$`.
     pub id: &'a str,
-    /// `$Bandwidth$`.
     pub bandwidth: u64,
-    /// `$Number$`.
     pub number: u64,
-    /// `$Time$`.
     pub time: u64,
-    /// `$SubNumber$`.
     pub part: u64,
 }
 

@@ -14,7 +14,6 @@ pub mod xml;
 
 use interflow_types::{Error, ErrorKind};
 
-/// An error in a manifest.
 pub(crate) fn manifest_error(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::BadResponse, format!("the manifest cannot be read: {}", text.into()))
 }

@@ -8,66 +8,58 @@ use super::time::{duration, parse_date_time};
 use super::xml::XmlElement;
 use crate::relay::BaseUrl;
 
-/// Maximum number of alternative base URLs.
+/// Maximum number of alternative base URLs; further ones are ignored.
 const MAX_BASE_URLS: usize = 4;
-/// Maximum number of representations per manifest.
+/// Maximum number of representations of all periods together.
 const MAX_REPRESENTATIONS: usize = 20_000;
-/// Maximum number of periods per manifest.
+/// Maximum number of periods, each of which repeats all sets.
 const MAX_PERIODS: usize = 10_000;
 /// Maximum size of inherited data, counted once per representation.
 const MAX_INHERITED_BYTES: usize = 64 << 20;
 
-/// A manifest.
+/// A manifest (ISO 23009-1). Times and durations are in seconds, whatever their notation in the XML.
 #[derive(Clone, Debug, Default)]
 pub struct DashManifest {
-    /// Whether it is dynamic (live).
+    /// Whether the manifest is dynamic: a live stream that grows.
     pub is_live: bool,
     /// When it became available, in seconds since 1970.
     pub available: f64,
-    /// Total duration in seconds.
+    /// Total duration (`mediaPresentationDuration`).
     pub duration: Option<f64>,
-    /// Time-shift buffer depth in seconds.
+    /// How far back segments remain available (`timeShiftBufferDepth`).
     pub window: Option<f64>,
-    /// Suggested presentation delay in seconds.
+    /// How far behind the live edge to play (`suggestedPresentationDelay`).
     pub delay: Option<f64>,
-    /// Minimum update period in seconds.
+    /// How often to fetch the manifest again (`minimumUpdatePeriod`).
     pub update: Option<f64>,
-    /// Clock sources (`UTCTiming`): scheme and value.
+    /// Clocks to synchronise with (`UTCTiming`): scheme and value of each, in order of preference.
     pub clocks: Vec<(String, String)>,
-    /// The URL for the next update.
+    /// The URL from which the next update is to be fetched (`Location`).
     pub location: Option<String>,
-    /// Its periods in order.
     pub periods: Vec<DashPeriod>,
 }
 
-/// A period.
 #[derive(Clone, Debug, Default)]
 pub struct DashPeriod {
-    /// Its name.
     pub id: String,
     /// When it begins, in seconds of the presentation.
     pub start: f64,
     /// How long it is, in seconds, when that is known.
     pub duration: Option<f64>,
-    /// Its adaptation sets.
     pub sets: Vec<AdaptationSet>,
 }
 
 /// The content type of an adaptation set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DashMediaKind {
-    /// Pictures that move.
     Video,
-    /// Sound.
     Audio,
-    /// Subtitles.
     Text,
-    /// Thumbnails.
     Image,
 }
 
 impl DashMediaKind {
-    /// `video`, `audio`, `text` or `image`.
+    /// The name in URLs and playlists.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Video => "video",
@@ -78,51 +70,40 @@ impl DashMediaKind {
     }
 }
 
-/// An adaptation set.
+/// An adaptation set: interchangeable representations of the same content.
 #[derive(Clone, Debug)]
 pub struct AdaptationSet {
     /// Its id; its index in the period if it has none.
     pub id: String,
-    /// What it is.
     pub media: DashMediaKind,
-    /// The language.
     pub language: Option<String>,
-    /// A human-readable label.
     pub label: Option<String>,
-    /// Its roles: `main`, `alternate`, `forced-subtitle`, …
+    /// `main`, `alternate`, `forced-subtitle` and others, which become attributes of HLS renditions.
     pub roles: Vec<String>,
     /// Whether it is a trick-mode set (for fast forward and rewind).
     pub is_trick: bool,
-    /// Its representations.
     pub representations: Vec<Representation>,
 }
 
-/// A representation.
 #[derive(Clone, Debug)]
 pub struct Representation {
-    /// Its name.
     pub id: String,
-    /// Bits per second.
+    /// Peak bits per second, as `BANDWIDTH` in HLS.
     pub bandwidth: u64,
-    /// Its media type.
     pub mime: String,
-    /// Its codecs, if declared.
     pub codecs: Option<String>,
-    /// Its size in pixels.
+    /// Width and height in pixels.
     pub size: Option<(u32, u32)>,
-    /// Pictures per second.
     pub frame_rate: Option<f64>,
-    /// Channels, as HLS writes them.
+    /// The value of HLS's `CHANNELS`.
     pub channels: Option<String>,
-    /// `PQ` or `HLG`.
+    /// The value of HLS's `VIDEO-RANGE`: `PQ` or `HLG`.
     pub range: Option<&'static str>,
     /// Columns and rows of thumbnails in one picture.
     pub tiles: Option<(u32, u32)>,
-    /// Whether it is encrypted.
     pub is_protected: bool,
     /// Its base URLs, in order of preference.
     pub bases: Vec<String>,
-    /// How its segments are addressed.
     pub addressing: SegmentAddressing,
 }
 
@@ -155,6 +136,7 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     let mut budget = ManifestBudget { representations: MAX_REPRESENTATIONS, bytes: MAX_INHERITED_BYTES };
     let mut begins = 0.0;
     for (i, element) in periods.iter().enumerate() {
+        // Without `start`, a period begins where the one before it ends.
         let start = element.get("start").and_then(duration).unwrap_or(begins);
         let next = periods.get(i + 1).and_then(|p| p.get("start")).and_then(duration);
         let end = manifest.duration.filter(|_| i + 1 == periods.len());
@@ -198,7 +180,8 @@ fn refuse_remote(root: &XmlElement<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The base URLs of one level.
+/// The alternative base URLs at one level of the manifest, and how much earlier than complete segments are available
+/// through them.
 #[derive(Clone)]
 struct BaseUrlLevel {
     bases: Vec<BaseUrl>,
@@ -213,6 +196,7 @@ impl BaseUrlLevel {
             return self.clone();
         }
         let mut bases = Vec::new();
+        // A base URL may be relative to any of those of the level above.
         for base in &own {
             for parent in &self.bases {
                 bases.extend(BaseUrl::parse(&parent.resolve(&base.text)));
@@ -389,7 +373,7 @@ fn representation(
     }
 }
 
-/// `25` or `30000/1001`.
+/// A frame rate such as `25` or `30000/1001`.
 fn rate(text: &str) -> Option<f64> {
     let (n, d) = text.split_once('/').unwrap_or((text, "1"));
     let (n, d): (f64, f64) = (n.trim().parse().ok()?, d.trim().parse().ok()?);

@@ -13,16 +13,14 @@ pub const MAX_SEGMENTS: usize = 200_000;
 /// Maximum total size of their URLs: a long template times many segments would fill the memory.
 const MAX_ADDRESS_BYTES: usize = 64 << 20;
 
-/// One segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DashSegment {
-    /// Its number.
     pub number: u64,
-    /// Its time in units.
+    /// Its start on the timeline, in units of the timescale.
     pub time: u64,
     /// When it begins, in seconds of the period.
     pub start: f64,
-    /// How long it is, in seconds.
+    /// Duration in seconds.
     pub duration: f64,
     /// Its unresolved URL; the representation's own if absent.
     pub address: Option<String>,
@@ -137,10 +135,12 @@ fn fixed_duration_segments(
     let scale = a.timescale.max(1) as f64;
     let (each, delta) = (duration / scale, a.delta as f64 / scale);
     let first_number = a.start_number.unwrap_or(1);
+    // The small amounts keep a boundary that is not exact in floating point from adding or losing a segment.
     let all = period.duration.map(|d| ((d - delta) / each - 1e-6).ceil().max(0.0) as u64);
     let mut end = all.or(list_length(a));
     let mut first = 0;
     if let Some(elapsed) = elapsed {
+        // `INF`: a segment is available as soon as it begins.
         let early = if a.available_early.is_finite() { a.available_early } else { each };
         let whole = ((elapsed + early - delta) / each + 1e-6).floor().max(0.0) as u64;
         end = Some(end.map_or(whole, |e| e.min(whole)));
@@ -216,6 +216,7 @@ fn timeline_segments(
             }
             if run.k > 1 && parts_named {
                 let each = run.d / run.k;
+                // Parts have names of their own only if the template tells them apart.
                 for part in 0..run.k.min(1000) {
                     found.push((segment(a, number, time + part * each, each), part + 1));
                 }

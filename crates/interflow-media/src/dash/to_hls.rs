@@ -10,14 +10,12 @@ use super::segments::DashSegment;
 use super::{manifest_error, time};
 use crate::hls::variant_filter::VariantChoice;
 
-/// Options for generated playlists.
+/// What the link asks of a generated playlist: a height, an audio language, and whether segments are remuxed.
 #[derive(Clone, Debug, Default)]
 pub struct HlsOptions {
-    /// Restricts the video heights.
     pub height: Option<VariantChoice>,
-    /// Restricts the audio language.
     pub language: Option<String>,
-    /// MPEG-TS segments, each independent.
+    /// Whether segments are remuxed to MPEG-TS.
     pub ts: bool,
     /// Maximum size of a playlist, in bytes.
     pub most: Option<u64>,
@@ -35,17 +33,15 @@ fn check(out: &str, most: Option<u64>) -> Result<()> {
     most.filter(|most| out.len() as u64 > *most).map_or(Ok(()), |most| Err(too_long(most)))
 }
 
-/// A representation with its set.
+/// A representation with the set that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct DashTrack<'a> {
-    /// The set.
     pub set: &'a AdaptationSet,
-    /// The representation.
     pub own: &'a Representation,
 }
 
 impl DashTrack<'_> {
-    /// The name of the track's playlist.
+    /// The name by which URLs refer to the track. Bitrates tell representations with equal ids apart.
     pub fn profile(&self) -> String {
         format!("{}_{}_{}", self.set.id, self.own.id, self.own.bandwidth)
     }
@@ -64,7 +60,7 @@ pub fn main_period(manifest: &DashManifest) -> Option<&DashPeriod> {
     )
 }
 
-/// All tracks of a period.
+/// All tracks of a period, also those that HLS cannot carry.
 pub fn tracks(period: &DashPeriod) -> impl Iterator<Item = DashTrack<'_>> {
     period.sets.iter().flat_map(|set| set.representations.iter().map(move |own| DashTrack { set, own }))
 }
@@ -332,36 +328,30 @@ fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: 
     );
 }
 
-/// A playlist's section from one period.
+/// The part of a media playlist that comes from one period.
 pub struct PlaylistPeriod<'a> {
-    /// The period.
     pub period: &'a DashPeriod,
-    /// The track.
     pub track: DashTrack<'a>,
-    /// Its segments.
     pub segments: Vec<DashSegment>,
 }
 
 /// The parameters of a media playlist.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlaylistHeader {
-    /// Number of the first segment.
+    /// `EXT-X-MEDIA-SEQUENCE`.
     pub sequence: u64,
-    /// Discontinuities before the first segment.
+    /// `EXT-X-DISCONTINUITY-SEQUENCE`.
     pub discontinuities: u64,
     /// Start offset in seconds; relative to the end if negative.
     pub start: Option<f64>,
-    /// MPEG-TS segments.
     pub ts: bool,
     /// Maximum size of the playlist, in bytes.
     pub most: Option<u64>,
 }
 
-/// A URL in a media playlist.
+/// What a URL in a media playlist leads to.
 pub enum UrlKind<'a> {
-    /// The initialization section of a period.
     Init(&'a PlaylistPeriod<'a>),
-    /// A segment.
     Segment(&'a PlaylistPeriod<'a>, &'a DashSegment),
 }
 

@@ -11,7 +11,7 @@ use crate::relay::BaseUrl;
 /// The location of a section: alternative absolute URLs, and a range.
 pub type SectionSource = (Vec<String>, Option<(u64, u64)>);
 
-/// A URL in a manifest.
+/// What a URL in a manifest leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestUrlKind<'a> {
     /// An initialization section: alternative absolute URLs, range.
@@ -20,7 +20,6 @@ pub enum ManifestUrlKind<'a> {
     Segment {
         /// Its URLs; templates if `pattern` is set.
         addresses: Vec<String>,
-        /// Its bytes.
         range: Option<(u64, u64)>,
         /// The initialization section that it belongs to.
         init: Option<SectionSource>,
@@ -29,7 +28,7 @@ pub enum ManifestUrlKind<'a> {
     },
 }
 
-/// Builds URLs within a size budget.
+/// Builds URLs, and counts their bytes against the limit.
 struct LinkBuilder<'l> {
     link: &'l mut dyn FnMut(ManifestUrlKind<'_>) -> String,
     left: u64,
@@ -62,10 +61,12 @@ pub fn rewrite(
     link: &mut dyn FnMut(ManifestUrlKind<'_>) -> String,
 ) -> Result<()> {
     let mut links = LinkBuilder { link, left: most };
+    // What would lead a player past the gateway: base URLs, patches, and steering to other servers.
     root.children.retain(|c| !matches!(c.name, "BaseURL" | "PatchLocation" | "ContentSteering"));
     for location in root.children.iter_mut().filter(|c| c.name == "Location") {
         location.text = own.to_owned().into();
     }
+    // Periods and sets in other documents (XLink) would be fetched from the origin, and are not in the model.
     root.children.retain(|c| c.name != "Period" || c.get("xlink:href").is_none());
     let periods = root.children.iter_mut().filter(|c| c.name == "Period");
     for (element, period) in periods.zip(&manifest.periods) {

@@ -12,44 +12,37 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::manifest_error;
 
-/// Maximum number of elements, excluding timelines.
+/// Maximum number of elements, excluding those of timelines, which are not parsed.
 const MAX_ELEMENTS: usize = 200_000;
-/// Maximum nesting depth.
+/// Maximum nesting depth, since elements are read recursively.
 const MAX_DEPTH: usize = 48;
 
 /// An element. Names are without prefix, except those of attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct XmlElement<'a> {
-    /// Its local name.
     pub name: &'a str,
-    /// Its name as written, prefix included.
+    /// The name as written, with its prefix, for writing it again.
     pub written: &'a str,
-    /// Its attributes in order.
     pub attributes: Vec<(&'a str, Cow<'a, str>)>,
-    /// The elements inside.
     pub children: Vec<XmlElement<'a>>,
-    /// The text inside, trimmed.
     pub text: Cow<'a, str>,
     /// The raw content of an element that is not parsed: timelines have thousands of small elements, of which a player
     /// needs one track's.
     pub raw: &'a str,
 }
 
-/// Elements kept raw.
+/// Elements kept as text: a timeline may have very many entries, which are parsed one by one instead of into a tree.
 const RAW_ELEMENT: &str = "SegmentTimeline";
 
 impl<'a> XmlElement<'a> {
-    /// An attribute.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v)
     }
 
-    /// An attribute as a number.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name).and_then(|v| v.trim().parse().ok())
     }
 
-    /// Sets an attribute.
     pub fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
         match self.attributes.iter_mut().find(|(n, _)| *n == name) {
             Some((_, old)) => *old = value.into(),
@@ -57,23 +50,19 @@ impl<'a> XmlElement<'a> {
         }
     }
 
-    /// The first child of this name.
     pub fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|c| c.name == name)
     }
 
-    /// All children of this name.
     pub fn all<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b Self> + 'b {
         self.children.iter().filter(move |c| c.name == name)
     }
 
-    /// A new element.
     #[must_use]
     pub fn new(name: &'a str) -> Self {
         Self { name, written: name, ..Self::default() }
     }
 
-    /// Writes it.
     pub fn write(&self, out: &mut String) {
         self.write_within(out, usize::MAX);
     }
@@ -173,6 +162,7 @@ fn inner_text<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesSta
     let from = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
     let rest = text.get(from..).unwrap_or_default();
     let end = format!("</{}", start.name().into_inner());
+    // A comment may contain the end tag. Then its beginning is left in the part before it, which is refused below.
     let length = memchr::memmem::find(rest.as_bytes(), end.as_bytes());
     let length = length.ok_or_else(|| manifest_error("it ends in the middle of an element"))?;
     reader.stream().consume(length);
@@ -208,6 +198,7 @@ pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a
         let end = rest.find(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '/')).unwrap_or(rest.len());
         let found = &rest[..end];
         rest = &rest[end..];
+        // The name without its prefix, as everywhere.
         if found.is_empty() || found.rsplit(':').next() != Some(name) {
             continue;
         }

@@ -12,17 +12,15 @@ use super::router::MediaState;
 use crate::relay::address::parse;
 use crate::token::{LinkGrant, LinkKeys, QueryPairs, read_legacy};
 
-/// An authorised request.
+/// A request that was accepted, with the rights that its link or password grants.
 pub struct AuthorizedRequest {
     /// The endpoint's path, without mount and token.
     pub path: String,
-    /// Its parameters.
     pub params: MediaParams,
     /// Directives that a player added to a child URL: `_HLS_msn` and the like.
     pub directives: QueryPairs,
     /// The presented link, or the grant of the password.
     pub grant: Arc<LinkGrant>,
-    /// The client's address.
     pub client: IpAddr,
     /// The gateway's URL as known to the client, including the mount.
     pub base: String,
@@ -173,7 +171,7 @@ fn authorize_by_password(
     ))
 }
 
-/// Compares in constant time.
+/// Compares in constant time, because the response time would otherwise reveal how much of a guess is right.
 fn constant_time_eq(a: &str, b: &str) -> bool {
     // The equality of blake3 hashes is constant-time.
     blake3::hash(a.as_bytes()) == blake3::hash(b.as_bytes())

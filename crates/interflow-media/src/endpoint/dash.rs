@@ -1,4 +1,9 @@
 //! `/proxy/mpd/*`: manifests converted to HLS or rewritten, segments relayed or decrypted with configured keys.
+//!
+//! No state is kept per client: the URLs in a playlist carry what is needed to serve them (the origin's URLs, keys, the
+//! initialization section), and the manifest is fetched again for each playlist, through a cache. Manifests can be
+//! large and are untrusted, so their size, the number of their elements, and the size of what is generated from them
+//! are limited, and long work is kept off the threads that serve connections.
 
 use std::sync::Arc;
 
@@ -53,9 +58,8 @@ async fn run_off_workers<T: Send + 'static>(
     Ok(done.await.map_err(|e| failed(&e))??)
 }
 
-/// A fetched manifest.
 struct FetchedManifest {
-    /// As received.
+    /// As received, to be rewritten as MPD.
     text: Bytes,
     manifest: Arc<DashManifest>,
     /// The URL for its next update.
@@ -92,7 +96,6 @@ impl MediaRequest<'_> {
         HlsOptions { height, language: params.get("language").map(str::to_owned), ts, most }
     }
 
-    /// The keys of the link.
     pub fn keys(self) -> Result<Option<ContentKeyRing>, MediaError> {
         let params = &self.asked.params;
         let Some(key) = params.get("key") else { return Ok(None) };
@@ -104,6 +107,7 @@ impl MediaRequest<'_> {
     /// The multivariant playlist of a manifest.
     pub async fn mpd_master(self) -> EndpointResult {
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
+        // Invalid keys are reported now, and not with the first segment.
         self.keys()?;
         let options = self.hls_options();
         let period =
@@ -140,6 +144,7 @@ impl MediaRequest<'_> {
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         let now = self.state.clocks.now(self, &manifest.clocks).await;
         let (mut parts, mut count) = (Vec::new(), 0);
+        // Periods announced for the future are not listed.
         for period in manifest.periods.iter().filter(|p| !manifest.is_live || manifest.available + p.start <= now) {
             let Some(track) = to_hls::find(period, profile, media, language) else { continue };
             let listed = match self.load_index(track.own, period).await? {
@@ -151,6 +156,7 @@ impl MediaRequest<'_> {
                 return Err(segments::too_many().into());
             }
             parts.push(PlaylistPeriod { period, track, segments: listed });
+            // Between periods other tasks may run: a manifest can have thousands of them.
             tokio::task::yield_now().await;
         }
         let is_text =
@@ -173,6 +179,7 @@ impl MediaRequest<'_> {
         let ts = self.hls_options().ts && !is_text;
         let start = match params.number("start_offset")? {
             Some(start) => Some(start),
+            // A negative offset counts from the end, in HLS as here.
             None => manifest.delay.filter(|_| manifest.is_live).map(|d| -d),
         };
         let most = Some(self.state.config.rewritten_bytes.0);
@@ -221,6 +228,7 @@ impl MediaRequest<'_> {
         if !manifest.is_live || most == 0 || all <= most {
             return;
         }
+        // From the beginning, over as many periods as it takes.
         let mut over = all - most;
         for part in parts.iter_mut() {
             let gone = over.min(part.segments.len());
@@ -247,6 +255,7 @@ impl MediaRequest<'_> {
         let mut todo = vec![range];
         let mut read = 0;
         while let Some(range) = todo.pop() {
+            // An index may refer to further ones, and these to themselves.
             read += 1;
             if read > MAX_INDEXES {
                 return Err(MediaError::upstream("the file's index leads to too many others"));
@@ -256,6 +265,7 @@ impl MediaRequest<'_> {
             found.extend(segments::index_segments(&index, &own.addressing, period, found.len() as u64 + 1));
             let further = index.references.iter().filter(|r| r.index && r.size > 0);
             let further: Vec<_> = further.map(|r| (r.offset, r.offset + u64::from(r.size) - 1)).collect();
+            // In reverse, because the last one is taken first.
             todo.extend(further.into_iter().rev());
         }
         found.sort_by(|a, b| a.start.total_cmp(&b.start));
@@ -385,6 +395,8 @@ impl MediaRequest<'_> {
             let parsed = parse(&address)?;
             let answer = match (&file, range) {
                 (Some((keys, init)), _) => self.decrypted_file(parsed, keys.clone(), init.clone()).await,
+                // A fragmented file whose segments are ranges of it is relayed in parts; a whole one is indexed and
+                // decrypted at any place.
                 (None, None) => self.relay(parsed, "segment", Some(work(self))).await,
                 (None, Some(_)) => self.relay_part(parsed, range, work(self)).await,
             };
@@ -461,6 +473,7 @@ impl MediaRequest<'_> {
         let head = header_filter::response_head(&response.head);
         let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
         let body = self.state.streams.track(response.body, "segment", origin, peer, user);
+        // The whole file instead of the segment: it would be played as a segment of many gigabytes.
         if head.status == StatusCode::OK {
             return Err(MediaError::upstream("the origin does not support ranges, which this manifest needs"));
         }
@@ -500,6 +513,7 @@ impl MediaRequest<'_> {
             Some(ResponseTransform { id: job.work_id("ts"), takes_ranges: false, run: Box::new(run) })
         };
         let mut response = self.try_addresses(range, None, make).await?;
+        // The range was the gateway's own; the client asked for a segment.
         if response.head.status == StatusCode::PARTIAL_CONTENT {
             (response.head.status, response.head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
         }

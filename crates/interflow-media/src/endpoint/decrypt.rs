@@ -22,7 +22,7 @@ pub fn decrypt_error(error: &cenc::CencError) -> MediaError {
     }
 }
 
-/// Decrypts an initialization section.
+/// Decrypts an initialization section: the boxes about encryption are removed, and keys are checked.
 pub fn init(keys: ContentKeyRing, bytes: Bytes) -> std::result::Result<Bytes, MediaError> {
     let parsed = InitSegment::parse(&bytes).map_err(|e| decrypt_error(&e))?;
     parsed.check_keys(&keys).map_err(|e| decrypt_error(&e))?;
@@ -119,7 +119,7 @@ pub fn range(file: &Arc<ProgressiveFile>, range: Range<u64>, body: Body) -> Body
     TransformedBody::transform_body(body, file.range(range), Some(length))
 }
 
-/// A streaming transformation of a body.
+/// A transformation of a body that is done piece by piece, as the body is read.
 trait BodyTransform: Send + 'static {
     /// Whether the output so far may be released.
     fn has_begun(&self) -> bool {
@@ -245,6 +245,7 @@ impl<C: BodyTransform> BodyStream for TransformedBody<C> {
                 self.ready.clear();
                 return Poll::Ready(Some(Err(e)));
             }
+            // What precedes the media data must not grow without end: then errors come in the middle of the body.
             self.hold = self.hold.saturating_sub(out.iter().map(Bytes::len).sum());
             self.ready.extend(out);
         }

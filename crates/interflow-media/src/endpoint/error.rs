@@ -29,22 +29,18 @@ impl MediaError {
         }
     }
 
-    /// 400.
     pub fn bad_request(text: impl Into<String>) -> Self {
         Self::Status(StatusCode::BAD_REQUEST, text.into())
     }
 
-    /// 403.
     pub fn forbidden(text: impl Into<String>) -> Self {
         Self::Status(StatusCode::FORBIDDEN, text.into())
     }
 
-    /// 404.
     pub fn not_found(text: impl Into<String>) -> Self {
         Self::Status(StatusCode::NOT_FOUND, text.into())
     }
 
-    /// 502.
     pub fn upstream(text: impl Into<String>) -> Self {
         Self::Status(StatusCode::BAD_GATEWAY, text.into())
     }
@@ -57,14 +53,13 @@ pub fn text_response(status: StatusCode, text: &str) -> Response {
     response
 }
 
-/// JSON.
 pub fn json_response(value: &serde_json::Value) -> Response {
     let mut response = Response::full(StatusCode::OK, "application/json", value.to_string());
     response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
     response
 }
 
-/// A generated playlist.
+/// A generated playlist as a response.
 pub fn playlist_response(body: impl Into<Bytes>) -> Response {
     let mut response = Response::full(StatusCode::OK, "application/vnd.apple.mpegurl", body);
     response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");

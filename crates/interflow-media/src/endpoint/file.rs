@@ -1,5 +1,9 @@
 //! Decrypts whole MP4 files with the link's keys, and any byte range of them. The sample index is read once and cached,
 //! so that players can seek.
+//!
+//! All parts of a file must be of the same version: index, fragments and ranges are fetched one by one, and the origin
+//! may replace the file in between. Each part is therefore compared with the validators of the first; if they differ,
+//! the index is dropped and read once more.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,16 +23,14 @@ use crate::relay::body_parts::{RequestedRange, chain_body, slice_body};
 use crate::relay::resume::{content_range, resumable_body};
 use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
-/// Maximum number of cached indexes.
+/// Maximum number of cached indexes; each has an entry per sample.
 const MAX_FILES: usize = 16;
-/// Cache lifetime.
 const FILE_TTL: Duration = Duration::from_secs(600);
 /// Maximum number of requests for locating a file's index.
 const MAX_STEPS: usize = 256;
 /// Bytes of a file read first.
 const HEADER_READ_BYTES: u64 = 4096;
 
-/// The cache of file indexes.
 #[derive(Default)]
 pub struct FileIndexCache {
     known: Mutex<VecDeque<FileIndexEntry>>,
@@ -52,7 +54,6 @@ impl FileIndexCache {
     }
 }
 
-/// The index of a file.
 struct IndexedFile {
     layout: FileLayout,
     length: u64,
@@ -66,7 +67,6 @@ enum FileLayout {
     Fragments(Option<Arc<InitSegment>>, Vec<u64>),
 }
 
-/// The result of probing a file.
 enum FileProbe {
     File(Arc<IndexedFile>),
     /// The origin does not support ranges, or has no such file: its response.
@@ -117,6 +117,7 @@ impl MediaRequest<'_> {
         let ask = self.whole_request(address)?;
         let place = self.state.hosts.acquire(&ask.url.authority).await?;
         let id = self.file_id(&ask);
+        // A second attempt if the cached index turns out to be that of an earlier version.
         for again in [true, false] {
             let opened = match self.state.files.get(&id) {
                 Some(file) => FileProbe::File(file),
@@ -177,7 +178,7 @@ impl MediaRequest<'_> {
         Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
     }
 
-    /// Probes a file.
+    /// Reads the index of a file with ranges, or finds that it has none.
     async fn probe_file(self, ask: &FetchRequest, keys: &ContentKeyRing) -> Result<FileProbe, MediaError> {
         let response = self.part(ask, 0..HEADER_READ_BYTES).await?;
         let whole = content_range(&response.head).and_then(|(first, whole)| whole.filter(|_| first == 0));
@@ -197,6 +198,7 @@ impl MediaRequest<'_> {
         let mut probe = IndexProbe::new(keys.clone(), length);
         for _ in 0..MAX_STEPS {
             let Some(wanted) = probe.next_range() else { break };
+            // Most headers are within the bytes that were read first.
             let known = usize::try_from(wanted.start).ok().and_then(|at| first.get(at..)).filter(|b| b.len() >= 32);
             let data = match known {
                 Some(data) => Bytes::copy_from_slice(data),
@@ -253,6 +255,7 @@ impl MediaRequest<'_> {
             }
             at = end;
         }
+        // Several indexes, one per track, name the same fragments.
         borders.sort_unstable();
         borders.dedup();
         Ok(FileLayout::Fragments(init, borders))
@@ -327,6 +330,8 @@ impl MediaRequest<'_> {
     ) -> Result<Option<(u64, Body)>, MediaError> {
         let before = borders.partition_point(|b| *b <= wanted.start).checked_sub(1).and_then(|i| borders.get(i));
         let mut start = before.copied().unwrap_or(0);
+        // Up to the next fragment; without an index, what is needed after the range is fetched when the decrypter gets
+        // there.
         let end = borders.get(borders.partition_point(|b| *b < wanted.end)).copied().unwrap_or(wanted.end);
         let Some(mut body) = self.same_part(ask, file, wanted.start..end).await? else { return Ok(None) };
         let mut first = BytesMut::new();
@@ -348,6 +353,7 @@ impl MediaRequest<'_> {
                 body = whole;
             }
         }
+        // The range may end within a box, whose rest the decrypter needs to check it. It is requested only if it asks.
         let rest = (end < file.length).then(|| {
             let (state, ask) = (Arc::clone(self.state), with_range(ask, end..file.length));
             let next: crate::relay::body_parts::NextBodyFn = Box::new(move || {

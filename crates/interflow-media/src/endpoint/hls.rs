@@ -1,4 +1,6 @@
 //! `/proxy/hls/*`: playlists rewritten, segments and keys relayed or decrypted.
+//!
+//! A URL given as a playlist may turn out to be media, and the reverse; the content decides ([`PlaylistProbe`]).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,8 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use interflow_codec::content_coding;
-use interflow_types::{Body, BodyFrame, BodyStream, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
-use std::task::{Context, Poll};
+use interflow_types::{Body, BodyFrame, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
 
 use super::child_urls::ChildUrls;
 use super::decrypt;
@@ -37,7 +38,7 @@ const MAX_INLINE_KEYS: usize = 64;
 /// Maximum decoded size of a coded body when sniffing its type, in bytes.
 const MAX_PEEKED_BYTES: u64 = 1 << 20;
 
-/// The type of a fetched resource.
+/// What turned out to be behind a URL that may be a playlist or media.
 pub enum PlaylistProbe {
     /// A playlist, read completely.
     Playlist(FetchedDocument),
@@ -46,7 +47,6 @@ pub enum PlaylistProbe {
 }
 
 impl MediaRequest<'_> {
-    /// A playlist.
     pub async fn hls_manifest(self) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         match self.find_playlist(address).await? {
@@ -97,6 +97,7 @@ impl MediaRequest<'_> {
             ))
         };
         let mut decoder = content_coding::ContentDecoder::new(&head.headers, MAX_PEEKED_BYTES).map_err(unreadable)?;
+        // `#EXTM3U`, possibly after a byte order mark or spaces, tells a playlist.
         while seen.trim_ascii_start().len() < 7 {
             match body.frame().await {
                 Some(Ok(BodyFrame::Data(data))) => {
@@ -128,7 +129,9 @@ impl MediaRequest<'_> {
         if !is_one && (claims && page || kind.starts_with("text/html")) {
             return Err(MediaError::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
         }
-        let body = Body::stream(PeekedBody { first: first.freeze(), body });
+        // The bytes that were read are put back, still with their content coding.
+        let read = (!first.is_empty()).then(|| Ok(BodyFrame::Data(first.freeze())));
+        let body = Body::replay(read.into_iter().collect(), body);
         if !is_one && !claims {
             return Ok(PlaylistProbe::Other(self.forward_response(head, body)));
         }
@@ -174,6 +177,7 @@ impl MediaRequest<'_> {
             .get("resolution")
             .and_then(VariantChoice::read)
             .or(params.is_true("max_res").then_some(VariantChoice::Highest));
+        // Variants and segments are removed before the rewriting, so that no link is made for them.
         if let Some(choice) = choice {
             text = variant_filter::filter_variants(&text, choice).into_owned().into();
         }
@@ -184,6 +188,8 @@ impl MediaRequest<'_> {
         let imported: Vec<_> = params.pairs().iter().filter_map(imported).collect();
         let variables = PlaylistVariables::collect(&text, document.url.query(), &imported)?;
         let is_multivariant = memchr::memmem::find(&text, b"#EXT-X-STREAM-INF").is_some();
+        // Variables of a multivariant playlist may be imported by its media playlists (RFC 8216bis 4.4.2.3), which are
+        // requested without it: their values go with the links.
         let handed_down = if is_multivariant { variables.pairs() } else { &[] };
         let handed_down = handed_down.iter().map(|(n, v)| (format!("v_{n}"), v.clone())).collect();
         let base = BaseUrl::from_url(&document.url);
@@ -285,6 +291,7 @@ impl MediaRequest<'_> {
             None => self.relay(address, "segment", Some(None)).await?,
         };
         let kind = response.head.headers.get_str("content-type").unwrap_or_default();
+        // Players judge by the type, and some origins send none that means anything.
         let says_nothing = ["", "application/octet-stream", "binary/octet-stream", "text/plain"].contains(&kind);
         if says_nothing
             && response.head.status.is_success()
@@ -319,6 +326,7 @@ impl MediaRequest<'_> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(if samples { b"sample-aes" } else { b"aes-128" }).update(&key).update(&iv);
         let run = move |head: &mut ResponseHead, body: Body| {
+            // Bytes are removed within the samples' packets, so that the origin's ranges do not fit.
             if samples {
                 (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
                 head.headers.remove("content-range");
@@ -638,23 +646,4 @@ fn stremio(server: &str, fields: &str, address: &str) -> String {
     push_value(origin.as_bytes(), &mut d);
     let d = String::from_utf8_lossy(&d).replace('/', "%2F").replace(':', "%3A");
     format!("{}/proxy/d={d}{fields}{path}", server.trim_end_matches('/'))
-}
-
-/// A body with its first bytes already read.
-struct PeekedBody {
-    first: Bytes,
-    body: Body,
-}
-
-impl BodyStream for PeekedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(BodyFrame::Data(std::mem::take(&mut self.first)))));
-        }
-        self.body.poll_frame(cx)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining().map(|r| r + self.first.len() as u64)
-    }
 }

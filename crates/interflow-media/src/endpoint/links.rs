@@ -93,6 +93,7 @@ impl LinkRequest {
         if let Some(transformer) = &self.stream_transformer {
             q.push(("transformer".into(), transformer.clone()));
         }
+        // A password must not be passed on with the link.
         q.retain(|(name, _)| name != "api_password" && name != "token");
         q
     }
@@ -126,6 +127,7 @@ impl LinkRequest {
         if let Some(key) = text("key") {
             ContentKeyRing::parse(text("key_id"), key).map_err(|e| format!("`key`: {e}"))?;
         }
+        // Keys are to be hidden, and limits to be enforced, which only a sealed link does.
         let secret = ["key", "key_id"].iter().any(|k| self.query_params.contains_key(*k));
         let bound = self.expiration.is_some() || self.ip.is_some() || self.path.is_some() || !self.hosts.is_empty();
         let shown = self.api_password.is_some() || self.query_params.contains_key("api_password");

@@ -1,4 +1,8 @@
 //! State of generated live playlists between requests: the origin's clock, and the numbers assigned to segments.
+//!
+//! A DASH manifest need not number its segments, but an HLS player recognises them by their number (RFC 8216 6.2.2 and
+//! 6.3.5): if one changed from one playlist to the next, it would play a segment twice or skip one. So the numbers of
+//! the last playlist are remembered, and segments are recognised by their start.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,16 +21,15 @@ const MAX_TRACKS: usize = 1024;
 /// How long an origin's clock offset is used.
 const CLOCK_TTL: Duration = Duration::from_secs(600);
 
-/// The start of a playlist.
+/// The numbers at the start of a playlist: that of its first segment (`EXT-X-MEDIA-SEQUENCE`), and of the
+/// discontinuities before it (`EXT-X-DISCONTINUITY-SEQUENCE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaylistPosition {
-    /// Number of its first segment.
     pub sequence: u64,
-    /// Discontinuities before it.
     pub discontinuities: u64,
 }
 
-/// Numbers assigned to tracks' segments.
+/// The numbers assigned to the segments of recent tracks.
 #[derive(Default)]
 pub struct LiveTimelines {
     told: Mutex<TrackHistories>,
@@ -94,6 +97,7 @@ fn continued_sequence(known: &TrackHistory, begins: &[i64]) -> u64 {
             return number.saturating_sub(i as u64);
         }
     }
+    // Nothing in common with the last playlist: continue after it, since numbers must not decrease.
     known.segments.last().map_or(0, |(_, number)| number + 1)
 }
 
@@ -108,7 +112,7 @@ fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
     ((part.period.start + segment.start) / segment.duration.max(0.001)).max(0.0) as u64
 }
 
-/// Origins' clocks.
+/// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream exist.
 #[derive(Default)]
 pub struct OriginClocks {
     known: Mutex<HashMap<String, (f64, Instant)>>,
@@ -137,6 +141,7 @@ impl OriginClocks {
                 return local_time() + offset;
             }
             let told = fetch_clock(job, scheme, value).await;
+            // A clock that cannot be read counts as equal, and is not asked again before the time is over.
             let offset = told.map_or(0.0, |at| at - local_time());
             let mut known = self.known.lock();
             if known.len() >= MAX_TRACKS {

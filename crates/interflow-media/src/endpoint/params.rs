@@ -37,7 +37,6 @@ pub struct MediaParams {
 }
 
 impl MediaParams {
-    /// Parses a query.
     pub fn read(query: &str) -> Self {
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

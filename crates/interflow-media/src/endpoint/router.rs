@@ -39,28 +39,21 @@ pub struct MediaSetup {
 /// The state derived from one configuration, replaced on reload.
 pub struct MediaState {
     pub config: MediaConfig,
-    /// The keys of links.
     pub keys: LinkKeys,
-    /// The password.
     pub password: Option<String>,
-    /// Users and their passwords.
+    /// Names and passwords.
     pub users: Vec<(String, String)>,
-    /// The gateway's public URL, if configured.
+    /// The gateway's public URL for links, if configured; otherwise the one that the client used.
     pub public: Option<String>,
-    /// Fetches from origins.
     pub fetch: Arc<MediaFetcher>,
-    /// The cache of shared fetches.
     pub shared: Arc<SegmentCache>,
-    /// Prefetches segments.
     pub ahead: Prefetcher,
     /// The index cache of files decrypted in ranges.
     pub files: FileIndexCache,
     pub clocks: OriginClocks,
     /// Segment numbers of live tracks.
     pub lines: LiveTimelines,
-    /// Limits on streams per host.
     pub hosts: HostConcurrency,
-    /// Active streams.
     pub streams: Arc<StreamRegistry>,
 }
 
@@ -80,6 +73,7 @@ impl MediaState {
             read(format!("media.link_key[{i}]"), &k.secret).map(|secret| (k.id.clone(), secret.into_bytes()))
         });
         let mut keys = keys.collect::<Result<Vec<_>, String>>()?;
+        // A secret of this installation: links hold across restarts without any configuration.
         if keys.is_empty() {
             keys.push(("0".into(), secret));
         }
@@ -120,7 +114,7 @@ impl MediaState {
         })
     }
 
-    /// How interrupted bodies are resumed.
+    /// How often and when an interrupted body is resumed.
     pub fn retry_policy(&self) -> RetryPolicy {
         RetryPolicy { attempts: self.config.resume, delay: self.config.resume_delay.0 }
     }
@@ -144,7 +138,7 @@ fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache
     opened.map(Some).map_err(|e| format!("media.cache.disk: {} cannot be used: {e}", folder.display()))
 }
 
-/// The media component.
+/// The media component: endpoints on the gateway port, with the state of the current configuration.
 pub struct MediaService {
     state: ArcSwap<MediaState>,
     streams: Arc<StreamRegistry>,
@@ -201,6 +195,8 @@ impl MediaService {
         if let Some(answer) = super::diagnostics::public_endpoint(place, &head, &mut body).await? {
             return Ok(answer);
         }
+        // The password may be in the body of a request for a link, and only there is the body read before
+        // authorization.
         let (body, shown) = match place.contains("/generate_") {
             true => super::links::with_password(body).await?,
             false => (body, None),
@@ -210,6 +206,8 @@ impl MediaService {
             flow.user = Some(user.into());
         }
         flow.tag("media");
+        // The endpoints have the flow by shared reference; what they find out about the response is set on it
+        // afterwards.
         let decrypts = AtomicBool::new(false);
         let answer = self.route((state, &decrypts), flow, &asked, &head, body).await;
         if decrypts.load(Relaxed) {
@@ -269,14 +267,13 @@ impl MediaService {
     }
 }
 
-/// One request with its context.
+/// One request with its context; endpoints are methods of it.
 #[derive(Clone, Copy)]
 pub struct MediaRequest<'a> {
     pub state: &'a Arc<MediaState>,
     /// Set if the response contains decrypted media.
     pub decrypts: &'a AtomicBool,
     pub flow: &'a Flow,
-    /// The authorised request.
     pub asked: &'a AuthorizedRequest,
     pub head: &'a RequestHead,
 }
@@ -301,6 +298,7 @@ fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
     if path.strip_prefix(own).is_some_and(|rest| rest.starts_with('/')) && !own.is_empty() {
         return Some(own);
     }
+    // At the root, where mediaflow-proxy has its endpoints, only its paths and those of Xtream Codes are taken.
     let ours = || is_endpoint(path) || super::xtream::translate(path, query).is_some();
     (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
 }
@@ -379,6 +377,7 @@ impl LocalHandler for MediaService {
                 Err(MediaError::Status(status, text)) => text_response(status, &text),
                 Err(MediaError::Failed(error)) => return Err(error),
             };
+            // The length that GET would have (RFC 9110 9.3.2).
             if is_head && let Body::Full(bytes) = &response.body {
                 let _ = response.head.headers.set("Content-Length", bytes.len().to_string());
                 response.body = Body::Empty;
@@ -392,6 +391,7 @@ impl LocalHandler for MediaService {
 /// Sets CORS headers: any page with a sealed link, otherwise those of the list.
 fn allow_page(state: &MediaState, page: Option<&str>, signed: bool, headers: &mut Headers) {
     let Some(page) = page else { return };
+    // Whoever has a link may use it, so any page may read its response; nothing else authorises the request.
     if signed {
         headers.append_unchecked(b"Access-Control-Allow-Origin", b"*");
     } else if state.allows_page(page) && headers.append("Access-Control-Allow-Origin", page).is_ok() {

@@ -69,6 +69,7 @@ impl MediaRequest<'_> {
         if is_segment {
             self.prefetch(&mut ask);
         }
+        // Joining a fetch in progress, or a cached segment, opens no stream at the origin.
         let place = match is_segment && state.shared.contains_request(&ask) {
             true => None,
             false => Some(state.hosts.acquire(&ask.url.authority).await?),
@@ -89,6 +90,7 @@ impl MediaRequest<'_> {
         let mut head = header_filter::response_head(&head);
         if self.head.method == Method::HEAD {
             body = Body::Empty;
+        // The first bytes show whether the keys are right. Until then the error can still be a status.
         } else if is_worked && matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             body = super::decrypt::wait_for_first_bytes(body).await?;
         }

@@ -17,7 +17,7 @@ use crate::token::QueryPairs;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// A translated request of the protocol.
+/// A request of the protocol, translated to an endpoint of this service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranslatedRequest {
     /// `/xtream/api`, `/xtream/list`, `/xtream/guide`, `/xtream/stream`.
@@ -26,7 +26,7 @@ pub struct TranslatedRequest {
     pub pairs: QueryPairs,
 }
 
-/// A decoded user name.
+/// The provider, user and gateway password that a user name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct XtreamLogin {
     origin: String,
@@ -49,6 +49,7 @@ impl XtreamLogin {
         let text = decoded(name)?;
         let (scheme, rest) = text.split_once("://")?;
         let mut fields: Vec<&str> = rest.split(':').collect();
+        // Digits after the host are a port only if a user name follows; else they are the user name.
         let has_port =
             fields.get(1).is_some_and(|p| (1..=5).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit()));
         let host = if has_port && fields.len() > 2 {
@@ -95,6 +96,7 @@ pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
     let place = match segments.as_slice() {
         ["live" | "movie" | "series", _, _, _] | ["timeshift", _, _, _, _, _] => 1,
         ["hlsr", _, _, ..] if segments.len() >= 6 => 2,
+        // The short form of a live stream's path, `/user/password/id`.
         [_, _, _] => 0,
         _ => return None,
     };
@@ -124,7 +126,7 @@ impl XtreamLogin {
 }
 
 impl MediaRequest<'_> {
-    /// Handles a request of the protocol.
+    /// Serves a translated request: a stream, the programme guide, or a text whose URLs are rewritten.
     pub async fn xtream(self) -> EndpointResult {
         match self.asked.path.as_str() {
             "/xtream/stream" => self.xtream_stream().await,

@@ -25,7 +25,7 @@ const OF_TRANSPORT: [&str; 10] = [
     "verifypeer",
 ];
 
-/// The options of the next channel.
+/// The options of the next channel, collected from the lines before its URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelOptions {
     pairs: Vec<(String, String)>,

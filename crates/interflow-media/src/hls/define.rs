@@ -70,7 +70,6 @@ impl PlaylistVariables {
         Ok(())
     }
 
-    /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.index.get(name).and_then(|at| self.pairs.get(*at)).map(|(_, value)| value.as_str())
     }
@@ -112,7 +111,7 @@ impl PlaylistVariables {
     }
 }
 
-/// The first value of each name.
+/// An index of the pairs; if a name occurs twice, its first value counts.
 fn index_by_name<'a>(pairs: impl DoubleEndedIterator<Item = &'a (String, String)>) -> HashMap<&'a str, &'a str> {
     pairs.rev().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }

@@ -1,4 +1,10 @@
 //! The rewriter: one pass over the bytes; everything except URIs is copied unchanged.
+//!
+//! `copied` is the end of what has been written of the original text. A replacement first writes what precedes it, so
+//! that unknown tags, line terminators and spaces survive as they are.
+//!
+//! Where encryption is removed here (`apply_keys`), key tags are deleted, and the parameters of each segment are passed
+//! to the [`UriReplacer`], which puts them into the segment's URL. The player then sees a clear playlist.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,43 +17,38 @@ use super::tags::{PlaylistLine, attribute, attribute_text, lines, loose_attribut
 use crate::relay::BaseUrl;
 use crate::relay::address::{is_http, scheme_of};
 
-/// The kind of resource that a URI refers to.
+/// What a URI refers to, which determines the gateway endpoint that will serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UriRole {
-    /// A playlist.
     Playlist,
     /// A segment, part, initialization section or hint.
     Segment,
     /// The initialization section of samples that are decrypted here.
     Init,
-    /// A key.
     Key,
-    /// Session data: JSON or anything else.
+    /// The value of an `EXT-X-SESSION-DATA` or an unknown tag: JSON or anything else.
     Data,
-    /// A steering manifest.
     Steering,
-    /// A list of interstitial assets.
+    /// The JSON list of interstitial assets (`X-ASSET-LIST`).
     Assets,
-    /// A channel of an IPTV list.
     Channel,
-    /// A programme guide.
     Guide,
 }
 
-/// How the following segments are encrypted, if they are decrypted here.
+/// How the following segments are encrypted, if they are decrypted here. `key` is an absolute URL, `method` the tag's
+/// `METHOD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentEncryption {
-    /// The key's absolute address.
     pub key: String,
-    /// `AES-128`, `SAMPLE-AES`, …
     pub method: String,
-    /// The initialization vector in hex, without `0x`; the media sequence number when the tag gives none.
+    /// The initialization vector in hex, without `0x`; `#` and the media sequence number when the tag gives none.
     pub iv: String,
     /// URL and byte range (first and last byte) of the initialization section, for samples in MP4.
     pub map: Option<(String, Option<(u64, u64)>)>,
 }
 
-/// Supplies the replacement for each URI.
+/// Writes what replaces the URIs of a playlist. The methods are called in the order of the text; those about channels
+/// concern IPTV lists only and do nothing by default.
 pub trait UriReplacer {
     /// Writes the replacement for this absolute URL. `crypt` is set for segments that are decrypted here.
     fn write_uri(&mut self, kind: UriRole, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>);
@@ -72,7 +73,6 @@ pub trait UriReplacer {
     }
 }
 
-/// Options of the rewriter.
 #[derive(Clone, Debug, Default)]
 pub struct HlsRewriteOptions {
     /// Remove key tags, and pass the encryption of segments to the replacer.
@@ -83,10 +83,11 @@ pub struct HlsRewriteOptions {
     pub variables: PlaylistVariables,
 }
 
-/// Bytes written before yielding to other tasks.
+/// Bytes processed before yielding to other tasks: a playlist of several megabytes would delay all others on the
+/// thread.
 const YIELD_BYTES: usize = 64 << 10;
 
-/// Rewrites a playlist fetched from `base`.
+/// Rewrites a playlist fetched from `base`, for trusted texts of limited size.
 pub fn rewrite(text: &[u8], base: &BaseUrl, options: &HlsRewriteOptions, place: &mut impl UriReplacer) -> Vec<u8> {
     let mut r = PlaylistRewriter::new(text, base, options, place);
     let mut start = options.start;
@@ -123,6 +124,7 @@ pub async fn rewrite_within(
             let text = format!("the playlist would be longer than {most} bytes when rewritten (media.rewritten_bytes)");
             return Err(Error::new(FlowKind::BadResponse, text));
         }
+        // Input and output both count, because one line may be replaced by a much longer one.
         if line.next + r.out.len() >= paused + YIELD_BYTES {
             paused = line.next + r.out.len();
             held.grow_to(r.out.capacity() as u64)?;
@@ -147,7 +149,6 @@ struct PlaylistRewriter<'a, P> {
     options: &'a HlsRewriteOptions,
     place: &'a mut P,
     out: Vec<u8>,
-    /// A buffer for assembling URLs.
     scratch: String,
     has_variables: bool,
     /// A URL would be too long after substitution.
@@ -199,6 +200,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
     fn line(&mut self, line: PlaylistLine, start: &mut Option<f64>) {
         let bytes = line.content(self.text);
         match bytes.first() {
+            // Options of a channel are in IPTV lists only; the same lines in a media playlist are comments.
             None => return,
             Some(b'#') if !self.is_media && self.takes_option(bytes) => self.replace(line.start..line.next, |_| ()),
             Some(b'#') => self.tag(bytes, line.start),
@@ -255,6 +257,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         scratch.clear();
         let address = if is_http(reference.as_bytes()) {
             reference
+        // `data:`, `skd:` and the like are for the player.
         } else if scheme_of(reference).is_some() {
             self.scratch = scratch;
             return;
@@ -279,6 +282,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
         let start = at + (trimmed.as_ptr() as usize - line.as_ptr() as usize);
         let (address, fields) = match trimmed.iter().position(|b| *b == b'|') {
+            // `|` separates header fields in IPTV lists; in a media playlist it is an ordinary character of the URL.
             Some(bar) if !self.is_media && self.next != ExpectedUri::Variant => trimmed.split_at(bar),
             _ => (trimmed, &b""[..]),
         };
@@ -311,7 +315,8 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
-    /// Without an IV of its own, a segment's IV is its number (RFC 8216bis 5.2).
+    /// Without an IV of its own, a segment's IV is its number (RFC 8216bis 5.2). The `#` marks an IV set here, which
+    /// the next segment replaces, in contrast to one of the tag, which applies until the next key.
     fn set_iv_from_sequence(&mut self) {
         let number = self.sequence;
         if let Some(crypt) = &mut self.crypt
@@ -343,6 +348,9 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
                 if self.has_samples {
                     self.note_map(list);
                 }
+                // Whole-segment encryption covers the initialization section as well (RFC 8216 4.3.2.4), so it is
+                // decrypted like a segment. In sample encryption it is clear, and only rewritten as that of a clear
+                // stream.
                 let whole = self.crypt.as_ref().is_some_and(|c| is_of_whole_segments(&c.method));
                 let kind = if self.has_samples && !whole { UriRole::Init } else { UriRole::Segment };
                 uri(self, b"URI", kind);
@@ -392,12 +400,15 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
-    /// Whether another key of the same segments is applied here, so that this tag no longer applies.
+    /// Whether another key of the same segments is applied here, so that this tag no longer applies. Several key tags
+    /// with different `KEYFORMAT`s offer the same key to different players; once the segments are clear, all of them
+    /// must go, also those before the one that is applied.
     fn is_applied_here(&mut self, method: &str, line_at: usize) -> bool {
         if method == "NONE" {
             return false;
         }
         if self.is_keyed || line_at < self.group.0 {
+            // The tags before the segment are examined once, and not again for each key among them.
             return self.is_keyed || self.group.1;
         }
         let rest = self.text.get(line_at..).unwrap_or_default();
@@ -437,7 +448,8 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.options.apply_keys && known && is_plain && !reference.is_empty() && !is_foreign_key(reference.trim())
     }
 
-    /// A player would look for a query parameter in the playlist's gateway URL.
+    /// Replaces `QUERYPARAM` by its value: a player would look for the parameter in the URL that it got the playlist
+    /// from, which is the gateway's.
     fn define(&mut self, list: &[u8], line: Range<usize>) {
         let Some(name) = attribute_text(list, b"QUERYPARAM") else { return };
         let Some(value) = self.options.variables.get(name) else { return };
@@ -475,6 +487,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             let end = end.map_or(self.text.len(), |n| line_at + n + 1);
             return self.replace(line_at..end, |_| ());
         }
+        // Players that cannot send fields or cookies for key requests get the key in the playlist.
         let known = format == "identity" && !reference.is_empty() && !is_foreign_scheme(reference);
         if known && matches!(method, "AES-128" | "SAMPLE-AES") {
             let address = self.base.resolve(reference);

@@ -1,4 +1,7 @@
 //! Removes time ranges from a playlist: intros, credits.
+//!
+//! Tags precede the segment that they describe, so lines are held until the segment's URL shows whether they are to be
+//! written. Tags that also apply to later segments (keys, initialization sections, unknown ones) survive the segment.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -73,17 +76,17 @@ struct SegmentSkipper<'a, 's> {
     time: f64,
     duration: Option<f64>,
     sequence: u64,
-    /// Lines of the next segment.
+    /// Lines since the last segment, which belong to the next one.
     held: Vec<PlaylistLine>,
-    /// The tag of the active key, if its IV is the segment's number.
+    /// The tag of the active key, if its IV is the segment's number. The numbers of later segments change once anything
+    /// is `cut`.
     key: Option<PlaylistLine>,
-    /// Length and offset of the next byte range.
+    /// Length and offset of the next byte range. Without an offset it continues after the last range of the same URL
+    /// (RFC 8216 4.3.2.2).
     range: Option<(u64, Option<u64>)>,
     /// End of the last byte range of each URL.
     ends: HashMap<&'a [u8], u64>,
-    /// Whether anything was removed so far.
     cut: bool,
-    /// Whether the previous segment was removed.
     gap: bool,
 }
 
@@ -133,6 +136,8 @@ impl SegmentSkipper<'_, '_> {
         }
         let has =
             |wanted: &[u8]| held.iter().any(|l| tag(l.content(self.text)).is_some_and(|(name, _)| name == wanted));
+        // The timestamps of the next segment do not continue those of the last one written. At the start of the
+        // playlist there is nothing that they would have to continue.
         if self.gap && !self.out.is_empty() && !has(b"EXT-X-DISCONTINUITY") && has(b"EXTINF") {
             self.before_segment(&held, number, range, true);
         } else {
@@ -163,6 +168,8 @@ impl SegmentSkipper<'_, '_> {
                 parted = true;
                 self.out.extend_from_slice(b"#EXT-X-DISCONTINUITY\n");
             }
+            // The key with the original number is repeated before every segment, since each has an IV of its own; the
+            // original tag is replaced if it is among the held lines.
             match (name, numbered, range) {
                 (Some(b"EXT-X-KEY"), Some(key), _) if key == *line => {
                     self.write_key(key, number);
@@ -173,6 +180,7 @@ impl SegmentSkipper<'_, '_> {
                     self.write_key(key, number);
                     written = true;
                 }
+                // The range before it, from which the player would count, is no longer in the playlist.
                 (Some(b"EXT-X-BYTERANGE"), _, Some((length, offset))) if self.gap => {
                     self.out.extend_from_slice(format!("#EXT-X-BYTERANGE:{length}@{offset}\n").as_bytes());
                     continue;

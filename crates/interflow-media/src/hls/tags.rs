@@ -29,14 +29,12 @@ impl Iterator for PlaylistLines<'_> {
     }
 }
 
-/// The position of a line.
+/// The position of a line: from `start` to `stop`, and the `next` one after its terminator. All are byte offsets in the
+/// text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaylistLine {
-    /// Its first byte.
     pub start: usize,
-    /// After its last byte.
     pub stop: usize,
-    /// Start of the next line.
     pub next: usize,
 }
 
@@ -45,7 +43,7 @@ impl PlaylistLine {
         text.get(self.start..self.stop).unwrap_or_default()
     }
 
-    /// Its bytes including the line terminator.
+    /// The bytes of the line with its terminator; the last line may have none.
     pub fn with_line_end<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.next).unwrap_or_default()
     }

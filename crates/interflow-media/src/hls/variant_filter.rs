@@ -4,23 +4,22 @@ use std::borrow::Cow;
 
 use super::tags::{attribute_text, lines, tag};
 
-/// The selection.
+/// Which of the variants with different resolutions to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariantChoice {
-    /// The highest resolution.
     Highest,
     /// The highest that does not exceed this height; the lowest if all do.
     Height(u32),
 }
 
 impl VariantChoice {
-    /// Reads `720p` or `1280x720`.
+    /// Reads `720p` or `1280x720`; only the height counts.
     pub fn read(text: &str) -> Option<Self> {
         let height = text.rsplit_once(['x', 'X']).map_or(text, |(_, height)| height);
         height.trim().trim_end_matches(['p', 'P', 'i']).parse().ok().map(Self::Height)
     }
 
-    /// The height to keep among these.
+    /// The height to keep of those that occur; `None` if none does.
     pub fn choose(self, heights: impl Iterator<Item = u32> + Clone) -> Option<u32> {
         match self {
             Self::Highest => heights.max(),

@@ -7,10 +7,9 @@ use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url,
 /// Maximum length of a URL, in bytes.
 pub const MAX_URL_LEN: usize = 16 * 1024;
 
-/// A URL to fetch.
+/// A URL to fetch. Credentials and fragment are not part of `url`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaAddress {
-    /// The URL without credentials and fragment.
     pub url: Url,
     /// The `Authorization` value for credentials in the URL.
     pub basic: Option<String>,
@@ -30,12 +29,14 @@ pub fn parse(text: &str) -> Result<MediaAddress> {
     }
     let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it must begin with http:// or https://"))?;
     let scheme = match Scheme::parse(scheme) {
+        // `ws` and `wss` are shorter; they are schemes too, but nothing that can be fetched.
         Some(s) if scheme.len() >= 4 => s,
         _ => return Err(wrong("only http and https are fetched")),
     };
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
+    // The last `@` ends the credentials, which may contain one.
     let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let authority = Authority::parse(host, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
     let slash = if path.starts_with('/') { "" } else { "/" };
@@ -68,7 +69,7 @@ fn push_escaped(b: u8, out: &mut String) {
     out.push(HEX[usize::from(b & 15)] as char);
 }
 
-/// Percent-decodes; a lone `%` is kept.
+/// Percent-decodes; a `%` without two hexadecimal digits is kept.
 pub fn decode_percent(text: &str) -> Vec<u8> {
     percent::decoded_bytes(text.as_bytes()).into_owned()
 }
@@ -86,7 +87,7 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// Appends a query's value, percent-encoded.
+/// Appends a query's value, percent-encoded where it must be.
 pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut rest = value;

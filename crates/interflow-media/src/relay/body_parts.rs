@@ -12,7 +12,7 @@ pub enum RequestedRange {
     /// The whole resource: no field, an invalid one, or several ranges.
     Whole,
     Part(Range<u64>),
-    /// Not satisfiable.
+    /// Not satisfiable: to be answered with 416 (RFC 9110 15.5.17).
     Nothing,
 }
 

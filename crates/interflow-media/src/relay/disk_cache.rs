@@ -24,6 +24,8 @@ const CHECKSUM_LEN: usize = 32;
 /// Maximum number of concurrent writes; further segments are not cached.
 const MAX_WRITERS: usize = 4;
 
+/// The cache. Its index is in memory, rebuilt at start from names and modification times; a file is read and verified
+/// only when it is used. Clones of the `Arc` share it.
 pub struct DiskCache {
     folder: PathBuf,
     most: u64,
@@ -35,16 +37,14 @@ pub struct DiskCache {
 #[derive(Default)]
 struct DiskCacheIndex {
     files: HashMap<CacheKey, (u64, SystemTime)>,
-    /// Keys in order of insertion.
+    /// Keys in order of insertion, oldest first.
     order: VecDeque<CacheKey>,
     bytes: u64,
 }
 
-/// A cached response.
+/// A response read from disk, with the final URL after redirects and the fields for clients.
 pub struct CachedResponse {
-    /// The final URL.
     pub url: Url,
-    /// The response head for clients.
     pub head: ResponseHead,
     pub body: Bytes,
 }
@@ -114,6 +114,7 @@ impl DiskCache {
 
     /// Caches a response in the background; write errors are ignored.
     pub fn store(self: &Arc<Self>, key: CacheKey, url: &Url, head: &ResponseHead, chunks: Vec<Bytes>) {
+        // Disk slower than the network: rather drop segments than queue them in memory.
         if self.writing.fetch_add(1, Relaxed) >= MAX_WRITERS {
             self.writing.fetch_sub(1, Relaxed);
             return;
@@ -188,7 +189,7 @@ impl DiskCache {
         self.shrink(self.most);
     }
 
-    /// Evicts the oldest entries.
+    /// Evicts entries, oldest first, until no more than `most` bytes are left.
     fn shrink(&self, most: u64) {
         loop {
             let oldest = {

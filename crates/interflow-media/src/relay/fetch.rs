@@ -13,10 +13,8 @@ use interflow_codec::content_coding;
 use super::address::{BaseUrl, parse};
 use crate::token::LinkGrant;
 
-/// A fetch request.
 #[derive(Clone)]
 pub struct FetchRequest {
-    /// GET, or HEAD.
     pub method: Method,
     pub url: Url,
     /// The header fields to send, except `Host`.
@@ -25,11 +23,9 @@ pub struct FetchRequest {
     pub scope: Option<Arc<LinkGrant>>,
 }
 
-/// The result of a fetch.
+/// The result of a fetch, with the final URL: redirects have been followed, so the response is never one.
 pub struct FetchedResponse {
-    /// The final URL, after redirects.
     pub url: Url,
-    /// The response; never a redirect.
     pub response: Response,
 }
 
@@ -60,6 +56,7 @@ impl MediaFetcher {
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that requires the body to be sent again.
     pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
         for _ in 0..=self.redirects {
+            // Before every hop: a redirect must not lead out of the link's hosts.
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority).err()) {
                 return Err(Error::new(ErrorKind::Denied, format!("{refused}: {}", ask.url.authority.host)));
             }
@@ -84,6 +81,7 @@ impl MediaFetcher {
                 ask.headers.remove("content-type");
                 ask.headers.remove("content-encoding");
             }
+            // Same origin: scheme, host and port. Other fields carry no secrets of the client.
             if next.url.authority != ask.url.authority || next.url.scheme != ask.url.scheme {
                 ask.headers.remove("authorization");
                 ask.headers.remove("cookie");
@@ -148,10 +146,9 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
     Ok(FetchedDocument { url, status, headers, body })
 }
 
-/// A document read completely.
+/// A document read completely, with the final URL after redirects.
 #[derive(Clone, Debug)]
 pub struct FetchedDocument {
-    /// The final URL, after redirects.
     pub url: Url,
     pub status: StatusCode,
     pub headers: Headers,

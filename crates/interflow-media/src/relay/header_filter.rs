@@ -6,7 +6,7 @@ use interflow_types::{Headers, ResponseHead, StatusCode};
 const FORWARDED_HEADERS: [&str; 7] =
     ["Range", "If-Range", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "Accept-Language"];
 
-/// Origin fields returned to the client.
+/// Fields of the origin's response that are returned to the client; all others are dropped, cookies among them.
 const RETURNED_HEADERS: [&str; 14] = [
     "Accept-Ranges",
     "Content-Type",

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Maximum number of hosts tracked.
 const MAX_HOSTS: usize = 4096;
 
-/// Stream permits per host.
+/// Stream permits per host: an origin that limits connections per account is not asked for more than it gives.
 pub struct HostConcurrency {
     each: usize,
     wait: Duration,

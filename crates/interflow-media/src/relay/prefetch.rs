@@ -12,9 +12,9 @@ use super::segment_cache::{CachePolicy, SegmentCache};
 use crate::hls::tags::{lines, tag};
 use crate::relay::BaseUrl;
 
-/// Maximum number of playlists remembered.
+/// Maximum number of playlists remembered; the oldest is forgotten.
 const MAX_PLAYLISTS: usize = 256;
-/// Maximum number of segments per playlist.
+/// Maximum number of segments remembered per playlist; later ones are not prefetched.
 const MAX_SEGMENTS: usize = 4096;
 
 /// A segment: its URL, and its range as requested by players.
@@ -68,6 +68,7 @@ impl Prefetcher {
     pub fn prefetch_after(&self, shared: &Arc<SegmentCache>, like: &FetchRequest, piece: &SegmentRef, count: u8) {
         let Some((list, at)) = self.known.lock().places.get(piece).cloned() else { return };
         let next: Vec<SegmentRef> = list.pieces.iter().skip(at + 1).take(usize::from(count)).cloned().collect();
+        // One prefetch per playlist: while it runs, the player's next requests find their segments in it.
         if next.is_empty() || list.busy.swap(true, Relaxed) {
             return;
         }

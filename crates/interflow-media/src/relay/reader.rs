@@ -9,7 +9,8 @@ use super::fetch::{FetchRequest, FetchedResponse, MediaFetcher};
 use super::resume::content_range;
 use super::single_flight::{FetchStage, SharedFetch, register_waker};
 
-/// One reader of a shared fetch.
+/// One reader of a shared fetch. It takes the chunks from `index` on, and `at` is its position in bytes. Dropping it
+/// wakes the task that fills the cache, which may have lost its last reader.
 pub(super) struct SharedBodyReader {
     flight: Arc<SharedFetch>,
     fetch: Arc<MediaFetcher>,
@@ -18,20 +19,19 @@ pub(super) struct SharedBodyReader {
     at: u64,
     total: Option<u64>,
     rest: ReaderSource,
-    /// The shared body is transformed, so that the rest cannot be requested from the origin.
+    /// The shared body is transformed, so that positions in it are none of the origin's resource, and the rest cannot
+    /// be requested.
     is_worked: bool,
 }
 
-/// How the rest is requested.
+/// How the rest is requested: from the reader's position, or, since a range of the client's own cannot be shifted
+/// without parsing it, by repeating that range and dropping what was delivered.
 #[derive(Clone, Copy, PartialEq)]
 enum RetryRange {
-    /// From the reader's position.
     FromHere,
-    /// The same range again, from its beginning.
     SameRange,
 }
 
-/// The source of a reader's bytes.
 enum ReaderSource {
     Shared,
     /// From the origin, for this reader alone: the body is too long to be shared.
@@ -55,6 +55,8 @@ impl BodyStream for SharedBodyReader {
                         Err(e) => return Poll::Ready(Some(Err(e))),
                     };
                     let Response { head, body } = fetched.response;
+                    // An origin that ignores `Range` answers with the whole, which is used from the reader's position
+                    // on.
                     let first = match again {
                         RetryRange::FromHere => content_range(&head).map_or(0, |(first, _)| first),
                         RetryRange::SameRange => 0,
@@ -107,6 +109,7 @@ impl SharedBodyReader {
             self.at += chunk.len() as u64;
             if self.at > state.read {
                 state.read = self.at;
+                // This reader is now the fastest: the filling task may wait for it.
                 std::mem::take(&mut state.wakers).into_iter().for_each(Waker::wake);
             }
             return Poll::Ready(Some(Some(Ok(BodyFrame::Data(chunk)))));

@@ -11,15 +11,14 @@ use interflow_types::{
 
 use super::fetch::{FetchRequest, MediaFetcher};
 
-/// Progress in bytes that resets the attempt counter.
+/// Progress in bytes that resets the attempt counter: an origin that cuts every body after some megabytes is followed
+/// to the end, one that makes no progress is given up.
 const PROGRESS_BYTES: u64 = 256 * 1024;
 
-/// The retry policy of a body.
+/// How often a body is resumed: up to `attempts` times without progress between them, each after `delay`.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Maximum consecutive attempts.
     pub attempts: u8,
-    /// Delay before an attempt.
     pub delay: Duration,
 }
 
@@ -48,7 +47,7 @@ pub fn resumable_body(
     })
 }
 
-/// The position in the origin's resource.
+/// The position in the origin's resource: the next byte and the end, in bytes, and the validator for `If-Range`.
 struct ResumePosition {
     next: u64,
     end: u64,
@@ -68,7 +67,7 @@ impl ResumePosition {
     }
 }
 
-/// A strong entity tag, or `Last-Modified`.
+/// A strong entity tag, or `Last-Modified`. A weak tag must not be used in `If-Range` (RFC 9110 13.1.5).
 fn validator(head: &ResponseHead) -> Option<String> {
     let etag = head.headers.get_str("etag").filter(|e| !e.starts_with("W/"));
     etag.or_else(|| head.headers.get_str("last-modified")).map(str::to_owned)
@@ -96,6 +95,7 @@ struct ResumableBody {
 impl ResumableBody {
     /// Requests the rest, unless the attempts are exhausted.
     fn retry(&mut self, error: Error) -> Result<()> {
+        // Other errors, such as a refused address or a full memory budget, would only repeat.
         let broke = matches!(
             error.kind(),
             ErrorKind::UpstreamClosed | ErrorKind::UpstreamTimeout | ErrorKind::BadResponse | ErrorKind::Connect
@@ -109,6 +109,7 @@ impl ResumableBody {
         let (fetch, delay) = (Arc::clone(&self.fetch), self.patience.delay);
         let (next, end) = (self.place.next, self.place.end);
         let mut ask = self.ask.clone();
+        // The conditions concern the client's copy, and would be answered with 304 or 412 instead of the rest.
         for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
             ask.headers.remove(name);
         }
@@ -118,6 +119,8 @@ impl ResumableBody {
         self.again = Some(Box::pin(async move {
             tokio::time::sleep(delay).await;
             let response = fetch.send(ask).await?.response;
+            // A 200 would be the whole resource, possibly another version; a 206 from another byte or version would
+            // corrupt the body.
             let same = response.head.status == StatusCode::PARTIAL_CONTENT
                 && content_range(&response.head).is_some_and(|(first, _)| first == next)
                 && validator(&response.head).is_none_or(|v| v == wanted);
@@ -151,6 +154,7 @@ impl BodyStream for ResumableBody {
             }
             let error = match ready!(self.body.poll_frame(cx)) {
                 Some(Ok(BodyFrame::Data(mut data))) => {
+                    // An origin may send more than it declared.
                     data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
                     self.place.next += data.len() as u64;
                     self.since += data.len() as u64;

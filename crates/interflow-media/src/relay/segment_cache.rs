@@ -20,7 +20,7 @@ use super::single_flight::{FetchHead, FetchOutcome, FetchStage, HeadWaiter, Shar
 
 /// Accounting overhead of an entry, which bounds the number of small entries.
 const ENTRY_OVERHEAD: u64 = 1024;
-/// Interval of removing expired entries.
+/// How often expired entries are searched for, at most.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How far the origin may be read ahead of the fastest reader when the memory is full, in bytes.
 const MAX_READ_AHEAD: u64 = 1 << 20;
@@ -28,32 +28,27 @@ const MAX_READ_AHEAD: u64 = 1 << 20;
 /// The kind of an entry, which determines its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// A playlist or manifest.
     Playlist,
-    /// A segment, key or initialization section.
+    /// A segment, key or initialization section. Read to the end even if its client disconnects, for the next one.
     Segment,
-    /// An explicit lifetime.
     For(Duration),
 }
 
-/// Cache limits.
+/// The bounds of the cache. `memory` is the total size in bytes, 0 disables sharing; `entry` the size of one body in
+/// bytes. Lifetimes count from the end of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimits {
-    /// Total size in bytes; 0 disables sharing.
     pub memory: u64,
-    /// Size of one entry in bytes.
     pub entry: u64,
-    /// Lifetime of segments.
     pub ttl: Duration,
-    /// Lifetime of playlists.
     pub playlist_ttl: Duration,
-    /// How bodies are resumed.
+    /// How interrupted bodies are resumed.
     pub patience: RetryPolicy,
 }
 
 /// A transformation of a response before it is shared, performed once for all readers.
 pub struct ResponseTransform {
-    /// Identifies the transformation, including its key.
+    /// Identifies the transformation, including its key: two requests share a result only if it is equal.
     pub id: [u8; 32],
     /// Whether the client's range is requested from the origin; otherwise the whole resource is fetched and returned.
     pub takes_ranges: bool,
@@ -64,6 +59,7 @@ pub struct ResponseTransform {
 /// Changes the head of a response and returns a new body.
 pub type TransformFn = Box<dyn FnOnce(&mut ResponseHead, Body) -> Result<Body> + Send>;
 
+/// The cache, cheap to clone. All clones share their entries.
 #[derive(Clone)]
 pub struct SegmentCache {
     fetch: Arc<MediaFetcher>,
@@ -72,13 +68,14 @@ pub struct SegmentCache {
     disk: Option<Arc<DiskCache>>,
 }
 
-/// Identifies a request.
+/// Identifies a request: see [`key_of`].
 pub type CacheKey = [u8; 32];
 
+/// The index. Its lock is taken before that of a fetch's state, never the other way round.
 #[derive(Default)]
 struct SegmentCacheState {
     flights: HashMap<CacheKey, Arc<SharedFetch>>,
-    /// Keys in order of insertion.
+    /// Keys in order of insertion, which is also the order of eviction.
     order: VecDeque<CacheKey>,
     bytes: u64,
     /// Time of the last removal of expired entries.
@@ -90,7 +87,6 @@ impl SegmentCache {
         Self { fetch, bounds, store: Arc::default(), disk: None }
     }
 
-    /// Adds a disk cache for segments.
     #[must_use]
     pub fn with_disk(self, disk: Option<Arc<DiskCache>>) -> Self {
         Self { disk, ..self }
@@ -125,6 +121,7 @@ impl SegmentCache {
     ) -> Result<FetchedResponse> {
         if self.bounds.memory == 0 || ask.method != Method::GET {
             return apply_transform(self.fetch_unshared(ask).await?, work);
+            // A range of a resource that is here completely needs no fetch of its own.
         }
         let key = key_for(&ask, work.as_ref());
         if let Some(part) = self.part_of_whole(&ask, work.as_ref()) {
@@ -142,6 +139,7 @@ impl SegmentCache {
                 FetchOutcome::Started(started) => return Ok(self.reader(&flight, started, ask, work.is_some())),
                 FetchOutcome::Alone => return apply_transform(self.fetch_unshared(ask).await?, work),
                 FetchOutcome::Failed(kind, text) => return Err(Error::new(kind, text)),
+                // The leader's client and with it the fetch went away; this request may lead now.
                 FetchOutcome::Left => {}
             }
         }
@@ -243,6 +241,8 @@ impl SegmentCache {
         };
         let FetchedResponse { url, response: Response { head, body } } = fetched.map_err(|e| guard.fail(e))?;
         let status = head.status;
+        // A transformed body that turned out too long could not be continued by its readers, so its length must be
+        // known.
         let fits = match (body.remaining(), &work) {
             (Some(length), _) => length <= self.max_entry_bytes(),
             (None, work) => work.is_none(),
@@ -332,6 +332,7 @@ impl SegmentCache {
             return None;
         }
         let last = last.trim().parse().map_or(state.length - 1, |l: u64| l.min(state.length - 1));
+        // `last` before `first` is no valid range (RFC 9110 14.1.1), and is left to the origin.
         let body = slice(&state.chunks, first, last.checked_sub(first)? + 1);
         let mut head = ResponseHead { status: StatusCode::PARTIAL_CONTENT, ..started.head.clone() };
         head.reason = Bytes::from_static(b"Partial Content");
@@ -418,7 +419,7 @@ impl SegmentCacheState {
         }
     }
 
-    /// Removes expired entries, rate-limited.
+    /// Removes expired entries, at most every [`SWEEP_INTERVAL`], since it looks at all of them.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|at| now.duration_since(at) < SWEEP_INTERVAL) {
             return;
@@ -429,7 +430,8 @@ impl SegmentCacheState {
         over.iter().for_each(|key| self.forget(key));
     }
 
-    /// Evicts complete entries, oldest first.
+    /// Evicts complete entries, oldest first. Those in progress are skipped: their readers would keep the memory
+    /// anyway.
     fn shrink(&mut self, memory: u64) {
         let mut at = 0;
         while self.bytes > memory {
@@ -500,6 +502,8 @@ impl CacheFillTask {
                         });
                         store.shrink(self.bounds.memory);
                     }
+                    // Nobody reads a playlist later, since it will be outdated; a segment is completed for the next
+                    // client.
                     if self.flight.state.lock().readers == 0 && self.keep != CachePolicy::Segment {
                         return self
                             .give_up(started, &Error::new(ErrorKind::ClientGone, "no client waits for it any more"));
@@ -512,7 +516,8 @@ impl CacheFillTask {
         }
     }
 
-    /// While the memory is full, the origin is read at the pace of the fastest reader.
+    /// While the memory is full, the origin is read at the pace of the fastest reader. Slower ones do not hold it back:
+    /// they would let one stalled client stop all others.
     async fn wait_for_readers(&self) {
         std::future::poll_fn(|cx| {
             let full = self.store.lock().bytes >= self.bounds.memory;

@@ -1,4 +1,11 @@
 //! One fetch shared by several readers: waiting for its head, the part of the body received, and its end.
+//!
+//! The first request for a resource (the leader) performs the fetch in a task of its own, and all others wait for its
+//! head. Each of them, the leader included, holds a [`HeadWaiter`]: only when the last client has gone is the task
+//! aborted. Once the head has arrived the fetch no longer depends on any client; how far its body is read is decided by
+//! the task that fills the cache.
+//!
+//! Locks are taken in the order cache index, then the state of a fetch.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -9,45 +16,46 @@ use interflow_types::{ErrorKind, ResponseHead, Url};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-/// A fetch shared by several readers.
 #[derive(Default)]
 pub(super) struct SharedFetch {
     pub(super) state: Mutex<SharedFetchState>,
 }
 
+/// What has arrived of a fetch, guarded by its lock. Changes go through [`SharedFetch::update`], which wakes everyone
+/// who waits.
 #[derive(Default)]
 pub(super) struct SharedFetchState {
     pub(super) stage: FetchStage,
     pub(super) chunks: Vec<Bytes>,
     pub(super) length: u64,
-    /// Position of the fastest reader.
+    /// Position of the fastest reader, in bytes; limits how far the origin is read ahead.
     pub(super) read: u64,
     pub(super) readers: usize,
     pub(super) wakers: Vec<Waker>,
     /// Number of requests waiting for the head.
     waiting: usize,
-    /// The task that requests the head.
     asking: Option<AbortHandle>,
 }
 
+/// How far a fetch is. `Asked` is left exactly once; `Whole`, `Broken` and `TooLong` follow `Coming`, and the other
+/// stages are final.
 #[derive(Default, Clone)]
 pub(super) enum FetchStage {
     /// Requested; the head has not arrived.
     #[default]
     Asked,
-    /// All clients disconnected before the head arrived.
+    /// All clients disconnected before the head arrived. A request that joined in this moment starts over as leader.
     Left,
-    /// The response cannot be shared.
+    /// The response cannot be shared (its status, or a length that is unknown or too large): every waiting request
+    /// fetches for itself.
     Alone,
-    /// The fetch failed.
     Failed(ErrorKind, String),
-    /// The body is arriving.
     Coming(Arc<FetchHead>),
     /// Complete, and fresh until the given time.
     Whole(Arc<FetchHead>, Instant),
-    /// The body was cut off.
+    /// The body was cut off: readers get what has arrived, then the error.
     Broken(Arc<FetchHead>, ErrorKind, String),
-    /// The body exceeds the sharing limit.
+    /// The body exceeds the sharing limit: readers continue alone, with a request for the rest.
     TooLong(Arc<FetchHead>),
 }
 
@@ -57,7 +65,7 @@ pub(super) struct FetchHead {
 }
 
 impl SharedFetch {
-    /// Whether further readers may join.
+    /// Whether further readers may join; otherwise a new fetch replaces this one.
     pub(super) fn is_joinable(&self) -> bool {
         match &self.state.lock().stage {
             FetchStage::Asked | FetchStage::Coming(_) => true,
@@ -85,6 +93,7 @@ impl SharedFetch {
     /// Sets the task that requests the head, to be aborted when no client waits any more.
     pub(super) fn set_task(&self, task: AbortHandle) {
         let mut state = self.state.lock();
+        // The task may have finished before its handle was set.
         if matches!(state.stage, FetchStage::Asked) {
             state.asking = Some(task);
         }
@@ -138,6 +147,7 @@ impl Drop for HeadWaiter<'_> {
             && matches!(state.stage, FetchStage::Asked)
             && let Some(asking) = state.asking.take()
         {
+            // The aborted task drops its `FetchLeader`, which takes this lock.
             drop(state);
             asking.abort();
         }

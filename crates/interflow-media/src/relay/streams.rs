@@ -86,7 +86,7 @@ impl StreamRegistry {
         StreamsView { streams, finished: self.finished.load(Relaxed), bytes: self.bytes.load(Relaxed) }
     }
 
-    /// Tracks a body until its end.
+    /// Counts a body's bytes, and lists it as active until it ends or is dropped.
     pub fn track(
         self: &Arc<Self>,
         body: Body,

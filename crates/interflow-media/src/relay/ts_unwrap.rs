@@ -52,7 +52,8 @@ impl BodyStream for TsUnwrapBody {
     }
 }
 
-/// Offset of the first packet: sync bytes at packet distance. At the end of the body fewer are sufficient.
+/// Offset of the first packet: sync bytes at packet distance, since a single 0x47 may occur anywhere. At the end of the
+/// body fewer are sufficient.
 fn first_packet(bytes: &[u8], is_end: bool) -> Option<usize> {
     let candidates = memchr::memchr_iter(SYNC, bytes);
     candidates.into_iter().find(|&at| {

@@ -12,7 +12,7 @@ pub enum ElementaryFormat {
     AnnexB(ParameterSets, bool),
     /// AAC: a 7-byte header before each frame.
     Adts(AacConfig),
-    /// AC-3, E-AC-3, MP3: self-framing.
+    /// AC-3, E-AC-3, MP3: frames that carry their own length, and are copied.
     Plain,
 }
 

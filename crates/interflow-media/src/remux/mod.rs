@@ -1,8 +1,6 @@
-//! Remuxes clear fragmented MP4 to MPEG-TS (ISO 13818-1) for players that need classic HLS: H.264, HEVC, AAC, AC-3,
-//! E-AC-3 and MP3. Opus, AV1 and VP9 have no agreed mapping in HLS's MPEG-TS and are rejected.
-//!
 //! Segments can be generated independently and in any order: each PID has a multiple of 16 packets per segment, so that
-//! the continuity counters of any two segments match.
+//! the continuity counters (four bits, ISO 13818-1 2.4.3.3) of any two segments match. Whatever order a player requests
+//! them in, it sees no lost packets, and no state is kept between requests.
 
 mod access_unit;
 mod muxer;
@@ -14,10 +12,9 @@ pub(crate) use tables::crc;
 
 use crate::bmff::{BoxError, FourCc};
 
-/// A remuxing error.
+/// Why a segment cannot be remuxed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemuxError {
-    /// A malformed box.
     #[error(transparent)]
     Broken(#[from] BoxError),
     /// The codec cannot be carried in HLS's MPEG-TS.
@@ -28,38 +25,19 @@ pub enum RemuxError {
         "this AAC (object type {0}, channel configuration {1}) cannot be carried in MPEG-TS: play the fragmented MP4"
     )]
     Aac(u8, u8),
-    /// The track is still encrypted.
     #[error("track {0} is encrypted: decrypt it first")]
     Encrypted(u32),
-    /// No video or audio track.
     #[error("the init segment has no video or audio track")]
     NoTracks,
     /// A sample outside of the fragment's data.
     #[error("a sample of track {track} at byte {offset} is not in the fragment's media data")]
-    Misplaced {
-        /// The track.
-        track: u32,
-        /// Where it should begin.
-        offset: u64,
-    },
+    Misplaced { track: u32, offset: u64 },
     /// A sample that is invalid for its codec.
     #[error("the sample of track {track} at byte {offset} is not what its codec says: wrong key, or damaged")]
-    Sample {
-        /// The track.
-        track: u32,
-        /// Where it begins.
-        offset: u64,
-    },
-    /// A fragment exceeds its size limit.
+    Sample { track: u32, offset: u64 },
+    /// A fragment exceeds [`RemuxOptions::limit`], in bytes.
     #[error("the fragment at byte {offset} takes {size} bytes; {limit} are held at the most")]
-    TooLarge {
-        /// Where it begins.
-        offset: u64,
-        /// How long it is.
-        size: u64,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { offset: u64, size: u64, limit: u64 },
     /// The segment is truncated within a box.
     #[error("the segment ends at byte {0}, inside a box")]
     Truncated(u64),

@@ -10,7 +10,7 @@ use super::packets::{PesMarker, PidCounter, pes_header};
 use super::tables::{FIRST, PMT, PmtStream, pat, pmt};
 use crate::bmff::{BoxError, BoxHeader, FourCc, LocatedSample, Movie, MovieFragment, MovieTrack, boxes};
 
-/// Timestamp and memory options.
+/// How timestamps are shifted and how much is buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemuxOptions {
     /// Offset added to all timestamps, in ticks of 90 kHz. Negative results wrap.
@@ -36,7 +36,6 @@ pub struct TsMuxer {
 
 struct MuxedStream {
     track: MovieTrack,
-    /// One format per sample entry.
     forms: Vec<ElementaryFormat>,
     listed: PmtStream,
     is_video: bool,
@@ -81,7 +80,7 @@ impl TsMuxer {
         Ok(Arc::new(Self { options, streams, clock }))
     }
 
-    /// Starts a segment.
+    /// Starts a segment. It needs nothing from other segments.
     pub fn segment(self: &Arc<Self>) -> TsSegment {
         let pids = (0..self.streams.len()).map(|i| PidCounter::new(FIRST + i as u16)).collect();
         TsSegment {
@@ -99,19 +98,19 @@ impl TsMuxer {
 }
 
 /// A segment being generated. Each fragment is buffered until its media data is complete.
+///
+/// `input` collects the current box until it has `need` bytes, from position `pos` of the segment on; `skip` counts
+/// what is left of a box that is not needed.
 pub struct TsSegment {
     muxer: Arc<TsMuxer>,
     tables: [PidCounter; 2],
     pids: Vec<PidCounter>,
-    /// The last PES of each stream, whose packets end the segment.
+    /// The last PES of each stream. It is written only by [`finish`](Self::finish), with as many additional packets as
+    /// make the stream's packet count a multiple of 16.
     held: Vec<Option<PesPacket>>,
-    /// The box being received.
     input: BytesMut,
-    /// Bytes that `input` needs to continue.
     need: u64,
-    /// Remaining bytes of a skipped box.
     skip: u64,
-    /// Offset of `input` in the segment.
     pos: u64,
     moof: Option<PendingMoof>,
 }
@@ -126,7 +125,7 @@ struct PesPacket {
     mark: PesMarker,
 }
 
-/// One sample on its way.
+/// One sample of a fragment, with its times in ticks of 90 kHz.
 struct PendingSample {
     stream: usize,
     form: usize,
@@ -135,7 +134,7 @@ struct PendingSample {
     placed: LocatedSample,
 }
 
-/// The samples of one PES.
+/// The samples of one PES: a picture, or several audio frames, with the times of the first.
 struct PesBatch {
     stream: usize,
     stream_id: u8,
@@ -182,6 +181,7 @@ impl TsSegment {
                 pid.pes(&pes.data, pes.mark, extra, &mut bytes);
             }
         }
+        // There is no last PES to stretch: tables are repeated until their counters match.
         while self.tables.iter().any(|t| t.missing(0) > 0) {
             self.tables(&mut bytes);
         }
@@ -200,6 +200,7 @@ impl TsSegment {
         let size = match header.size {
             Some(size) => size,
             None if is_wanted => return Err(BoxError::new(header.kind, self.pos, "its size is not stated").into()),
+            // A skipped box may extend to the end of the file.
             None => u64::MAX,
         };
         if !is_wanted {
@@ -241,6 +242,8 @@ impl TsSegment {
         let muxer = Arc::clone(&self.muxer);
         self.tables(out);
         let mut gathered: Vec<Option<PesBatch>> = muxer.streams.iter().map(|_| None).collect();
+        // All streams in decoding order, so that sound and picture of the same time are close to each other in the
+        // segment.
         for unit in units(&muxer, moof) {
             let (Some(stream), Some(slot)) = (muxer.streams.get(unit.stream), gathered.get_mut(unit.stream)) else {
                 continue;
@@ -281,6 +284,7 @@ impl TsSegment {
         data.extend_from_slice(&done.data);
         let (Some(held), Some(pid)) = (self.held.get_mut(done.stream), self.pids.get_mut(done.stream)) else { return };
         if let Some(before) = held.replace(PesPacket { data, mark: done.mark }) {
+            // Only the PES before is written: this one may be the last.
             pid.pes(&before.data, before.mark, 0, out);
         }
     }
@@ -293,7 +297,7 @@ impl TsSegment {
     }
 }
 
-/// The samples of a fragment in decoding order.
+/// The samples of a fragment in decoding order, all tracks together.
 fn units(muxer: &TsMuxer, moof: &PendingMoof) -> Vec<PendingSample> {
     let mut units = Vec::new();
     for (traf, placed) in moof.fragment.tracks.iter().zip(&moof.placed) {

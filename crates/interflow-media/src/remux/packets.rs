@@ -1,13 +1,12 @@
 //! Transport packets of 188 bytes (ISO 13818-1 2.4.3), and the packetization of PES packets.
 
-/// Bytes of a packet.
 pub const PACKET: usize = 188;
-/// Bytes behind its header.
+/// Bytes of a packet after its 4-byte header.
 const MAX_PAYLOAD: usize = 184;
-/// Timestamps wrap at 33 bits.
+/// Timestamps have 33 bits, and wrap after about 26.5 hours.
 const WRAP: i64 = 1 << 33;
 
-/// One PID with its continuity counter.
+/// The packets of one PID with its continuity counter, which starts at 0 in each segment.
 #[derive(Clone, Copy, Debug)]
 pub struct PidCounter {
     id: u16,
@@ -20,12 +19,11 @@ pub struct PidCounter {
 pub struct PesMarker {
     /// The PCR, in ticks of 90 kHz.
     pub pcr: Option<i64>,
-    /// Decoding may start here.
+    /// Decoding may start at this PES.
     pub random_access: bool,
 }
 
 impl PidCounter {
-    /// Starts with the counter at 0.
     pub fn new(id: u16) -> Self {
         Self { id, count: 0 }
     }
@@ -49,7 +47,8 @@ impl PidCounter {
         (pes.len() + adaptation_of(mark)).div_ceil(MAX_PAYLOAD)
     }
 
-    /// Packetizes a PES, with `extra` additional packets to align the continuity counter.
+    /// Packetizes a PES, with `extra` additional packets to align the continuity counter. The payload is spread evenly
+    /// over all of them, because only packets with a payload increment the counter (2.4.3.3).
     pub fn pes(&mut self, pes: &[u8], mark: PesMarker, extra: usize, out: &mut Vec<u8>) {
         let mut left = Self::packets(pes, mark) + extra;
         let mut rest = pes;
@@ -64,6 +63,7 @@ impl PidCounter {
         }
     }
 
+    // What a payload leaves free is stuffing in the adaptation field: its length byte, flags, and 0xff.
     fn packet(&mut self, payload: &[u8], first: bool, mark: PesMarker, out: &mut Vec<u8>) {
         let adaptation = MAX_PAYLOAD - payload.len();
         self.header(first, adaptation > 0, out);

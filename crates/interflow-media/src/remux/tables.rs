@@ -2,17 +2,16 @@
 
 /// PID of the program map.
 pub const PMT: u16 = 0x1000;
-/// PID of the first elementary stream.
 pub const FIRST: u16 = 0x100;
 
-/// An elementary stream in the PMT.
+/// An elementary stream as listed in the PMT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PmtStream {
     /// Stream type (table 2-34; 0x81 and 0x87 as ATSC and HLS use them).
     pub stream_type: u8,
     /// The format identifier of a registration descriptor.
     pub registration: Option<[u8; 4]>,
-    /// ISO 639-2 code.
+    /// ISO 639-2 code for the language descriptor (ISO 13818-1 2.6.18).
     pub language: Option<[u8; 3]>,
 }
 

@@ -24,7 +24,6 @@ pub fn parse_iv(text: &str) -> Option<[u8; 16]> {
         .map(u128::to_be_bytes)
 }
 
-/// A key of either length.
 enum WholeKey {
     Short(Box<AesKey>),
     Long(Box<Aes256>),
@@ -44,7 +43,7 @@ impl Aes128Cbc {
         Self::with_key(WholeKey::Short(Box::new(AesKey::new(key))), iv)
     }
 
-    /// With a 256-bit key (`METHOD=AES-256`).
+    /// For `METHOD=AES-256`.
     pub fn new_256(key: &[u8; 32], iv: [u8; 16]) -> Self {
         Self::with_key(WholeKey::Long(Box::new(Aes256::new(&Array(*key)))), iv)
     }

@@ -2,16 +2,16 @@
 
 use crate::cenc::{AesKey, CbcCipher};
 
-/// Self-framing audio formats.
+/// Audio formats whose frames state their own length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AudioFraming {
-    /// AAC with ADTS headers.
     Adts,
     /// AC-3 or E-AC-3 sync frames.
     Ac3,
 }
 
-/// Decrypts consecutive frames in `data`.
+/// Decrypts consecutive frames in `data`. Each frame is a CBC chain of its own that starts with `iv`; a remainder of
+/// less than a block is clear.
 ///
 /// # Errors
 /// The offset at which there is no complete frame.

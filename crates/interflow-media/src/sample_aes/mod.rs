@@ -12,7 +12,7 @@ mod ts;
 pub use aes128::{Aes128Cbc, iv_from_sequence, parse_iv};
 pub use ts::SampleAesTs;
 
-/// A decryption error.
+/// Why a segment cannot be decrypted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SampleAesError {
     /// Not a whole number of 16-byte blocks.
@@ -23,23 +23,18 @@ pub enum SampleAesError {
     /// The last block has no valid padding.
     #[error("the segment does not end in padding: the key or the IV is wrong")]
     Padding,
-    /// Not 188-byte packets.
+    /// No sync byte where a packet of 188 bytes should begin.
     #[error("there is no MPEG-TS packet at byte {0}")]
     Sync(u64),
     /// The stream is truncated within a packet.
     #[error("the segment ends {0} bytes into an MPEG-TS packet")]
     Truncated(usize),
-    /// A frame exceeds the size limit.
+    /// The packets of one frame, which wait for its end, take too many bytes.
     #[error("a frame of PID {0} is larger than {1} bytes")]
     TooLarge(u16, usize),
     /// Frames of an elementary stream cannot be located.
     #[error("the frames of PID {pid} cannot be read at byte {at} of the elementary stream: the stream is damaged")]
-    Frames {
-        /// The packet identifier.
-        pid: u16,
-        /// Offset in the frame sequence.
-        at: usize,
-    },
+    Frames { pid: u16, at: usize },
 }
 
 impl From<SampleAesError> for interflow_types::Error {

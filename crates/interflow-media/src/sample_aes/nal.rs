@@ -1,4 +1,7 @@
 //! SAMPLE-AES of H.264: slices are encrypted after their first 32 bytes, one block in ten, and escaped again.
+//!
+//! Encryption happens on the escaped NAL unit, as a player would read it; as the ciphertext may contain start codes,
+//! the result was escaped a second time. Only the second escaping is undone before decryption.
 
 use memchr::memmem::Finder;
 
@@ -9,7 +12,7 @@ const CLEAR_LEADER_LEN: usize = 32;
 /// Slices up to this length are not encrypted.
 const MIN_ENCRYPTED_LEN: usize = 48;
 const BLOCK: usize = 16;
-/// Clear bytes after each encrypted block.
+/// Clear bytes after each encrypted block: nine more blocks.
 const CLEAR_SKIP_LEN: usize = 144;
 
 /// Decrypts the slices of an access unit in Annex B format. `None` if it does not begin with a start code.

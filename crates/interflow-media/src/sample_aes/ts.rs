@@ -1,5 +1,9 @@
 //! SAMPLE-AES in MPEG-TS: elementary streams are decrypted frame by frame and written back to their packets, so that
 //! clocks, counters and packet order are unchanged.
+//!
+//! Encryption covers the payload of PES packets, spread over transport packets that are interleaved with those of other
+//! streams. All of them wait in one queue, and leave it in order as soon as no PES of which the first one is part is
+//! incomplete.
 
 use std::collections::VecDeque;
 
@@ -19,7 +23,7 @@ const MAX_WAITING_BYTES: usize = 32 << 20;
 pub struct SampleAesTs {
     key: AesKey,
     iv: [u8; 16],
-    /// An incomplete packet.
+    /// The beginning of a packet whose rest has not arrived.
     cut: BytesMut,
     pos: u64,
     queue: VecDeque<TsPacket>,
@@ -31,7 +35,7 @@ pub struct SampleAesTs {
 
 struct TsPacket {
     data: [u8; PACKET],
-    /// Contains part of an incomplete frame.
+    /// Contains part of an incomplete PES.
     waits: bool,
 }
 
@@ -121,9 +125,11 @@ impl SampleAesTs {
         } else if self.programs.contains(&pid) && begins {
             self.program_map(&mut packet);
         } else if let Some(i) = self.streams.iter().position(|s| s.pid == pid) {
+            // A new PES begins, so the previous one is complete: its declared length may be 0 for video.
             if begins {
                 self.close(i)?;
             }
+            // Packets before the first start of a PES belong to one of an earlier segment, and pass.
             if let Some(stream) = self.streams.get_mut(i)
                 && (begins || !stream.packets.is_empty())
             {
@@ -160,7 +166,8 @@ impl SampleAesTs {
         self.programs = pids.map(|e| u16::from_be_bytes([e[2], e[3]]) & 0x1fff).collect();
     }
 
-    /// PMT: detects encrypted streams; rewritten as that of a clear program.
+    /// PMT: detects encrypted streams; rewritten as that of a clear program, with the stream types of clear streams and
+    /// a new CRC.
     fn program_map(&mut self, packet: &mut TsPacket) {
         let Some(section) = section(&packet.data, 2) else { return };
         let (start, end) = (section.start, section.end - 4);
@@ -211,6 +218,7 @@ impl SampleAesTs {
                 frames::decrypt(audio, content, &self.key, self.iv).map_err(|at| SampleAesError::Frames { pid, at })?;
             }
             EncryptedStreamKind::Video => {
+                // Removing emulation prevention bytes makes the PES shorter.
                 let clear = nal::decrypt(content, &self.key, self.iv).ok_or(SampleAesError::Frames { pid, at: 0 })?;
                 pes.truncate(at);
                 pes.extend_from_slice(&clear);
@@ -231,6 +239,7 @@ impl SampleAesTs {
             let Some(packet) = self.queue.get_mut((number - self.first) as usize) else { continue };
             packet.waits = false;
             let at = payload_at(&packet.data);
+            // `left` packets follow, each of which needs a byte.
             let n = rest.len().saturating_sub(left).min(PACKET - at);
             let (part, after) = rest.split_at(n);
             rest = after;
@@ -239,7 +248,6 @@ impl SampleAesTs {
     }
 }
 
-/// Offset of a packet's payload.
 fn payload_at(packet: &[u8; PACKET]) -> usize {
     match packet[3] >> 4 & 3 {
         1 => 4,

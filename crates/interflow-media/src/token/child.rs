@@ -41,6 +41,7 @@ impl ChildKey {
         let (path, query) = text.split_at(at);
         let query = query.get(1..).unwrap_or_default();
         let mut hasher = blake3::Hasher::new_keyed(&self.nonce);
+        // As in tokens, the nonce depends on the content: a child URL stays the same from one playlist to the next.
         hasher.update(&text);
         let mut sealed = hasher.finalize().as_bytes()[..NONCE_LEN].to_vec();
         let hidden = self
@@ -72,6 +73,7 @@ impl ChildKey {
         }
         let (signed, rest) = query.split_once("&m=").ok_or(TokenError::Foreign)?;
         let (mac, added) = rest.split_once('&').unwrap_or((rest, ""));
+        // Path and query together: a signature does not hold for another endpoint.
         let mut hasher = blake3::Hasher::new_keyed(&self.mac);
         hasher.update(path.as_bytes()).update(b"?").update(signed.as_bytes());
         let right = hasher.finalize();
@@ -83,7 +85,7 @@ impl ChildKey {
     }
 }
 
-/// Compares in constant time.
+/// Compares in constant time, because the response time would otherwise reveal how much of a forged signature is right.
 fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

@@ -51,7 +51,6 @@ fn is_false(b: &bool) -> bool {
 /// Why a link does not apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantRefusal {
-    /// It has expired.
     #[error("the link has expired")]
     Expired,
     /// It is bound to another client address.
@@ -72,7 +71,7 @@ pub enum GrantRefusal {
 }
 
 impl LinkGrant {
-    /// The first parameter of this name.
+    /// The first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.q.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -97,6 +96,8 @@ impl LinkGrant {
         let bound = match &self.endpoint {
             _ if self.child => true,
             Some(endpoint) => asked == endpoint_of(endpoint),
+            // Links of other programs name no endpoint; they must not be used to send requests or to make further
+            // links.
             None => !asked.starts_with("/proxy/forward") && !asked.contains("/generate_"),
         };
         if !bound {

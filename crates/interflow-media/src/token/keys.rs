@@ -27,7 +27,7 @@ struct LinkSealKey {
     child: [u8; 32],
 }
 
-/// An invalid key.
+/// Why configured secrets cannot be used to seal links.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkKeyError {
     #[error("there is no key to seal links with")]
@@ -91,6 +91,7 @@ impl LinkKeys {
         let (key, sealed) = self.find(token)?;
         let sealed = B64.decode(sealed).map_err(|_| TokenError::Foreign)?;
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(TokenError::Foreign)?;
+        // Version and key id are authenticated as well, so that a token cannot be passed off as one of another key.
         let aad = key.aad();
         let payload = Payload { msg: text, aad: aad.as_bytes() };
         let plain = key.seal.decrypt(&XNonce::from(*nonce), payload).map_err(|_| TokenError::Foreign)?;

@@ -31,7 +31,8 @@ fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
     config_error(format!("{what} {}", path.display())).with_source(error)
 }
 
-/// Excludes other processes until the file is dropped, so that concurrent first starts create one CA.
+/// Locks the folder until the returned file is dropped, so that concurrent first starts create one CA. Blocks while
+/// another process holds the lock.
 pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     make_folder(dir)?;
     let path = dir.join(".lock");
@@ -59,6 +60,7 @@ pub(super) fn read(dir: &Path) -> Result<Option<CaFiles>, Error> {
         (Some(_), None) => return Err(incomplete_pair_error(&key_path, &pem_path)),
         (None, Some(_)) => return Err(incomplete_pair_error(&pem_path, &key_path)),
     };
+    // Checked on the opened file rather than the path, so that the file cannot be replaced in between.
     refuse_open_key(&key, &key_path)?;
     let key = io::read_to_string(key).map_err(|e| io_error("the CA's key cannot be read:", &key_path, e))?;
     let key = KeyPair::from_pem(&key).map_err(|e| {

@@ -23,7 +23,6 @@ const BACKDATE_SECS: u64 = DAY_SECS;
 /// The X.520 limit on a CN; clients use the SAN anyway.
 const MAX_COMMON_NAME_LEN: usize = 64;
 
-/// A newly signed leaf.
 pub(super) struct IssuedLeaf {
     /// The leaf, followed by the intermediate CAs, if any.
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -73,6 +72,7 @@ impl LeafIssuer {
         }
         let name = parsed.subject().iter_common_name().find_map(|cn| cn.as_str().ok());
         let name = name.map_or_else(|| parsed.subject().to_string(), str::to_owned);
+        // A root is never sent: clients that trust it have it already (RFC 8446 4.4.2).
         let tail = chain.iter().filter(|der| !is_self_issued(der)).cloned().collect();
         let issuer = Issuer::from_ca_cert_der(&ca, key).map_err(|e| broken(e.to_string()))?;
         let lifetime = u64::from(leaf_days.clamp(2, 90)) * DAY_SECS;
@@ -90,6 +90,7 @@ impl LeafIssuer {
     /// Signs a leaf for a host. It is valid from a day ago for its lifetime, but not longer than the CA.
     pub(super) fn issue(&self, host: &Host, key: &LeafKey, now: u64) -> IssuedLeaf {
         let not_before = now.saturating_sub(BACKDATE_SECS);
+        // RFC 5280 does not require it, but many verifiers reject a leaf that outlives its issuer.
         let not_after = (not_before + self.lifetime).min(self.not_after);
         let leaf = leaf_params(host, not_before, not_after)
             .signed_by(&key.pair, &self.issuer)
@@ -143,7 +144,9 @@ fn set_validity(params: &mut CertificateParams, not_before: u64, not_after: u64)
     params.not_after = epoch + Duration::from_secs(not_after);
 }
 
-/// 127 random bits, positive, and of full length so that the encoding has a constant size.
+/// A positive serial number of constant length: 127 bits, of which the highest is set (RFC 5280 4.1.2.2 allows up to 20
+/// octets). It is random, because a client that sees two certificates with the same issuer and serial number refuses
+/// both.
 fn random_serial() -> SerialNumber {
     let mut bytes = random_bytes::<16>();
     bytes[0] = bytes[0] & 0x7f | 0x40;
@@ -159,6 +162,7 @@ pub(super) fn root(key: &KeyPair, machine: &str) -> Result<rcgen::Certificate, r
     params.distinguished_name.push(DnType::OrganizationName, "Interflow");
     params.serial_number = Some(random_serial());
     set_validity(&mut params, now.saturating_sub(BACKDATE_SECS), now + 3652 * DAY_SECS);
+    // A path length of zero: the CA may sign leaves only, not further CAs.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params.self_signed(key)

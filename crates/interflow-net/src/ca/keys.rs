@@ -1,4 +1,7 @@
-//! A pool of pregenerated leaf keys, so that a cache miss does not wait for key generation.
+//! A pool of pregenerated leaf keys.
+//!
+//! Generating a key is the expensive part of a cache miss; signing is cheap. The pool moves it out of the handshake, to
+//! a short-lived thread. A burst that empties the pool costs latency only: the caller then generates its own key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +35,6 @@ impl LeafKey {
     }
 }
 
-/// Ready keys, and whether a thread is generating more.
 #[derive(Default)]
 pub(super) struct KeyPool {
     ready: Mutex<Vec<LeafKey>>,
@@ -40,7 +42,6 @@ pub(super) struct KeyPool {
 }
 
 impl KeyPool {
-    /// Takes a key from the pool, or generates one.
     pub(super) fn take(pool: &Arc<Self>) -> LeafKey {
         let (key, left) = {
             let mut ready = pool.ready.lock();
@@ -54,11 +55,13 @@ impl KeyPool {
 
     /// Fills the pool on a separate thread, unless one is running.
     pub(super) fn refill(pool: &Arc<Self>) {
+        // One thread at a time; the flag is released by the thread itself.
         if pool.filling.swap(true, Ordering::AcqRel) {
             return;
         }
         let filled = pool.clone();
         let spawned = std::thread::Builder::new().name("leaf-keys".to_owned()).spawn(move || {
+            // The lock is not held while generating.
             while filled.ready.lock().len() < POOL_SIZE {
                 let key = LeafKey::generate();
                 filled.ready.lock().push(key);

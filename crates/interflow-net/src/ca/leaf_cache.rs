@@ -1,4 +1,8 @@
 //! The cache of leaf certificates: bounded, one signature per miss, renewed before expiry, and optionally persisted.
+//!
+//! A lookup takes the read lock of one of 16 shards. A miss inserts an empty slot under the write lock and signs
+//! outside of it, so a slow signature delays only callers for the same host. Eviction is by least recent use within a
+//! shard, hence approximate over the whole cache.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -51,7 +55,8 @@ impl LeafCertificate {
     }
 }
 
-/// A slot of the cache: the first caller signs, and others wait for it.
+/// An entry of the cache. It is inserted empty; the first caller to reach `leaf` signs it, and concurrent callers for
+/// the same host wait for that one.
 #[derive(Default)]
 struct LeafSlot {
     leaf: OnceLock<LeafCertificate>,
@@ -100,19 +105,23 @@ impl LeafCache {
         make: impl FnOnce() -> LeafCertificate,
     ) -> Arc<ServerTls> {
         let shard = &self.shards[self.hasher.hash_one(host) as usize % SHARD_COUNT];
+        // The common case: one read lock and one clone of an `Arc`.
         let found = shard.slots.read().get(host).filter(|slot| !slot.is_due(now)).cloned();
         let slot = found.unwrap_or_else(|| self.insert_slot(shard, host, now));
         slot.used.store(shard.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        // Outside of the shard's lock. An evicted slot remains usable for those who hold it.
         slot.leaf.get_or_init(make).server_tls(alpn)
     }
 
     /// Inserts an empty slot for the host, unless another caller has just done so.
     fn insert_slot(&self, shard: &LeafShard, host: &Host, now: u64) -> Arc<LeafSlot> {
+        // Another caller may have inserted or renewed it between the two locks.
         let mut slots = shard.slots.write();
         if let Some(slot) = slots.get(host).filter(|slot| !slot.is_due(now)) {
             return slot.clone();
         }
         slots.remove(host);
+        // A linear search, but only on a miss of a full shard, which costs a signature anyway.
         while slots.len() >= self.per_shard {
             let oldest = slots.iter().min_by_key(|(_, slot)| slot.used.load(Ordering::Relaxed));
             let Some(oldest) = oldest.map(|(host, _)| host.clone()) else { break };
@@ -139,7 +148,6 @@ const STALE_TEMP_FILE_AGE: Duration = Duration::from_secs(3_600);
 pub(super) struct LeafStore {
     pub(super) folder: PathBuf,
     capacity: usize,
-    /// The file names, oldest first.
     names: Mutex<VecDeque<OsString>>,
 }
 
@@ -151,6 +159,7 @@ impl LeafStore {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let Some(modified) = entry.metadata().ok().and_then(|m| m.modified().ok()) else { continue };
             let name = entry.file_name();
+            // A crash between creation and rename leaves a temporary file behind.
             if !is_leftover(Path::new(&name)) {
                 there.push((modified, name));
             } else if modified.elapsed().is_ok_and(|age| age > STALE_TEMP_FILE_AGE) {

@@ -17,15 +17,13 @@ use issue::LeafIssuer;
 use keys::KeyPool;
 use leaf_cache::{LeafCache, LeafCertificate, LeafStore};
 
-/// Options for leaf certificates.
+/// Options for leaf certificates. `leaves` is how many are cached in memory (at least 1; the least recently used is
+/// evicted), `leaf_days` their validity (2 to 90 days). With `persist_leaves`, as many leaves and their keys are also
+/// stored in the CA's folder, so that clients see the same ones after a restart.
 #[derive(Clone, Debug)]
 pub struct CaOptions {
-    /// How many leaves are cached in memory, at least 1; the least recently used is evicted.
     pub leaves: usize,
-    /// How long a leaf is valid, in days: 2 to 90.
     pub leaf_days: u32,
-    /// Whether leaves and their keys are also stored in the CA's folder (as many as in memory), so that clients see
-    /// the same ones after a restart.
     pub persist_leaves: bool,
 }
 
@@ -115,7 +113,6 @@ impl CertificateAuthority {
         self.minter.name()
     }
 
-    /// When the CA's certificate expires.
     pub fn not_after(&self) -> Timestamp {
         Timestamp::from_micros(self.not_after.saturating_mul(1_000_000))
     }
@@ -130,7 +127,6 @@ impl CertificateAuthority {
         self.minter.issued_count()
     }
 
-    /// How many leaves are cached.
     pub fn leaves_cached(&self) -> usize {
         self.leaves.len()
     }
@@ -158,7 +154,6 @@ impl CertificateAuthority {
     }
 }
 
-/// Seconds since the Unix epoch.
 fn now() -> u64 {
     Timestamp::now().secs()
 }

@@ -81,21 +81,18 @@ impl Default for DialerOptions {
     }
 }
 
-/// How long the parts of connecting took, in microseconds; `None` if a part did not occur.
+/// How long the parts of connecting took, in microseconds: name resolution, and connecting with the handshakes of
+/// upstream proxies. `None` if a part did not occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DialTimes {
-    /// Name resolution.
     pub dns: Option<u64>,
-    /// Connecting, with the handshakes of upstream proxies.
     pub connect: Option<u64>,
 }
 
-/// The endpoints of a connection.
 #[derive(Clone, Debug)]
 pub struct DialInfo {
     /// The remote address: the origin's, or the first upstream proxy's.
     pub peer: SocketAddr,
-    /// The local address.
     pub local: SocketAddr,
     /// The upstream proxies in order, without credentials, if there are any.
     pub via: Option<Arc<str>>,
@@ -171,6 +168,8 @@ impl Dialer {
             return self.guard.check(SocketAddr::new(ip.to_canonical(), target.port));
         }
         if is_local_name(&target.host) {
+            // These names are never resolved elsewhere (RFC 6761 6.3), so it does not matter whether the filter
+            // resolves names.
             for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
                 self.guard.check(SocketAddr::new(ip, target.port))?;
             }
@@ -251,6 +250,8 @@ impl Dialer {
         if target.host.ip().is_none() {
             add_elapsed(&mut times.dns, begun);
         }
+        // The filter sees the addresses that are dialled, and there is no second resolution; a name that changes its
+        // answer (DNS rebinding) gains nothing.
         let (addrs, refused) = filter_addresses(&ips, target.port, guard)?;
         let begun = Instant::now();
         // A name with the proxy's own address among others means the proxy itself if the others do not respond.
@@ -286,8 +287,10 @@ impl Dialer {
         let deadline = tokio::time::sleep(self.options.connect_timeout);
         let next = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(deadline, next);
+        // Dropping `attempts` on return closes the connections that lost.
         loop {
             tokio::select! {
+                // In this order: a connection that is ready wins over starting another one, and over the deadline.
                 biased;
                 Some((addr, outcome)) = attempts.next() => match outcome {
                     Ok(tcp) if crate::descriptors::is_reserved(&tcp) => {
@@ -300,6 +303,7 @@ impl Dialer {
                         if addrs.is_empty() && attempts.is_empty() {
                             return Err(all_failed_error(target, &failures));
                         }
+                        // A failure starts the next attempt at once (RFC 8305 5).
                         next.as_mut().reset(tokio::time::Instant::now());
                     }
                 },

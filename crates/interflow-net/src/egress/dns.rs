@@ -1,5 +1,7 @@
-//! Name resolution through the system's name servers and hosts file or DNS over HTTPS, with a cache that respects
-//! TTLs and one lookup at a time per name.
+//! Name resolution through the system's name servers and hosts file or DNS over HTTPS, with a cache that respects TTLs.
+//!
+//! Lookups are single-flight: the first caller for a name spawns the lookup, and all callers wait for its result. The
+//! lookup is a task of its own, so a caller that gives up does not cancel it for the others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,7 +27,6 @@ pub struct ResolverOptions {
     pub name_servers: Vec<SocketAddr>,
     /// A DNS over HTTPS server to query instead of name servers; names of the local network still use the system's.
     pub https: Option<DohServer>,
-    /// How many names are cached.
     pub capacity: usize,
     /// The minimum time for which an answer is cached, whatever its TTL.
     pub min_ttl: Duration,
@@ -33,7 +34,6 @@ pub struct ResolverOptions {
     pub max_ttl: Duration,
     /// The maximum time for which a failure, or the absence of a name, is cached.
     pub negative_ttl: Duration,
-    /// The timeout of one lookup.
     pub timeout: Duration,
 }
 
@@ -56,7 +56,6 @@ impl Default for ResolverOptions {
 /// The result of a lookup; a failure is its description.
 type LookupResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
-/// A cache entry.
 enum DnsCacheEntry {
     /// A result, valid until the given time.
     Resolved(LookupResult, Instant),
@@ -112,12 +111,10 @@ impl DnsResolver {
         }
     }
 
-    /// How many names are cached.
     pub fn cached_names(&self) -> usize {
         self.0.known.read().len()
     }
 
-    /// Clears the cache.
     pub fn clear(&self) {
         self.0.known.write().clear();
     }
@@ -137,6 +134,7 @@ impl DnsResolver {
             return known;
         }
         let mut all = self.0.known.write();
+        // Another caller may have started the lookup between the two locks.
         if let Some(known) = all.get(name).and_then(|k| k.if_fresh(now)) {
             return known;
         }
@@ -147,6 +145,7 @@ impl DnsResolver {
         let (inner, name) = (self.0.clone(), name.clone());
         tokio::spawn(async move {
             let (answer, ttl) = inner.look_up(&name).await;
+            // The cache is written first, so that callers woken by the channel and new ones see the same result.
             inner.known.write().insert(name, DnsCacheEntry::Resolved(answer.clone(), Instant::now() + ttl));
             send.send_replace(Some(answer));
         });
@@ -204,6 +203,7 @@ fn evict(all: &mut HashMap<Arc<str>, DnsCacheEntry>, capacity: usize, now: Insta
 impl ResolverState {
     /// Looks up a name; also returns for how long the result may be cached.
     async fn look_up(&self, name: &str) -> (LookupResult, Duration) {
+        // Failures are cached too, but briefly: without that, every request to a dead name would wait for the timeout.
         let o = &self.options;
         match tokio::time::timeout(o.timeout, self.try_all(name)).await {
             Ok(Ok((addrs, ttl))) if !addrs.is_empty() => (Ok(addrs.into()), ttl.clamp(o.min_ttl, o.max_ttl)),
@@ -282,6 +282,7 @@ async fn lookup_with_getaddrinfo(name: &str) -> Result<(Vec<IpAddr>, Duration), 
                     addrs.push(addr);
                 }
             }
+            // The C library reports no TTL; half a minute limits both the load and the staleness.
             Ok((addrs, Duration::from_secs(30)))
         }
         Err(error) => Err(LookupFailure { why: error.to_string(), ttl: Some(Duration::ZERO) }),
@@ -319,7 +320,6 @@ impl SystemResolver {
         resolver
     }
 
-    /// When the files were last modified.
     fn files() -> [Option<SystemTime>; 2] {
         ["/etc/resolv.conf", "/etc/hosts"].map(|path| Path::new(path).metadata().ok()?.modified().ok())
     }

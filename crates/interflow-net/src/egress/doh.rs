@@ -15,7 +15,7 @@ use interflow_types::{
 
 use super::dial::{AllowAllAddresses, Dialer, DialerOptions};
 use super::dns::{DnsResolver, LookupFailure, ResolverOptions};
-use super::{EgressOptions, EgressShared, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute};
+use super::{EgressOptions, EgressShared, Isolation, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute};
 use crate::tls::TlsProfile;
 
 /// The media type of DNS messages (RFC 8484 6).
@@ -85,6 +85,8 @@ pub(super) struct DohClient {
 impl DohClient {
     pub fn new(server: DohServer, timeout: Duration) -> Self {
         let names = DnsResolver::new(ResolverOptions { timeout, ..ResolverOptions::default() });
+        // The server's own name is resolved conventionally: DNS over HTTPS cannot resolve itself. The address filter
+        // does not apply, since the operator chose the server.
         let dialer = Dialer::new(names, Arc::new(AllowAllAddresses), DialerOptions::default());
         let egress = UpstreamClient::new(EgressOptions::default(), Arc::new(dialer), EgressShared::new(None));
         let route = UpstreamRoute {
@@ -94,7 +96,7 @@ impl DohClient {
             via: Arc::new([]),
             protocol: UpstreamProtocol::Auto,
             tls: Arc::clone(&server.tls),
-            partition: 0,
+            isolation: Isolation::default(),
             resolver: None,
             connect_via: None,
         };
@@ -110,6 +112,7 @@ impl DohClient {
         let (v6, v4) = tokio::join!(self.ask(&name, RecordType::AAAA), self.ask(&name, RecordType::A));
         match (v6, v4) {
             (Ok(v6), Ok(v4)) => Ok(merge_answers(v6, v4)),
+            // One family is enough to connect; a failure counts only if nothing was found.
             (Ok(found), Err(_)) | (Err(_), Ok(found)) if !found.addrs.is_empty() => Ok((found.addrs, found.ttl)),
             (Err(failure), _) | (_, Err(failure)) => Err(failure),
         }
@@ -170,7 +173,6 @@ impl DohClient {
     }
 }
 
-/// The result of one query.
 #[derive(Debug, Default)]
 struct DohAnswer {
     addrs: Vec<IpAddr>,
@@ -201,7 +203,6 @@ fn merge_answers(v6: DohAnswer, v4: DohAnswer) -> (Vec<IpAddr>, Duration) {
     (v6.addrs.into_iter().chain(v4.addrs).collect(), ttl)
 }
 
-/// Why a query failed.
 #[derive(Debug)]
 enum DohFailure {
     /// The name does not exist; its zone limits for how long that may be cached (RFC 2308 5).

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 pub use http1::ExchangeOptions;
 pub use pool::PoolLimits;
-pub use route::{PoolKey, UpstreamProtocol, UpstreamReport, UpstreamResponse, UpstreamRoute};
+pub use route::{Isolation, PoolKey, RouteResolver, UpstreamProtocol, UpstreamReport, UpstreamResponse, UpstreamRoute};
 pub use shared_limits::EgressShared;
 
 use crate::io::IoStream;
@@ -37,16 +37,13 @@ use http2::Http2Connection;
 use pool::{ConnectionLease, ConnectionPool, HostPool};
 use proxy::ProxyKind;
 
-/// Options of an [`UpstreamClient`].
+/// Options of an [`UpstreamClient`]. `tls_timeout` (default 10 s) limits a handshake; `pool_timeout` (default 30 s) how
+/// long a request may wait for a connection if the limit per host is reached.
 #[derive(Clone, Debug)]
 pub struct EgressOptions {
-    /// Limits of the pool.
     pub pool: PoolLimits,
-    /// Limits of each exchange.
     pub exchange: ExchangeOptions,
-    /// How long a TLS handshake may take.
     pub tls_timeout: Duration,
-    /// How long a request may wait for a connection if the limit per host is reached.
     pub pool_timeout: Duration,
 }
 
@@ -61,7 +58,8 @@ impl Default for EgressOptions {
     }
 }
 
-/// One worker's client for origins.
+/// A worker's client for origins. Its pool is its own; the name cache, the limits per host and what is known about the
+/// origins' protocols are in `shared`, the same for all workers.
 pub struct UpstreamClient {
     options: EgressOptions,
     dialer: Arc<Dialer>,
@@ -69,13 +67,12 @@ pub struct UpstreamClient {
     pool: Arc<ConnectionPool>,
 }
 
-/// The connection for a request.
 enum UpstreamConnection {
     Http1(ConnectionLease),
     Http2(Arc<Http2Connection>),
 }
 
-/// Whether a pooled connection may be used.
+/// Whether a pooled connection may be used; not for a retry, since the next pooled one may be as dead as the first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionReuse {
     Allowed,
@@ -128,6 +125,7 @@ impl UpstreamClient {
         }
         let mut protocol = resolve_protocol(route, &head);
         let mut want = ConnectionReuse::Allowed;
+        // Bounded: a retry happens once, and so does the switch to HTTP/2 that an origin may demand.
         loop {
             let mut host = self.pool.host_pool(route, protocol);
             if host.only_http2.load(Ordering::Relaxed) && can_upgrade_to_h2(route, protocol) {
@@ -156,6 +154,7 @@ impl UpstreamClient {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
+            // `want` is `Never` only after a retry, so a request is sent twice at most.
             body = match replay {
                 Some(body) if want == ConnectionReuse::Allowed && may_retry(&error, &head) => body,
                 _ => return Err(error),
@@ -243,6 +242,8 @@ impl UpstreamClient {
         };
         if want == ConnectionReuse::Allowed && protocol != UpstreamProtocol::Http2 {
             while let Some(conn) = self.pool.take(host, now) {
+                // An idempotent request is retried if the connection proves dead, so the readiness that `take` checked
+                // is enough. Others cannot be retried; for them a system call asks the kernel.
                 if method.is_idempotent() || conn.is_quiet() {
                     *x.upstream = Some(UpstreamInfo { reused: conn.exchanges > 0, ..conn.info.clone() });
                     return Ok(UpstreamConnection::Http1(ConnectionLease {
@@ -272,6 +273,7 @@ impl UpstreamClient {
         permit: Option<OwnedSemaphorePermit>,
         x: &mut UpstreamReport<'_>,
     ) -> Result<UpstreamConnection, Error> {
+        // Read before waiting for the lock, so that a failure in the meantime is noticed.
         let failed = host.failed_attempts.load(Ordering::Relaxed);
         let flight = host.flight.lock().await;
         if let Some(conn) = host.h2(Instant::now(), &self.options.pool) {
@@ -301,9 +303,11 @@ impl UpstreamClient {
     ) -> Result<UpstreamConnection, Error> {
         let open = host.cap.as_ref().map(|cap| cap.open());
         if let Some(hop) = plain_proxy_hop(route, protocol) {
+            // Cleartext through an HTTP proxy needs no tunnel (RFC 9112 3.2.2), but the target is checked against the
+            // address rules here, because the proxy resolves it.
             let mut times = DialTimes::default();
-            self.dialer.check_proxied_target(route.resolver.as_ref(), &route.authority).await?;
-            let dialled = self.dialer.dial_proxy(&route.via, route.resolver.as_ref(), &mut times).await;
+            self.dialer.check_proxied_target(route.resolver(), &route.authority).await?;
+            let dialled = self.dialer.dial_proxy(&route.via, route.resolver(), &mut times).await;
             (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
             let (io, info) = dialled?;
             let info = upstream_info(&info, None, HttpVersion::Http11);
@@ -319,6 +323,7 @@ impl UpstreamClient {
             return Err(Error::new(ErrorKind::Unsupported, text));
         }
         let version = if h2 { HttpVersion::H2 } else { HttpVersion::Http11 };
+        // Only a negotiated version is remembered; a demanded one says nothing about the origin's preference.
         if route.scheme == Scheme::Https && protocol == UpstreamProtocol::Auto {
             host.remember_version(&self.shared, route.tls.id(), version);
         }
@@ -346,7 +351,7 @@ impl UpstreamClient {
         let mut times = DialTimes::default();
         let target = route.connect_to.as_ref().unwrap_or(&route.authority);
         let connect_via = route.connect_via.as_deref();
-        let dialled = self.dialer.dial_via(route.resolver.as_ref(), target, &route.via, connect_via, &mut times).await;
+        let dialled = self.dialer.dial_via(route.resolver(), target, &route.via, connect_via, &mut times).await;
         (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
         dialled
     }

@@ -18,18 +18,15 @@ use super::http2::Http2Connection;
 use super::route::{PoolKey, UpstreamProtocol, UpstreamRoute};
 use super::shared_limits::{EgressShared, EvictIdle, HostLimit};
 
-/// The limits of a pool.
+/// The limits of a pool. Each worker has its own pool, so they apply per worker. Zero for either HTTP/1 number disables
+/// reuse; a connection older than `max_lifetime` finishes its exchange and is closed then. HTTP/2 connections are
+/// opened up to `http2_per_host` as the streams of the existing ones are used up.
 #[derive(Clone, Debug)]
 pub struct PoolLimits {
-    /// Idle HTTP/1 connections per key.
     pub idle_per_host: usize,
-    /// Idle HTTP/1 connections in total.
     pub idle_total: usize,
-    /// How long a connection may be idle.
     pub idle_timeout: Duration,
-    /// How old a connection may be when a request uses it.
     pub max_lifetime: Duration,
-    /// HTTP/2 connections per key: another is opened if the streams of the existing ones are used up.
     pub http2_per_host: usize,
 }
 
@@ -50,7 +47,8 @@ pub(crate) const READ_BUFFER_SIZE: usize = 16 * 1024;
 /// How many read buffers a worker keeps for reuse.
 const SPARE_BUFFERS: usize = 32;
 
-/// One worker's connections.
+/// One worker's connections. Locks are taken in the order `hosts`, then a host's `idle`, then its `h2`, and none is
+/// held across an await.
 pub(crate) struct ConnectionPool {
     pub(crate) limits: PoolLimits,
     shared: Arc<EgressShared>,
@@ -63,7 +61,7 @@ pub(crate) struct ConnectionPool {
     sweeping: AtomicBool,
 }
 
-/// The connections of one key.
+/// The connections of one [`PoolKey`]: everything that makes two connections interchangeable.
 pub(crate) struct HostPool {
     key: PoolKey,
     /// The limit across all workers, if one is configured.
@@ -73,15 +71,16 @@ pub(crate) struct HostPool {
     /// Held while opening a connection that may turn out to be HTTP/2, so that other requests wait for it and share
     /// it.
     pub(crate) flight: tokio::sync::Mutex<()>,
-    /// How often such a connection failed.
+    /// How often such an attempt failed. A request that waited for `flight` compares it with the value before, and thus
+    /// knows that the attempt it waited for has failed.
     pub(crate) failed_attempts: AtomicU64,
+    /// The protocol negotiated last: 0 unknown, 1 HTTP/1.1, 2 HTTP/2.
     version: AtomicU8,
     /// The origin rejected HTTP/1.1 when it alone was offered.
     pub(crate) only_http2: AtomicBool,
     idle_in_pool: Arc<AtomicUsize>,
 }
 
-/// An HTTP/1 connection in use.
 pub(crate) struct ConnectionLease {
     pub(crate) conn: Box<Http1Connection>,
     pub(crate) host: Arc<HostPool>,
@@ -90,7 +89,6 @@ pub(crate) struct ConnectionLease {
 }
 
 impl ConnectionLease {
-    /// Returns the connection to the pool.
     pub(crate) fn release(self) {
         let Self { conn, host, pool, permit } = self;
         pool.put_idle(&host, conn);
@@ -112,26 +110,32 @@ impl ConnectionPool {
         })
     }
 
-    /// How many connections are idle.
     pub(crate) fn idle(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
     }
 
     /// The connections of the route's key with this protocol.
     pub(crate) fn host_pool(self: &Arc<Self>, route: &UpstreamRoute, protocol: UpstreamProtocol) -> Arc<HostPool> {
+        // A client that stays with one origin skips the hash and the map.
         if let Some(host) = self.last.lock().upgrade().filter(|h| route.has_key(protocol, &h.key)) {
             return host;
         }
-        let host = self.find_or_create(route, protocol);
+        let mut hasher = self.hasher.build_hasher();
+        route.hash_for(protocol, &mut hasher);
+        let host = self.find_or_create(route, protocol, hasher.finish());
         *self.last.lock() = Arc::downgrade(&host);
         host
     }
 
-    fn find_or_create(self: &Arc<Self>, route: &UpstreamRoute, protocol: UpstreamProtocol) -> Arc<HostPool> {
-        let mut hasher = self.hasher.build_hasher();
-        route.hash_for(protocol, &mut hasher);
+    /// As [`host_pool`](Self::host_pool). The hash only narrows the search: keys with equal hashes are compared.
+    pub(super) fn find_or_create(
+        self: &Arc<Self>,
+        route: &UpstreamRoute,
+        protocol: UpstreamProtocol,
+        hash: u64,
+    ) -> Arc<HostPool> {
         let mut hosts = self.hosts.lock();
-        let alike = hosts.entry(hasher.finish()).or_default();
+        let alike = hosts.entry(hash).or_default();
         if let Some(host) = alike.iter().find(|h| route.has_key(protocol, &h.key)) {
             return host.clone();
         }
@@ -159,6 +163,8 @@ impl ConnectionPool {
     /// The most recently used connection that is still reusable.
     pub(crate) fn take(&self, host: &HostPool, now: Instant) -> Option<Box<Http1Connection>> {
         loop {
+            // Last in, first out: the connection used last is the least likely to have been closed, and the surplus
+            // expires.
             let mut conn = host.idle.lock().pop_back()?;
             self.idle.fetch_sub(1, Ordering::Relaxed);
             if conn.is_reusable(now, &self.limits) {
@@ -179,6 +185,7 @@ impl ConnectionPool {
             idle.pop_front();
             self.idle.fetch_sub(1, Ordering::Relaxed);
         } else if self.idle.load(Ordering::Relaxed) >= self.limits.idle_total {
+            // `evict_oldest` locks the map and each host in turn, so this host must not be locked here.
             drop(idle);
             self.evict_oldest();
             idle = host.idle.lock();
@@ -195,7 +202,6 @@ impl ConnectionPool {
         self.schedule_sweep();
     }
 
-    /// A read buffer of [`READ_BUFFER_SIZE`] bytes.
     pub(crate) fn take_buffer(&self) -> BytesMut {
         if let Some(mut buffer) = self.buffers.lock().pop()
             && buffer.try_reclaim(READ_BUFFER_SIZE)
@@ -229,9 +235,12 @@ impl ConnectionPool {
 
     /// Ensures that one task checks idle connections as long as there are any.
     fn schedule_sweep(self: &Arc<Self>) {
+        // The load comes first because it does not write: nearly every call finds a sweeper running.
         if self.sweeping.load(Ordering::Relaxed) || self.sweeping.swap(true, Ordering::Relaxed) {
             return;
         }
+        // A quarter of the timeout keeps the overshoot small; the task ends when the pool is empty, so an idle worker
+        // has no timer.
         let every = (self.limits.idle_timeout / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
         let pool = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -251,6 +260,7 @@ impl ConnectionPool {
     fn sweep(&self, now: Instant) -> bool {
         let mut hosts = self.hosts.lock();
         hosts.retain(|_, alike| {
+            // A host in use keeps its entry, and with it what it knows about the origin's protocol.
             alike.retain(|host| host.sweep(now, &self.limits) || Arc::strong_count(host) > 1);
             !alike.is_empty()
         });
@@ -268,6 +278,7 @@ impl HostPool {
             return Some(free.clone());
         }
         if conns.len() < limits.http2_per_host.max(1) {
+            // The caller opens one more.
             return None;
         }
         conns.iter().min_by_key(|c| c.streams()).cloned()
@@ -285,6 +296,7 @@ impl HostPool {
     /// Remembers the protocol that the origin negotiated.
     pub(crate) fn remember_version(&self, shared: &EgressShared, profile: u64, version: HttpVersion) {
         let new = if version == HttpVersion::H2 { 2 } else { 1 };
+        // The map of all workers is locked only if something changed.
         if self.version.swap(new, Ordering::Relaxed) != new {
             shared.remember_alpn(self.key.authority(), profile, version);
         }
@@ -322,7 +334,6 @@ impl Drop for HostPool {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct IdentityBuildHasher;
 
-/// The last number written.
 pub(crate) struct IdentityHasher(u64);
 
 impl BuildHasher for IdentityBuildHasher {

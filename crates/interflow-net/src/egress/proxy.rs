@@ -1,27 +1,25 @@
 //! Upstream proxies: the client side of HTTP CONNECT and SOCKS5.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_codec::h1::{self, HeadLimits};
-use interflow_types::{Authority, Error, ErrorKind, Host, ResponseHead, Retryable, StatusCode};
+use interflow_codec::socks5::{self, AuthMethod, SocksError, SocksParseResult, SocksReply};
+use interflow_types::{Authority, Error, ErrorKind, ResponseHead, Retryable, StatusCode};
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::io::IoStream;
 
-/// The protocol of an upstream proxy.
+/// The protocol of an upstream proxy: HTTP with CONNECT for tunnels (RFC 9110 9.3.6), the same over TLS, or SOCKS5 (RFC
+/// 1928), where the proxy resolves names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProxyKind {
-    /// HTTP, with CONNECT for tunnels (RFC 9110 9.3.6).
     Http,
-    /// HTTP over TLS.
     Https,
-    /// SOCKS5 (RFC 1928); the proxy resolves names.
     Socks5,
 }
 
@@ -80,9 +78,11 @@ impl FromStr for UpstreamProxy {
             _ => return Err(wrong("its scheme is not http, https or socks5")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
+        // The last `@`, because passwords are often pasted without encoding one of their own.
         let (user_info, host) = rest.rsplit_once('@').map_or((None, rest), |(u, h)| (Some(u), h));
         let authority = Authority::parse(host, Some(kind.default_port())).map_err(|e| wrong(&e.to_string()))?;
         let auth = user_info.map(credentials).transpose().map_err(wrong)?;
+        // RFC 1929 2: both lengths are single octets.
         if kind == ProxyKind::Socks5 && auth.as_ref().is_some_and(|(u, p)| u.len() > 255 || p.len() > 255) {
             return Err(wrong("SOCKS5 takes at most 255 bytes of user and of password"));
         }
@@ -100,6 +100,7 @@ fn credentials(text: &str) -> Result<(String, String), &'static str> {
         Ok(decoded.into_owned())
     };
     let (user, pass) = (decode(user)?, decode(pass)?);
+    // RFC 7617 2: the first colon separates, so a user name cannot contain one.
     if user.is_empty() || user.contains(':') {
         return Err("its user name is empty or holds a colon");
     }
@@ -107,7 +108,7 @@ fn credentials(text: &str) -> Result<(String, String), &'static str> {
 }
 
 impl fmt::Display for UpstreamProxy {
-    /// Without credentials.
+    /// Without credentials, so that it can be used in messages and logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.kind.scheme(), self.authority)
     }
@@ -177,12 +178,13 @@ async fn http_connect(
         io.flush().await
     };
     written.await.map_err(|e| proxy_io_error(proxy, next, e))?;
+    let limits = connect_limits();
     let mut buf = BytesMut::with_capacity(4096);
     loop {
-        let (answer, used) = read_head(&mut io, &mut buf, proxy, next).await?;
-        let _ = buf.split_to(used);
-        let code = answer.status.as_u16();
-        match code {
+        let answer: ResponseHead = read_message(&mut io, &mut buf, |b| h1::parse_response(b, &limits))
+            .await
+            .map_err(|e| e.into_error(proxy, next, "HTTP"))?;
+        match answer.status.as_u16() {
             100..=199 => {}
             // Whatever framing a 2xx has, the tunnel begins after its head (RFC 9110 9.3.6).
             200..=299 => return Ok(io.prefixed(buf.freeze())),
@@ -191,22 +193,37 @@ async fn http_connect(
     }
 }
 
-async fn read_head(
+/// Why a proxy's message could not be read.
+enum ReadFailure<E> {
+    Io(std::io::Error),
+    Invalid(E),
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> ReadFailure<E> {
+    fn into_error(self, proxy: &UpstreamProxy, next: &Authority, protocol: &str) -> Error {
+        match self {
+            Self::Io(e) => proxy_io_error(proxy, next, e),
+            Self::Invalid(e) => {
+                let what = format_args!("answered something that is not {protocol} when asked for {next}");
+                proxy_error(proxy, what).with_source(e)
+            }
+        }
+    }
+}
+
+/// Reads one message. What follows it stays in `buf`: the tunnel's first bytes may arrive with the proxy's response.
+async fn read_message<T, E>(
     io: &mut IoStream,
     buf: &mut BytesMut,
-    proxy: &UpstreamProxy,
-    next: &Authority,
-) -> Result<(ResponseHead, usize), Error> {
-    let limits = connect_limits();
+    parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>, E>,
+) -> Result<T, ReadFailure<E>> {
     loop {
-        let parsed = h1::parse_response(buf, &limits).map_err(|e| {
-            proxy_error(proxy, format_args!("answered something that is not HTTP when asked for {next}")).with_source(e)
-        })?;
-        if let Some(head) = parsed {
-            return Ok(head);
+        if let Some((message, used)) = parse(buf).map_err(ReadFailure::Invalid)? {
+            let _ = buf.split_to(used);
+            return Ok(message);
         }
-        if io.read_buf(buf).await.map_err(|e| proxy_io_error(proxy, next, e))? == 0 {
-            return Err(proxy_io_error(proxy, next, std::io::ErrorKind::UnexpectedEof.into()));
+        if io.read_buf(buf).await.map_err(ReadFailure::Io)? == 0 {
+            return Err(ReadFailure::Io(std::io::ErrorKind::UnexpectedEof.into()));
         }
     }
 }
@@ -229,123 +246,79 @@ fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &ResponseHea
     proxy_error(proxy, format_args!("answered {status} when asked for {next}{hint}"))
 }
 
-mod socks {
-    pub(super) const SOCKS_VERSION: u8 = 5;
-    pub(super) const CMD_CONNECT: u8 = 1;
-    pub(super) const METHOD_NO_AUTH: u8 = 0;
-    pub(super) const METHOD_USER_PASS: u8 = 2;
-    pub(super) const ATYP_IPV4: u8 = 1;
-    pub(super) const ATYP_DOMAIN: u8 = 3;
-    pub(super) const ATYP_IPV6: u8 = 4;
-}
-
 async fn socks5_connect(mut io: IoStream, proxy: &UpstreamProxy, next: &Authority) -> Result<IoStream, Error> {
-    socks5_greet(&mut io, proxy, next).await?;
-    let request =
-        socks5_request(next).ok_or_else(|| proxy_error(proxy, format_args!("takes no name as long as {next}")))?;
-    send(&mut io, &request).await.map_err(|e| proxy_io_error(proxy, next, e))?;
-    let mut head = [0; 4];
-    io.read_exact(&mut head).await.map_err(|e| proxy_io_error(proxy, next, e))?;
-    let [version, reply, _, kind] = head;
-    if version != socks::SOCKS_VERSION {
-        return Err(not_socks(proxy, next));
-    }
-    if reply != 0 {
-        return Err(proxy_error(proxy, format_args!("refused {next}: {}", socks5_reply(reply))));
-    }
-    let bound = match kind {
-        socks::ATYP_IPV4 => 4,
-        socks::ATYP_IPV6 => 16,
-        socks::ATYP_DOMAIN => usize::from(io.read_u8().await.map_err(|e| proxy_io_error(proxy, next, e))?),
-        _ => return Err(not_socks(proxy, next)),
-    };
-    let mut rest = [0; 255 + 2];
-    io.read_exact(&mut rest[..bound + 2]).await.map_err(|e| proxy_io_error(proxy, next, e))?;
-    Ok(io)
+    let mut buf = BytesMut::with_capacity(512);
+    let mut exchange = Socks5Exchange { io: &mut io, buf: &mut buf, proxy, next };
+    exchange.authenticate().await?;
+    exchange.request().await?;
+    Ok(io.prefixed(buf.freeze()))
 }
 
-async fn send(io: &mut IoStream, bytes: &[u8]) -> std::io::Result<()> {
-    io.write_all(bytes).await?;
-    io.flush().await
+/// The client's side of a SOCKS5 negotiation.
+struct Socks5Exchange<'a> {
+    io: &'a mut IoStream,
+    buf: &'a mut BytesMut,
+    proxy: &'a UpstreamProxy,
+    next: &'a Authority,
 }
 
-fn not_socks(proxy: &UpstreamProxy, next: &Authority) -> Error {
-    proxy_error(proxy, format_args!("answered something that is not SOCKS5 when asked for {next}"))
-}
-
-/// Negotiates the method, and sends the credentials if it requires them (RFC 1929).
-async fn socks5_greet(io: &mut IoStream, proxy: &UpstreamProxy, next: &Authority) -> Result<(), Error> {
-    let greeting: &[u8] = match proxy.auth {
-        Some(_) => &[socks::SOCKS_VERSION, 2, socks::METHOD_NO_AUTH, socks::METHOD_USER_PASS],
-        None => &[socks::SOCKS_VERSION, 1, socks::METHOD_NO_AUTH],
-    };
-    let mut answer = [0; 2];
-    let exchanged = async {
-        send(io, greeting).await?;
-        io.read_exact(&mut answer).await
-    };
-    exchanged.await.map_err(|e| proxy_io_error(proxy, next, e))?;
-    match (answer, &proxy.auth) {
-        ([socks::SOCKS_VERSION, socks::METHOD_NO_AUTH], _) => Ok(()),
-        ([socks::SOCKS_VERSION, socks::METHOD_USER_PASS], Some((user, pass))) => {
-            let mut message = vec![1, user.len() as u8];
-            message.extend_from_slice(user.as_bytes());
-            message.push(pass.len() as u8);
-            message.extend_from_slice(pass.as_bytes());
-            let exchanged = async {
-                send(io, &message).await?;
-                io.read_exact(&mut answer).await
-            };
-            exchanged.await.map_err(|e| proxy_io_error(proxy, next, e))?;
-            match answer[1] {
-                0 => Ok(()),
-                _ => Err(proxy_error(proxy, format_args!("does not accept the credentials in its URL"))),
+impl Socks5Exchange<'_> {
+    /// Negotiates the method, and sends the credentials if the proxy requires them (RFC 1929).
+    async fn authenticate(&mut self) -> Result<(), Error> {
+        let auth = self.proxy.auth.as_ref();
+        let mut out = Vec::with_capacity(4);
+        socks5::write_method_offer(&mut out, auth.is_some());
+        self.send(&out).await?;
+        let method = match self.receive(|b| socks5::parse_method_selection(b, auth.is_some())).await {
+            Err(ReadFailure::Invalid(SocksError::NoMethod)) if auth.is_some() => {
+                return Err(proxy_error(self.proxy, format_args!("takes no user and password")));
             }
+            Err(ReadFailure::Invalid(SocksError::NoMethod)) => {
+                let what = format_args!("wants credentials (put user:password@ into its URL)");
+                return Err(proxy_error(self.proxy, what));
+            }
+            method => self.understood(method)?,
+        };
+        let (AuthMethod::Password, Some((user, password))) = (method, auth) else { return Ok(()) };
+        let mut out = Vec::with_capacity(3 + user.len() + password.len());
+        socks5::write_credentials(&mut out, user.as_bytes(), password.as_bytes())
+            .map_err(|e| proxy_error(self.proxy, format_args!("cannot be sent its credentials")).with_source(e))?;
+        self.send(&out).await?;
+        let welcome = self.receive(socks5::parse_auth_status).await;
+        match self.understood(welcome)? {
+            true => Ok(()),
+            false => Err(proxy_error(self.proxy, format_args!("does not accept the credentials in its URL"))),
         }
-        ([socks::SOCKS_VERSION, _], None) => {
-            Err(proxy_error(proxy, format_args!("wants credentials (put user:password@ into its URL)")))
-        }
-        ([socks::SOCKS_VERSION, _], Some(_)) => Err(proxy_error(proxy, format_args!("takes no user and password"))),
-        _ => Err(not_socks(proxy, next)),
     }
-}
 
-/// `None` for a name over 255 bytes.
-fn socks5_request(next: &Authority) -> Option<Vec<u8>> {
-    let mut request = vec![socks::SOCKS_VERSION, socks::CMD_CONNECT, 0];
-    match &next.host {
-        Host::Ip(IpAddr::V4(ip)) => {
-            request.push(socks::ATYP_IPV4);
-            request.extend_from_slice(&ip.octets());
-        }
-        Host::Ip(IpAddr::V6(ip)) => {
-            request.push(socks::ATYP_IPV6);
-            request.extend_from_slice(&ip.octets());
-        }
-        Host::Name(name) => {
-            request.push(socks::ATYP_DOMAIN);
-            request.push(u8::try_from(name.len()).ok()?);
-            request.extend_from_slice(name.as_bytes());
+    async fn request(&mut self) -> Result<(), Error> {
+        let Self { proxy, next, .. } = *self;
+        let mut out = Vec::with_capacity(32);
+        socks5::write_connect(&mut out, next)
+            .map_err(|e| proxy_error(proxy, format_args!("cannot be asked for {next}")).with_source(e))?;
+        self.send(&out).await?;
+        let reply = self.receive(socks5::parse_reply).await;
+        match self.understood(reply)? {
+            SocksReply::Succeeded => Ok(()),
+            refused => Err(proxy_error(proxy, format_args!("refused {next}: {}", refused.as_str()))),
         }
     }
-    request.extend_from_slice(&next.port.to_be_bytes());
-    Some(request)
-}
 
-/// The meaning of a reply code (RFC 1928 6).
-fn socks5_reply(code: u8) -> String {
-    match code {
-        1 => "it failed in some general way",
-        2 => "it does not allow this destination",
-        3 => "the network cannot be reached",
-        4 => "the host cannot be reached",
-        5 => "the connection was refused",
-        6 => "the connection took too long",
-        7 => "it does not do CONNECT",
-        8 => "it does not take this kind of address",
-        other => return format!("reply code {other}"),
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let sent = async {
+            self.io.write_all(bytes).await?;
+            self.io.flush().await
+        };
+        sent.await.map_err(|e| proxy_io_error(self.proxy, self.next, e))
     }
-    .to_owned()
+
+    async fn receive<T>(&mut self, parse: impl Fn(&[u8]) -> SocksParseResult<T>) -> Result<T, ReadFailure<SocksError>> {
+        read_message(self.io, self.buf, parse).await
+    }
+
+    fn understood<T>(&self, message: Result<T, ReadFailure<SocksError>>) -> Result<T, Error> {
+        message.map_err(|e| e.into_error(self.proxy, self.next, "SOCKS5"))
+    }
 }
 
 #[cfg(test)]

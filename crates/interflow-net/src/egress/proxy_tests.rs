@@ -220,7 +220,7 @@ async fn error_of(scheme: &str, answers: &'static [&'static [u8]]) -> Error {
 async fn a_proxys_refusal_is_reported() {
     let too_long = format!("HTTP/1.1 200 {}", "x".repeat(20_000)).leak().as_bytes();
     let too_long: &'static [&'static [u8]] = vec![too_long].leak();
-    let answers: [(&str, &'static [&'static [u8]], &str); 13] = [
+    let answers: [(&str, &'static [&'static [u8]], &str); 14] = [
         ("http://", &[b"HTTP/1.1 407 Go away\r\n\r\n"], "answered 407 Proxy Authentication Required"),
         ("http://", &[b"HTTP/1.1 407 Go away\r\n\r\n"], "it wants credentials"),
         ("http://u:secret@", &[b"HTTP/1.1 407 Go away\r\n\r\n"], "it does not accept the credentials"),
@@ -231,7 +231,8 @@ async fn a_proxys_refusal_is_reported() {
         ("socks5://", &[b"\x05\xff"], "wants credentials"),
         ("socks5://u:secret@", &[b"\x05\xff"], "takes no user and password"),
         ("socks5://u:secret@", &[b"\x05\x02", b"\x01\x01"], "does not accept the credentials"),
-        ("socks5://", &[b"\x05\x00", b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00"], "the connection was refused"),
+        ("socks5://", &[b"\x05\x00", b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00"], "connection refused"),
+        ("socks5://", &[b"\x05\x00", b"\x05\x02\x00\x00"], "refused origin.example:443: not allowed by its rules"),
         ("socks5://", &[b"HTTP/1.1 400 Bad\r\n\r\n"], "something that is not SOCKS5"),
         ("socks5://", &[b"\x05\x00", b"\x05"], "closed the connection"),
     ];
@@ -258,20 +259,25 @@ async fn a_proxy_that_cannot_be_reached_or_never_answers_is_named() {
 
 #[tokio::test]
 async fn bytes_received_with_the_proxys_response_belong_to_the_tunnel() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let proxy = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    tokio::spawn(async move {
-        let (mut tcp, _) = listener.accept().await.unwrap();
-        let _ = tcp.read(&mut [0; 1024]).await;
-        // An interim response, a 2xx with irrelevant framing, and tunnel bytes, in one segment.
-        let answer = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nfirst bytes";
-        tcp.write_all(answer).await.unwrap();
-    });
-    let target = "origin.example:25".parse().unwrap();
-    let (mut io, _) = dialer(None).dial(&target, &[proxy], &mut DialTimes::default()).await.unwrap();
-    let mut all = Vec::new();
-    io.read_to_end(&mut all).await.unwrap();
-    assert_eq!(all, b"first bytes");
+    // An interim response, a 2xx with irrelevant framing, and tunnel bytes, in one segment.
+    let http: &[&[u8]] = &[b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nfirst bytes"];
+    let socks: &[&[u8]] = &[b"\x05\x00", b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00first bytes"];
+    for (scheme, script) in [("http", http), ("socks5", socks)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = format!("{scheme}://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            for answer in script {
+                let _ = tcp.read(&mut [0; 1024]).await;
+                tcp.write_all(answer).await.unwrap();
+            }
+        });
+        let target = "origin.example:25".parse().unwrap();
+        let (mut io, _) = dialer(None).dial(&target, &[proxy], &mut DialTimes::default()).await.unwrap();
+        let mut all = Vec::new();
+        io.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"first bytes", "{scheme}");
+    }
 }
 
 #[test]

@@ -18,30 +18,43 @@ pub enum UpstreamProtocol {
     /// That of the request, so that nothing is translated. Over TLS, HTTP/1 requests use HTTP/1.1 if the origin
     /// supports it, unless a fingerprint determines what is offered; everything else is as with [`Auto`](Self::Auto).
     MatchClient,
-    /// HTTP/1.1 only.
     Http1,
     /// HTTP/2 only; in cleartext with prior knowledge (RFC 9113 3.3).
     Http2,
 }
 
+/// Whom an upstream connection serves: it is shared only by requests of which all of this is equal. It holds the
+/// identities themselves rather than a hash of them, so that no two can be taken for one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Isolation {
+    /// The authenticated user.
+    pub user: Option<Arc<str>>,
+    /// The client connection that alone uses it, by the number of that connection.
+    pub client_connection: Option<u64>,
+}
+
+/// A resolver for the names of one route.
+#[derive(Clone)]
+pub struct RouteResolver {
+    /// The server's name or URL; part of the pool key, since another server may give other addresses.
+    pub server: Arc<str>,
+    pub resolver: DnsResolver,
+}
+
 /// Where a request is sent, and how.
 #[derive(Clone)]
 pub struct UpstreamRoute {
-    /// Cleartext or TLS.
     pub scheme: Scheme,
     pub authority: Authority,
     /// Where to connect if that is not the authority: the client connected to an address, and its TLS has a name.
     pub connect_to: Option<Authority>,
-    /// Upstream proxies in connection order.
     pub via: Arc<[UpstreamProxy]>,
     pub protocol: UpstreamProtocol,
-    /// The TLS settings for the origin.
     pub tls: Arc<TlsProfile>,
-    /// Isolation key for anything else that must not share a connection, such as a user or a client certificate; 0
-    /// for none.
-    pub partition: u64,
-    /// Overrides the dialler's resolver. Whoever sets it must set `partition` as well.
-    pub resolver: Option<DnsResolver>,
+    /// Whom the connection serves.
+    pub isolation: Isolation,
+    /// Overrides the dialler's resolver.
+    pub resolver: Option<RouteResolver>,
     /// The `Via` field of CONNECT requests to upstream proxies: the previous hops and this proxy.
     pub connect_via: Option<Arc<str>>,
 }
@@ -61,26 +74,35 @@ impl UpstreamRoute {
             via: self.via.clone(),
             protocol,
             tls: self.tls.id(),
-            partition: self.partition,
+            isolation: self.isolation.clone(),
+            resolver: self.resolver.as_ref().map(|r| r.server.clone()),
         }
+    }
+
+    /// The resolver of this route's names, if it has one of its own.
+    pub(crate) fn resolver(&self) -> Option<&DnsResolver> {
+        self.resolver.as_ref().map(|r| &r.resolver)
     }
 
     /// Whether `key` is this route's with this protocol; compares without building a key.
     pub(crate) fn has_key(&self, protocol: UpstreamProtocol, key: &PoolKey) -> bool {
         self.scheme == key.scheme
             && protocol == key.protocol
-            && self.partition == key.partition
+            && self.isolation == key.isolation
+            && self.resolver.as_ref().map(|r| &r.server) == key.resolver.as_ref()
             && self.tls.id() == key.tls
             && self.authority == key.authority
             && self.connect_to == key.connect_to
+            // Routes of one rule share their chain, which makes the pointer comparison the usual case.
             && (Arc::ptr_eq(&self.via, &key.via) || self.via == key.via)
     }
 
-    /// Hashes what distinguishes routes; the chain of proxies is left to [`has_key`](Self::has_key).
+    /// Hashes what distinguishes routes; the resolver and the chain of proxies are left to [`has_key`](Self::has_key).
     pub(crate) fn hash_for(&self, protocol: UpstreamProtocol, hasher: &mut impl Hasher) {
+        // Only what usually differs is hashed; the rest is compared by `has_key`.
         self.authority.hash(hasher);
         hasher.write_u64(self.tls.id());
-        hasher.write_u64(self.partition);
+        self.isolation.hash(hasher);
         hasher.write_u8(self.scheme as u8);
         hasher.write_u8(protocol as u8);
     }
@@ -95,7 +117,8 @@ pub struct PoolKey {
     via: Arc<[UpstreamProxy]>,
     protocol: UpstreamProtocol,
     tls: u64,
-    partition: u64,
+    isolation: Isolation,
+    resolver: Option<Arc<str>>,
 }
 
 impl PoolKey {
@@ -115,10 +138,8 @@ pub struct UpstreamReport<'a> {
     pub interim: &'a mut (dyn FnMut(ResponseHead) + Send),
 }
 
-/// The upstream's response.
 #[derive(Debug)]
 pub struct UpstreamResponse {
-    /// The head as received.
     pub head: ResponseHead,
     /// The body. Reading it also sends the rest of the request's body; dropping it cancels both.
     pub body: Body,

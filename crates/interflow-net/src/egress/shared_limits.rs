@@ -1,5 +1,9 @@
 //! State about upstreams that the workers share: connection limits per host, and the protocol that an origin
 //! negotiated. Not touched by a request that reuses a connection of its own worker, unless a limit is configured.
+//!
+//! The limit has two parts. A permit is held while a connection is in use, and waiting for one is how requests queue.
+//! The count of open connections includes idle ones; opening one beyond the limit first closes an idle one, of
+//! whichever worker.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,7 +58,6 @@ impl EgressShared {
         self.alpn.lock().get(authority, profile, Instant::now())
     }
 
-    /// Remembers the negotiated protocol.
     pub(crate) fn remember_alpn(&self, authority: &Authority, profile: u64, version: HttpVersion) {
         self.alpn.lock().insert(authority, profile, version, Instant::now());
     }
@@ -110,6 +113,8 @@ impl HostLimit {
 
     /// Counts a new connection, after closing an idle one elsewhere if the limit requires it.
     pub(crate) fn open(self: &Arc<Self>) -> ConnectionPermit {
+        // In-use connections never exceed the limit (permits), so the excess must be idle somewhere, unless it is just
+        // being returned.
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
             let keepers: Vec<_> = self.idle.lock().iter().filter_map(Weak::upgrade).collect();
             keepers.iter().any(|k| k.evict());
@@ -129,7 +134,6 @@ impl Drop for ConnectionPermit {
 
 /// How long a negotiated protocol is remembered.
 const ALPN_TTL: Duration = Duration::from_secs(600);
-/// How many origins are remembered.
 const MAX_ALPN_ENTRIES: usize = 4096;
 
 /// The protocols that origins negotiated; the oldest entry is evicted first.
@@ -148,6 +152,7 @@ impl AlpnCache {
     fn insert(&mut self, authority: &Authority, profile: u64, version: HttpVersion, now: Instant) {
         let key = (authority.clone(), profile);
         if self.known.insert(key.clone(), (version, now)).is_some() {
+            // Renewed in place: its position in `order` stays, so eviction is by first insertion.
             return;
         }
         self.order.push_back(key);

@@ -13,7 +13,6 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The largest UDP message, in bytes.
 const MAX_UDP_BYTES: usize = 4096;
 /// The most queries on one TCP connection.
 const MAX_QUERIES_PER_CONNECTION: usize = 1000;
@@ -25,18 +24,15 @@ const MAX_BIND_ATTEMPTS: usize = 16;
 /// Called with the addresses in every response.
 pub type DnsAnswerHook = Arc<dyn Fn(&AddressRecords) + Send + Sync>;
 
-/// Options of the forwarder.
+/// Options of the forwarder: the upstream servers in order of preference, the timeout for each, and the most concurrent
+/// queries (TCP connections count as one); excess ones are dropped, as DNS clients expect.
 #[derive(Clone, Debug)]
 pub struct DnsOptions {
-    /// The upstream servers, in order of preference.
     pub servers: Vec<SocketAddr>,
-    /// The timeout per server.
     pub timeout: Duration,
-    /// The most concurrent queries; excess ones are dropped.
     pub most: usize,
 }
 
-/// A bound DNS port.
 #[derive(Debug)]
 pub struct DnsListener {
     udp: UdpSocket,
@@ -73,6 +69,7 @@ impl DnsListener {
             let tcp = TcpListener::bind(addr).await.map_err(cannot)?;
             match UdpSocket::bind(tcp.local_addr().map_err(cannot)?).await {
                 Ok(udp) => return Ok(Self { udp, tcp }),
+                // The system chose a TCP port that is taken for UDP; try another.
                 Err(e) if addr.port() == 0 => last = Some(e),
                 Err(e) => return Err(cannot(e)),
             }
@@ -100,7 +97,6 @@ impl DnsListener {
     }
 }
 
-/// State shared by all queries.
 struct ForwarderState {
     udp: Arc<UdpSocket>,
     options: DnsOptions,
@@ -168,6 +164,8 @@ impl ForwarderState {
             };
             match timeout(self.options.timeout, asked).await {
                 Ok(Ok(answer)) => {
+                    // The hook is given only answers to the question that was asked; the client gets the message
+                    // unchanged.
                     if let Some(records) = dns::parse_addresses(&answer).filter(|a| a.question == question) {
                         (self.on_response)(&records);
                     }
@@ -190,6 +188,7 @@ async fn query_udp(server: SocketAddr, query: &[u8], question: &dns::DnsQuestion
     let mut buffer = vec![0; MAX_UDP_BYTES.max(usize::from(u16::MAX))];
     loop {
         let n = socket.recv(&mut buffer).await?;
+        // Anything else is a late or forged response (RFC 5452); the right one may still follow.
         if dns::parse_question(&buffer[..n]).as_ref() == Some(question) {
             return Ok(buffer[..n].to_vec());
         }

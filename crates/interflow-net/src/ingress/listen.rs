@@ -116,6 +116,8 @@ impl ClientListener {
                         said = Some(Instant::now());
                         tracing::warn!(error = %e, "no connection can be accepted now; trying again");
                     }
+                    // Out of descriptors or memory. The listener stays readable, so retrying at once would be a busy
+                    // loop.
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }

@@ -23,18 +23,15 @@ const LEGACY_RECORD_TTL: u32 = 10;
 /// The top bit of a class: cache-flush in responses, unicast-response in queries (RFC 6762 18).
 const TOP_BIT: u16 = 0x8000;
 
-/// The advertised service.
 #[derive(Clone, Debug)]
 pub struct MdnsService {
     /// The instance name, for people; at most 63 bytes.
     pub name: String,
-    /// The port of the proxy.
     pub port: u16,
     /// TXT entries, `key=value`.
     pub facts: Vec<String>,
 }
 
-/// An active advertisement; withdrawn on drop.
 #[derive(Debug)]
 pub struct MdnsRegistration {
     task: JoinHandle<()>,

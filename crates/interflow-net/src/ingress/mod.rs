@@ -1,6 +1,5 @@
 //! Accepting connections: listeners, protocol detection, and HTTP servers.
 
-mod deadline_timer;
 pub mod dns;
 mod http1;
 mod http2;

@@ -17,7 +17,6 @@ pub(super) struct PeekReader {
     extended: bool,
 }
 
-/// Why no more bytes are available.
 pub(super) enum PeekError {
     Timeout,
     Ended,
@@ -48,7 +47,6 @@ impl PeekReader {
         self.extended = true;
     }
 
-    /// Whether the deadline was changed.
     pub(super) const fn was_extended(&self) -> bool {
         self.extended
     }
@@ -62,6 +60,7 @@ impl PeekReader {
             {
                 return Ok(found);
             }
+            // Enough for a ClientHello with a post-quantum key share, in one read.
             self.buf.reserve(2048);
             match timeout_at(self.deadline, self.io.read_buf(&mut self.buf)).await {
                 Err(_) => return Err(PeekError::Timeout),

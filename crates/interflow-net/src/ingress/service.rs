@@ -12,24 +12,18 @@ use interflow_codec::h1::HeadLimits;
 
 use crate::io::IoStream;
 
-/// A request as received from the client.
+/// A request as received from the client. `target` is in absolute-form over HTTP/2, or an authority for CONNECT;
+/// `headers` include hop-by-hop fields, but not pseudo-header fields; `protocol` is HTTP/2's `:protocol` (RFC 8441);
+/// `body` ends with an error if the client aborts; `clock` was started with the head's first byte.
 #[derive(Debug)]
 pub struct IncomingRequest {
-    /// The method, in the case in which it was sent.
     pub method: Method,
-    /// The target as received; over HTTP/2 in absolute-form, or an authority for CONNECT.
     pub target: RequestTarget,
-    /// The version used by the client.
     pub version: HttpVersion,
-    /// All fields as received, including hop-by-hop ones, but not HTTP/2 pseudo-header fields.
     pub headers: Headers,
-    /// HTTP/2's `:protocol` (RFC 8441).
     pub protocol: Option<ByteStr>,
-    /// The body. Ends with an error if the client aborts.
     pub body: Body,
-    /// Sends interim responses.
     pub interim: InformationalSender,
-    /// Started with the head's first byte.
     pub clock: FlowClock,
     /// The client's HTTP/2 fingerprint in Akamai's format.
     pub opening: Option<ByteStr>,
@@ -42,7 +36,6 @@ pub struct InformationalSender {
     exchange: u64,
 }
 
-/// The server's side of [`InformationalSender`].
 pub(crate) trait SendInformational: Send + Sync {
     /// Sends or queues the head, unless this exchange's final response has begun or too many are queued.
     fn send(&self, exchange: u64, head: ResponseHead);
@@ -83,7 +76,7 @@ impl fmt::Debug for InformationalSender {
     }
 }
 
-/// The result of a request.
+/// What the server does with a request.
 pub enum ServiceReply {
     Response(Response),
     /// Send this head, then switch to another protocol on the connection (or HTTP/2 stream): 101, or 2xx to CONNECT.
@@ -106,7 +99,8 @@ impl fmt::Debug for ServiceReply {
 /// request.
 pub type OnUpgrade = Box<dyn FnOnce(IoStream) -> BoxFuture<'static, ()> + Send>;
 
-/// Answers the requests of a connection.
+/// Answers the requests of a connection. Implementations are shared by all connections of a listener and must not
+/// block; over HTTP/2, requests of one connection are answered concurrently.
 pub trait HttpService: Send + Sync + 'static {
     /// Answers a request. The future is dropped if the client disconnects.
     fn call(&self, request: IncomingRequest) -> impl Future<Output = ServiceReply> + Send;
@@ -118,7 +112,6 @@ pub trait HttpService: Send + Sync + 'static {
 /// Limits of an HTTP client connection.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Limits on request heads.
     pub head: HeadLimits,
     /// From the first byte of a head to its last.
     pub head_timeout: Duration,

@@ -1,4 +1,7 @@
 //! Graceful shutdown: connections finish requests in progress and accept no new ones.
+//!
+//! A broadcast that thousands of idle connections wait for. Each connection keeps one slot for its waker and registers
+//! again only if its task changes, so that the lock shared by all workers is not taken for each request.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -47,6 +50,7 @@ impl DrainSignal {
 
     /// Triggers the shutdown, irrevocably.
     pub fn start(&self) {
+        // Before the wakers are taken: an observer that registers afterwards sees the flag in its second check.
         self.0.started.store(true, Ordering::SeqCst);
         let wakers: Vec<Waker> = self.0.waiting.lock().wakers.iter_mut().filter_map(Option::take).collect();
         wakers.into_iter().for_each(Waker::wake);
@@ -54,7 +58,6 @@ impl DrainSignal {
 }
 
 impl Drain {
-    /// An observer that is never notified.
     pub fn never() -> Self {
         DrainSignal::new().drain()
     }
@@ -64,7 +67,7 @@ impl Drain {
         self.shared.started.load(Ordering::Relaxed)
     }
 
-    /// Waits for the shutdown. Cancel-safe.
+    /// Waits for the shutdown. Cancel-safe; may be called any number of times.
     pub async fn drained(&self) {
         let mut own = self.clone();
         poll_fn(|cx| own.poll_drained(cx)).await;
@@ -78,6 +81,7 @@ impl Drain {
         if !self.place.as_ref().is_some_and(|p| p.waker.will_wake(cx.waker())) {
             self.register(cx.waker());
         }
+        // Checked again after registering, otherwise a shutdown between the two would be missed.
         if self.shared.started.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
     }
 

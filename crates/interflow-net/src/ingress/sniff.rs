@@ -1,4 +1,9 @@
 //! Protocol detection: recognises what a new connection uses from its first bytes.
+//!
+//! Two errors must be balanced. Taking an inspected protocol for an unknown one would let it pass without inspection,
+//! so a client must not achieve that by being slow or by malformed bytes. Waiting for more bytes of a protocol in which
+//! the server speaks first would stall it, so bytes are awaited only as long as they can still become TLS or HTTP. On a
+//! port for HTTP the first concern decides, in a tunnel the second.
 
 use std::time::Duration;
 
@@ -8,21 +13,17 @@ use interflow_types::{ByteStr, Result};
 use super::peek::{PeekError, PeekReader};
 use crate::io::IoStream;
 
-/// The detected protocol.
+/// The detected protocol. `Http1` is judged by the first line, `Http2` by the preface of prior knowledge (RFC 9113
+/// 3.4), `Tls` has its parsed ClientHello. `Unknown` is anything else, including a malformed ClientHello.
 #[derive(Debug)]
 pub enum ClientProtocol {
-    /// HTTP/1, judging by the first line.
     Http1,
     /// An HTTP/1 request to a proxy inside a tunnel (CONNECT or absolute-form), with the authority that it names.
     /// Only detected in a tunnel.
     ProxyRequest(ByteStr),
-    /// HTTP/2 with prior knowledge (RFC 9113 3.4).
     Http2,
-    /// TLS, with its ClientHello.
     Tls(Box<ClientHello>),
-    /// SOCKS5.
     Socks5,
-    /// Anything else, including a malformed ClientHello.
     Unknown,
     /// No bytes arrived in time: a protocol in which the server speaks first.
     Timeout,
@@ -54,7 +55,6 @@ const KNOWN_METHODS: [&[u8]; 14] = [
 /// The longest first line that is awaited.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// Timeouts and context of the detection.
 #[derive(Clone, Copy, Debug)]
 pub struct SniffTimeouts {
     /// Up to the first byte; after that the result is [`ClientProtocol::Timeout`].
@@ -223,13 +223,13 @@ fn classify_target(method: &[u8], rest: &[u8], read: usize) -> Option<ClientProt
     }
 }
 
-/// RFC 3986 3.2, without user information.
 fn is_authority_byte(b: u8) -> bool {
+    // RFC 3986 3.2, without user information.
     b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&b)
 }
 
-/// RFC 9110 5.6.2.
 fn is_token_byte(b: u8) -> bool {
+    // RFC 9110 5.6.2.
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 

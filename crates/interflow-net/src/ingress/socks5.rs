@@ -23,17 +23,14 @@ pub enum SocksAuth<'a> {
     Password(&'a PasswordCheck<'a>),
 }
 
-/// Checks a username and password.
 pub type PasswordCheck<'a> = dyn Fn(&str, &str) -> BoxFuture<'a, bool> + Send + Sync + 'a;
 
-/// A client's request.
+/// A client's request, after authentication. Nothing has been replied to it yet; call [`reply`] with the result of
+/// connecting.
 #[derive(Debug)]
 pub struct SocksRequest {
-    /// The requested destination.
     pub authority: Authority,
-    /// The authenticated user.
     pub user: Option<String>,
-    /// The connection; call [`reply`] next.
     pub io: IoStream,
 }
 
@@ -78,6 +75,7 @@ async fn write_message(peek: &mut PeekReader, write: impl FnOnce(&mut Vec<u8>)) 
 }
 
 async fn authenticate(peek: &mut PeekReader, greeting: MethodOffer, auth: SocksAuth<'_>) -> Result<Option<String>> {
+    // With `Open` a password is accepted only from clients that offer nothing else; `Named` prefers it, for the name.
     let method = match auth {
         SocksAuth::Open if greeting.none => Some(AuthMethod::None),
         _ if greeting.password => Some(AuthMethod::Password),

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 
 /// The size of one read. Larger ones were measured to gain nothing over loopback, and need more cache.
 pub(crate) const BUFFER_SIZE: usize = 32 * 1024;
-/// Free buffers kept per worker.
 const MAX_POOLED: usize = 32;
 
 thread_local! {
@@ -17,7 +16,6 @@ pub(crate) fn take() -> Box<[u8]> {
     POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; BUFFER_SIZE].into_boxed_slice())
 }
 
-/// Returns a buffer to the pool.
 pub(crate) fn release(buffer: Box<[u8]>) {
     POOL.with_borrow_mut(|pool| {
         if pool.len() < MAX_POOLED {

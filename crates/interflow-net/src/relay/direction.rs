@@ -1,4 +1,8 @@
 //! One direction of a tunnel, as a state machine that is polled with both connections.
+//!
+//! A direction either has bytes in transit and writes, or has none and reads; it never reads ahead of its sink, so a
+//! slow sink stops its source through TCP's own flow control. The direction does not own the connections: both
+//! directions of a tunnel borrow them for one poll each.
 
 use std::io;
 use std::pin::Pin;
@@ -38,7 +42,6 @@ pub(super) enum TransferStep {
     Write,
 }
 
-/// The failure of a direction.
 #[derive(Debug)]
 pub(super) struct DirectionError {
     pub(super) step: TransferStep,
@@ -51,7 +54,6 @@ impl TransferStep {
     }
 }
 
-/// Bytes in transit.
 enum TransferBuffer {
     /// None, and no memory held for them.
     None,
@@ -64,11 +66,11 @@ enum TransferBuffer {
     Pipe(SplicePipe),
 }
 
-/// What to do next.
+/// What to do next: write if bytes are in transit and read otherwise; or, after the source's end, flush and half-close
+/// the sink.
 enum DirectionState {
     /// Write if bytes are in transit, else read.
     Carry,
-    /// The source has ended: flush what was written, and half-close the sink.
     ShutDown,
     Done,
 }
@@ -78,7 +80,6 @@ pub(super) struct DirectionCopy {
     stage: DirectionState,
     /// A TLS layer may still buffer written bytes.
     unflushed: bool,
-    /// Whether a pipe may be used.
     splice: bool,
     /// With a buffer, how many consecutive reads nearly filled it; with a pipe, how many consecutive fills were
     /// short.
@@ -168,12 +169,14 @@ impl DirectionCopy {
                 DirectionState::Done => return Poll::Ready(Ok(())),
             }
         }
+        // The budget is used up while both sides are still ready, so nothing else would wake this task.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
     /// Called if there is nothing to read: flushes, and releases the buffer.
     fn poll_idle(&mut self, cx: &mut Context<'_>, sink: &mut IoStream) -> Poll<Result<(), DirectionError>> {
+        // Flushing only when there is nothing to read lets a TLS layer fill its records.
         if self.unflushed {
             ready!(Pin::new(sink).poll_flush(cx)).map_err(|e| TransferStep::Write.into_error(e))?;
             self.unflushed = false;
@@ -202,6 +205,8 @@ impl DirectionCopy {
         {
             self.choose_buffer(source, sink, carried);
             if let (TransferBuffer::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
+                // A pending fill leaves the empty pipe in place: it holds no bytes, and the kernel frees pages that are
+                // not used.
                 let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| TransferStep::Read.into_error(e))?;
                 self.streak = if pipe.buffered() < MIN_SPLICE_FILL { self.streak.saturating_add(1) } else { 0 };
                 return Poll::Ready(Ok(more));
@@ -232,14 +237,17 @@ impl DirectionCopy {
                 && let TransferBuffer::Pipe(pipe) = std::mem::replace(&mut self.load, TransferBuffer::None)
             {
                 self.spare = Some(pipe);
+                // Traffic that alternates between short and long pieces would otherwise switch back and forth.
                 self.demand = self.demand.saturating_mul(2);
                 self.streak = 0;
             }
             return;
         }
+        // Short tunnels, such as one API call, end before a pipe would pay for its system calls.
         if !self.splice || self.streak < self.demand || carried.load(Ordering::Relaxed) < SPLICE_THRESHOLD {
             return;
         }
+        // A TLS layer has to see the bytes. The answer does not change, so it is remembered.
         self.splice = source.tcp_ref().is_some() && sink.tcp_ref().is_some();
         if !self.splice {
             return;
@@ -250,6 +258,7 @@ impl DirectionCopy {
                 self.load = TransferBuffer::Pipe(pipe);
                 self.streak = 0;
             }
+            // Usually the limit on descriptors or on pipe memory. Buffers work without either.
             Err(_) => self.splice = false,
         }
     }

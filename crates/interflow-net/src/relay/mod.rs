@@ -22,12 +22,11 @@ use tokio::time::Instant;
 use crate::io::IoStream;
 use direction::{DirectionCopy, DirectionError, TransferStep};
 
-/// Options of a tunnel.
+/// Options of a tunnel: how long it may carry no data in either direction before it is closed, and whether `splice(2)`
+/// may be used.
 #[derive(Clone, Debug)]
 pub struct TunnelOptions {
-    /// A tunnel without data in either direction for this long is closed.
     pub idle: Duration,
-    /// Whether `splice(2)` may be used.
     pub splice: bool,
 }
 
@@ -46,19 +45,18 @@ pub struct TunnelCounters {
 }
 
 impl TunnelCounters {
-    /// The current counts.
     pub fn get(&self) -> ByteCounts {
         ByteCounts { sent: self.sent.load(Ordering::Relaxed), received: self.received.load(Ordering::Relaxed) }
     }
 }
 
-/// Copies bytes between two connections until both directions have ended. A half-close in one direction is
-/// propagated, and the other direction stays open. If one side resets, the other is reset too. Dropping the future
-/// closes both.
+/// Copies bytes between two connections until both directions have ended. A half-close in one direction is propagated
+/// (TCP allows the other to continue for any time), and the other direction stays open. If one side resets, the other
+/// is reset too. Dropping the future closes both.
 ///
 /// # Errors
-/// [`ErrorKind::ClientGone`] or [`ErrorKind::UpstreamClosed`] if that side failed, [`ErrorKind::ClientTimeout`] on
-/// the idle timeout; `bytes` has the counts until then.
+/// [`ErrorKind::ClientGone`] or [`ErrorKind::UpstreamClosed`] if that side failed, [`ErrorKind::ClientTimeout`] on the
+/// idle timeout; `bytes` has the counts until then.
 pub async fn tunnel(
     client: IoStream,
     upstream: IoStream,
@@ -105,17 +103,20 @@ impl TunnelCopy {
     fn new(client: IoStream, upstream: IoStream, splice: bool) -> Self {
         let (client, up_first) = split_read_ahead(client);
         let (upstream, down_first) = split_read_ahead(upstream);
+        // Splicing needs a socket on both sides: where TLS is terminated, the bytes have to pass through user space.
         let splice = splice && client.tcp_ref().is_some() && upstream.tcp_ref().is_some();
         let (up, down) = (DirectionCopy::new(up_first, splice), DirectionCopy::new(down_first, splice));
         Self { client, upstream, up, down, deaf: None }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, bytes: &TunnelCounters) -> Poll<Result<(), Error>> {
+        // Both directions are polled each time, because one waker serves all four ends of the connections.
         let up = self.up.poll(cx, &mut self.client, &mut self.upstream, &bytes.sent);
         let up = self.tolerate_sink_failure(up, Direction::Request)?;
         let down = self.down.poll(cx, &mut self.upstream, &mut self.client, &bytes.received);
         let down = self.tolerate_sink_failure(down, Direction::Response)?;
         if up.is_ready() && down.is_ready() {
+            // A sink that failed is an error even though everything that its peer sent was delivered.
             return Poll::Ready(self.deaf.take().map_or(Ok(()), Err));
         }
         Poll::Pending
@@ -145,6 +146,7 @@ impl TunnelCopy {
 }
 
 fn direction_error(ended: DirectionError, way: Direction) -> Error {
+    // Reading fails at the source and writing at the sink; for responses the client is the sink.
     let by_client = (ended.step == TransferStep::Read) == (way == Direction::Request);
     let (kind, who) =
         if by_client { (ErrorKind::ClientGone, "client") } else { (ErrorKind::UpstreamClosed, "upstream") };

@@ -56,6 +56,7 @@ impl SplicePipe {
             ready!(socket.poll_read_ready(cx))?;
             let (from, to, most) = (socket.as_raw_fd(), self.write.as_raw_fd(), self.capacity);
             match socket.try_io(Interest::READABLE, || splice(from, to, most)) {
+                // `try_io` has cleared the readiness, so the loop waits for the reactor.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 moved => {
                     self.held = moved?;
@@ -83,6 +84,7 @@ impl SplicePipe {
 }
 
 fn splice(from: RawFd, to: RawFd, most: usize) -> io::Result<usize> {
+    // NONBLOCK applies to the pipe; the sockets are non-blocking by themselves.
     let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
     loop {
         // SAFETY: both descriptors are open for the whole call, because the caller borrows their owners; no offsets

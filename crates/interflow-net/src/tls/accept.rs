@@ -21,7 +21,6 @@ use crate::io::IoStream;
 /// What is presented to a client: a certificate with its key, and the ALPN protocols.
 pub struct ServerTls {
     config: Arc<ServerConfig>,
-    /// For clients that prefer ChaCha20.
     by_client: OnceLock<Arc<ServerConfig>>,
 }
 
@@ -46,7 +45,6 @@ impl ServerTls {
         Ok(Self::build(certified(chain_pem, key_pem)?.into(), Alpn::Both, Some(verifier)))
     }
 
-    /// The same with other ALPN protocols.
     #[must_use]
     pub fn with_alpn(self, alpn: Alpn) -> Self {
         let mut config = ServerConfig::clone(&self.config);
@@ -81,6 +79,7 @@ impl ServerTls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // Clients list AES-256 first although it costs both ends more.
         config.ignore_client_order = true;
+        // A resumed session would skip the client certificate, and with it a revocation or an expiry since.
         if verifies_clients {
             config.ticketer = Arc::new(NoTickets);
             config.send_tls13_tickets = 0;
@@ -88,7 +87,6 @@ impl ServerTls {
         Self::from_config(config)
     }
 
-    /// The configuration for this ClientHello.
     fn config_for(&self, suites: &[CipherSuite]) -> Arc<ServerConfig> {
         if !prefers_chacha(suites) {
             return self.config.clone();
@@ -173,8 +171,8 @@ impl ProducesTickets for SessionTickets {
     }
 }
 
-/// How a client's TLS handshake failed: the source of an error of kind `ClientTls` or `ClientTimeout`, whose message
-/// is complete. On its own it is displayed as its label.
+/// How a client's TLS handshake failed: the source of an error of kind `ClientTls` or `ClientTimeout`, whose message is
+/// complete. On its own it is displayed as its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientTlsFailure {
     /// The client rejected the leaf with this alert (`unknown_ca` or similar): it does not trust the CA, or pins.
@@ -189,11 +187,8 @@ pub enum ClientTlsFailure {
     NothingInCommon,
     /// A client certificate was required, and the client sent none.
     NoCertificate,
-    /// The client's certificate was not accepted.
     BadCertificate,
-    /// The client's bytes are not TLS.
     NotTls,
-    /// Any other protocol violation.
     Broken,
 }
 

@@ -28,16 +28,12 @@ pub use verify_error::{CertificateProblem, CertificateReason};
 /// Whether this build can send other clients' fingerprints.
 pub const SUPPORTS_IMPERSONATION: bool = cfg!(feature = "impersonate");
 
-/// The ALPN protocols to offer (RFC 7301).
+/// The ALPN protocols to offer, in order of preference (RFC 7301). With `None` the extension is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alpn {
-    /// Only `http/1.1`.
     Http1,
-    /// Only `h2`.
     Http2,
-    /// `h2`, then `http/1.1`.
     Both,
-    /// The extension is not used.
     None,
 }
 
@@ -49,7 +45,6 @@ impl Alpn {
         self as usize
     }
 
-    /// The protocol names for the handshake.
     pub(crate) fn protocols(self) -> Vec<Vec<u8>> {
         match self {
             Self::Http1 => vec![b"http/1.1".to_vec()],
@@ -72,7 +67,6 @@ pub(crate) fn versions(only: Option<TlsVersion>) -> &'static [&'static Supported
     }
 }
 
-/// The cryptography provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();

@@ -33,7 +33,6 @@ pub(super) fn platform_roots() -> &'static PlatformRoots {
     &ROOTS
 }
 
-/// The platform's roots and additional ones.
 pub(super) fn platform_roots_with(extra: &[CertificateDer<'static>]) -> Arc<RootCertStore> {
     let platform = &platform_roots().store;
     if extra.is_empty() {

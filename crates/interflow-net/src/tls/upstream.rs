@@ -33,22 +33,19 @@ const MAX_SESSIONS: usize = 2048;
 /// A certificate with its key, to present to origins that request one, or to clients.
 #[derive(Clone)]
 pub struct ClientCertificate {
-    /// The chain in PEM, leaf first.
+    /// PEM, leaf first.
     pub chain_pem: Vec<u8>,
     /// The private key in PEM: PKCS#8, PKCS#1 or SEC1, not encrypted.
     pub key_pem: Vec<u8>,
 }
 
-/// How origins are verified, and what is presented to them.
+/// How origins are verified, and what is presented to them. By default only the platform's roots are trusted. With
+/// `danger_accept_invalid`, an invalid certificate is accepted, and the problem is reported all the same.
 #[derive(Clone)]
 pub struct TlsProfileOptions {
-    /// Whether the platform's roots are trusted.
     pub platform_roots: bool,
-    /// PEM files with additional trusted CAs.
     pub extra_ca_files: Vec<PathBuf>,
-    /// Additional trusted CAs in PEM.
     pub extra_ca_pem: Vec<Vec<u8>>,
-    /// Whether invalid certificates are accepted. The problem is still reported.
     pub danger_accept_invalid: bool,
     /// The certificate for origins that request one.
     pub client_certificate: Option<ClientCertificate>,
@@ -57,7 +54,6 @@ pub struct TlsProfileOptions {
 }
 
 impl Default for TlsProfileOptions {
-    /// Only the platform's roots.
     fn default() -> Self {
         Self {
             platform_roots: true,
@@ -135,6 +131,7 @@ impl TlsProfile {
             platform_roots: self.platform_roots,
             extra: Vec::new(),
             version: self.version,
+            // The impersonator keeps the base profile, and takes trust and the client certificate from it.
             client: None,
             ready: OnceLock::new(),
             impersonator: Some(impersonator),
@@ -151,7 +148,6 @@ impl TlsProfile {
         self.id
     }
 
-    /// Whether invalid certificates are accepted.
     pub fn accepts_invalid(&self) -> bool {
         self.danger
     }
@@ -161,7 +157,6 @@ impl TlsProfile {
         self.configs();
     }
 
-    /// The verifier of certificates.
     #[cfg(feature = "impersonate")]
     pub(super) fn verify_with(&self) -> Arc<UpstreamVerifier> {
         Arc::clone(&self.configs().verifier)

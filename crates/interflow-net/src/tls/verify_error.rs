@@ -9,7 +9,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
-/// Why an origin's certificate is invalid.
+/// Why an origin's certificate is invalid. The first problem found is reported, in the order of the verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CertificateReason {
     Expired,
@@ -19,13 +19,11 @@ pub enum CertificateReason {
     UnknownIssuer,
     SelfSigned,
     Revoked,
-    /// Its signature is invalid.
     BadSignature,
     /// Its signature algorithm is too weak or not supported.
     UnsupportedAlgorithm,
     /// It was not issued for use by a server.
     WrongPurpose,
-    /// It cannot be parsed.
     Malformed,
     /// This system has no trusted roots at all.
     NoRoots,

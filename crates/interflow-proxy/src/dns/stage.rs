@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    EntryKind, Flow, Host, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, ResolvedNames, Stage, StageVerdict,
+    EntryKind, Flow, Host, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames, Stage,
+    TunnelVerdict,
 };
 
 use super::AddressNames;
@@ -19,7 +20,7 @@ impl DnsNamesStage {
         Self { names, enabled }
     }
 
-    fn attach_names(&self, flow: &mut Flow) -> MaybeFuture<'static, StageVerdict> {
+    fn attach_names(&self, flow: &mut Flow) {
         if let Host::Ip(ip) = &flow.authority.host
             && flow.extension::<ResolvedNames>().is_none()
         {
@@ -29,7 +30,6 @@ impl DnsNamesStage {
                 *flow.extension_mut() = ResolvedNames(names);
             }
         }
-        MaybeFuture::Ready(StageVerdict::Continue)
     }
 }
 
@@ -47,11 +47,13 @@ impl Stage for DnsNamesStage {
         }
     }
 
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
-        self.attach_names(flow)
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        self.attach_names(flow);
+        MaybeFuture::Ready(TunnelVerdict::Continue)
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
-        self.attach_names(flow)
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        self.attach_names(flow);
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 }

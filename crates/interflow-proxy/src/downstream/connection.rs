@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use interflow_codec::ClientHello;
 use interflow_limits::LoginQueueFull;
-use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
 use interflow_types::{
     Authority, ByteStr, ClientInfo, ClientTls, EntryKind, Error, ErrorKind, Flow, FlowClock, Headers, Response, Result,
     Scheme, client_address,
@@ -16,12 +15,9 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use crate::downstream::access::{AccessRequest, BasicCredentials, UserDatabase};
-use crate::http::pipeline;
-use crate::http::pipeline::PipelineStart;
-use crate::tunnel::connect;
+use crate::state::{ActiveConfig, ProxyWorker};
 use crate::upstream::fingerprint::ClientFingerprint;
 use crate::upstream::plan::{PlanKey, RequestPlan};
-use crate::worker::{ActiveConfig, ProxyWorker};
 
 /// An HTTP connection from a client.
 pub(crate) struct ClientConnection {
@@ -99,10 +95,10 @@ impl ClientConnection {
         Self { client_fingerprint: ClientFingerprint::new(hello), ..self }
     }
 
-    /// Isolation key that keeps this client's requests off upstream connections of others: NTLM and Negotiate
+    /// The number of this connection if its upstream connections must serve no other: NTLM and Negotiate
     /// authenticate a connection rather than a request, and whoever sent a later request on it would be taken for the
     /// same user (RFC 4559 section 6).
-    pub fn partition(&self, headers: &Headers) -> u64 {
+    pub fn exclusive_upstream(&self, headers: &Headers) -> Option<u64> {
         let binds = |value: &[u8]| {
             let scheme = value.split(|b| *b == b' ').next().unwrap_or_default();
             scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
@@ -110,7 +106,7 @@ impl ClientConnection {
         if headers.get("authorization").is_some_and(binds) {
             self.pinned_upstream.store(true, Relaxed);
         }
-        if self.pinned_upstream.load(Relaxed) { self.client.connection } else { 0 }
+        self.pinned_upstream.load(Relaxed).then_some(self.client.connection)
     }
 
     /// A new flow on this connection. Boxed, because it is moved often.
@@ -267,33 +263,6 @@ impl ClientConnection {
         user: Option<Arc<str>>,
     ) -> PlanKey {
         PlanKey { listener: Arc::clone(&self.client.listener), user, scheme, authority, dial, transport }
-    }
-
-    fn begin_request(&self, incoming: IncomingRequest) -> PipelineStart<'_> {
-        let live = self.worker.active_config();
-        match &self.entry {
-            ConnectionKind::Proxy => match incoming.target {
-                // Boxed: a rare path must not enlarge the future of the common one.
-                interflow_types::RequestTarget::Authority(_) => {
-                    PipelineStart::Later(Box::pin(connect::http_connect(self, live, incoming)))
-                }
-                _ => pipeline::from_proxy(self, live, incoming),
-            },
-            ConnectionKind::Gateway => pipeline::from_gateway(self, live, incoming),
-            ConnectionKind::Inside(inside) => pipeline::from_tunnel(self, live, inside, incoming),
-        }
-    }
-}
-
-impl HttpService for ClientConnection {
-    // Not an `async fn`: its future would hold the request twice, here and in the future that it awaits.
-    fn call(&self, incoming: IncomingRequest) -> impl Future<Output = ServiceReply> + Send {
-        pipeline::run_request(self, self.begin_request(incoming))
-    }
-
-    fn error_response(&self, error: &Error) -> Response {
-        let live = self.worker.active_config();
-        pipeline::reject_malformed(self, &live, error)
     }
 }
 

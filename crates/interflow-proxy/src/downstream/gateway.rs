@@ -1,10 +1,12 @@
 //! The gateway port's routes: selects the origin of a request in origin-form.
 
+use std::sync::Arc;
+
 use interflow_types::{
-    Authority, ByteStr, GatewayRequest, Host, HostPatterns, MountTarget, Response, Scheme, StatusCode, Url,
+    Authority, ByteStr, GatewayMount, GatewayRequest, Host, HostPatterns, MountTarget, Response, Scheme, StatusCode,
+    Url,
 };
 
-use crate::compiled::CompiledConfig;
 use crate::config::GatewayRoute;
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
@@ -34,11 +36,15 @@ pub(crate) struct GatewayRouteMatch {
 
 /// The target of a request on the gateway port: a configured route, or else a mount. The flag is true if the mount
 /// itself authorizes requests.
-pub(crate) fn find_target(settings: &CompiledConfig, request: &GatewayRequest<'_>) -> Option<(MountTarget, bool)> {
-    if let Some(GatewayRouteMatch { url, keep_host }) = settings.routes.find(request.path, request.host) {
+pub(crate) fn find_target(
+    routes: &GatewayRoutes,
+    mounts: &[Arc<dyn GatewayMount>],
+    request: &GatewayRequest<'_>,
+) -> Option<(MountTarget, bool)> {
+    if let Some(GatewayRouteMatch { url, keep_host }) = routes.find(request.path, request.host) {
         return Some((MountTarget::Forward { url, keep_host, endpoint: None }, false));
     }
-    settings.mounts.iter().find_map(|m| Some((m.find(request)?, m.authorizes_requests())))
+    mounts.iter().find_map(|m| Some((m.find(request)?, m.authorizes_requests())))
 }
 
 impl GatewayRoutes {

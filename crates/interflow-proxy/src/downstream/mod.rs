@@ -4,4 +4,5 @@ pub mod access;
 pub(crate) mod builtin_pages;
 pub(crate) mod connection;
 pub(crate) mod container_lookup;
+pub(crate) mod dispatch;
 pub(crate) mod gateway;

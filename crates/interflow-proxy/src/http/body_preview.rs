@@ -1,11 +1,10 @@
 //! Reads a short request body while its request waits for an operator's decision, so that the operator can see it.
 
 use std::pin::pin;
-use std::task::{Context, Poll};
 
 use interflow_types::{
-    Body, BodyFrame, BodyPreview, BodyStream, Flow, MaybeFuture, OriginalBody, OriginalMessage, OriginalMessages,
-    RequestHead, Result, StageVerdict,
+    Body, BodyFrame, BodyPreview, Flow, MaybeFuture, OriginalBody, OriginalMessage, OriginalMessages, RequestHead,
+    RequestVerdict,
 };
 
 /// The longest body that is previewed, in bytes.
@@ -15,9 +14,9 @@ const MOST_READ: u64 = 64 << 10;
 /// Continue` is not asked for its body.
 pub(crate) async fn wait_and_read(
     preview: Option<BodyPreview>,
-    step: MaybeFuture<'_, StageVerdict>,
+    step: MaybeFuture<'_, RequestVerdict>,
     mut body: Body,
-) -> (StageVerdict, Body) {
+) -> (RequestVerdict, Body) {
     let Some(preview) = preview else { return (step.resolve().await, body) };
     let mut read: Vec<BodyFrame> = Vec::new();
     let mut failed = None;
@@ -66,7 +65,8 @@ pub(crate) async fn wait_and_read(
     if let ([BodyFrame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
         return (verdict, Body::from(data.clone()));
     }
-    (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: if over { Body::Empty } else { body } }))
+    let read = read.into_iter().map(Ok).chain(failed.map(Err)).collect();
+    (verdict, Body::replay(read, if over { Body::Empty } else { body }))
 }
 
 /// Applies an edited body: keeps the original request beside the edited one and updates the header section.
@@ -92,35 +92,12 @@ pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Op
     (short && !coded && !waits && !body.is_empty()).then(|| flow.extension_mut::<BodyPreview>().clone())
 }
 
-/// A body whose beginning was already read.
-struct Joined {
-    read: std::vec::IntoIter<BodyFrame>,
-    failed: Option<interflow_types::Error>,
-    rest: Body,
-}
-
-impl BodyStream for Joined {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        if let Some(frame) = self.read.next() {
-            return Poll::Ready(Some(Ok(frame)));
-        }
-        match self.failed.take() {
-            Some(e) => Poll::Ready(Some(Err(e))),
-            None => self.rest.poll_frame(cx),
-        }
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        let length = |f: &BodyFrame| if let BodyFrame::Data(data) = f { data.len() as u64 } else { 0 };
-        let read: u64 = self.read.as_slice().iter().map(length).sum();
-        self.rest.remaining().map(|rest| rest + read)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use interflow_types::{BodyStream, Result};
+    use std::task::{Context, Poll};
 
     struct Pieces(Vec<Bytes>);
 
@@ -142,10 +119,10 @@ mod tests {
             while look.complete().is_none() {
                 tokio::task::yield_now().await;
             }
-            StageVerdict::Continue
+            RequestVerdict::Continue
         });
         let (verdict, body) = wait_and_read(Some(preview.clone()), step, body).await;
-        assert!(matches!(verdict, StageVerdict::Continue));
+        assert!(matches!(verdict, RequestVerdict::Continue));
         assert_eq!(preview.complete().as_deref(), Some(&b"one two"[..]));
         assert_eq!(&body.collect(99).await.unwrap().0[..], b"one two");
     }
@@ -162,7 +139,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 look.replace(edit.into());
-                StageVerdict::Continue
+                RequestVerdict::Continue
             });
             let (_, body) = wait_and_read(Some(preview.clone()), step, body).await;
             assert_eq!(preview.current().as_deref(), Some(edit.as_bytes()), "who is asked about a second host sees it");

@@ -9,41 +9,13 @@ use interflow_codec::grpc::{self, GrpcMessage};
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
     Body, BodyFrame, BodyStream, BoxFuture, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages, MessageKind,
-    Phase, Result, StageVerdict, StreamMessage, Timestamp,
+    MessageVerdict, Phase, Result, StreamMessage, Timestamp,
 };
-use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::http::messages::{GrpcKind, MAX_MESSAGE_BYTES};
 use crate::observe::flow_guard::FlowGuard;
+use crate::observe::forked_flow::ForkedFlow;
 use crate::upstream::plan::RequestPlan;
-
-/// The flow as seen by the messages of both directions while its exchange is in progress.
-#[derive(Clone)]
-pub(crate) struct ForkedFlow(Arc<Mutex<Flow>>);
-
-impl ForkedFlow {
-    pub fn new(flow: &mut Flow) -> Self {
-        Self(Arc::new(Mutex::new(flow.fork())))
-    }
-
-    /// Merges the extensions back; messages wait while the returned guard is alive.
-    pub async fn merge(self, flow: &mut Flow) -> OwnedMutexGuard<Flow> {
-        let mut lent = self.0.lock_owned().await;
-        flow.merge(&mut lent);
-        lent
-    }
-
-    pub fn from_guard(guard: &OwnedMutexGuard<Flow>) -> Self {
-        Self(Arc::clone(OwnedMutexGuard::mutex(guard)))
-    }
-
-    /// Merges at the flow's end. A message that a stage still holds keeps its extensions; they are not merged.
-    pub fn merge_at_end(&self, flow: &mut Flow) {
-        if let Ok(mut lent) = self.0.try_lock() {
-            flow.merge(&mut lent);
-        }
-    }
-}
 
 /// Wraps a gRPC body so that stages see its messages, if one wants to. `Content-Length` is removed, because it may no
 /// longer be correct.
@@ -157,12 +129,12 @@ async fn run_stages(
         return Ok(Some(message.raw));
     }
     let before = seen.payload.clone();
-    let mut flow = lent.0.lock().await;
+    let mut flow = lent.lock().await;
     for stage in plan.stages(Phase::Message) {
         match stage.message(&mut flow, &mut seen).resolve().await {
-            StageVerdict::Drop => return Ok(append_injected(&mut flow, Vec::new()).filter(|b| !b.is_empty())),
-            StageVerdict::Deny(e) => return Err(e),
-            StageVerdict::Continue | StageVerdict::Answer(_) | StageVerdict::Intercept | StageVerdict::Tunnel => {}
+            MessageVerdict::Drop => return Ok(append_injected(&mut flow, Vec::new()).filter(|b| !b.is_empty())),
+            MessageVerdict::Deny(e) => return Err(e),
+            MessageVerdict::Continue => {}
         }
     }
     if seen.payload == before {

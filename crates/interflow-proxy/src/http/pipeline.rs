@@ -6,10 +6,10 @@ use interflow_codec::ja4h;
 use interflow_net::egress::{UpstreamClient, UpstreamReport, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
-    Authority, Body, BoxFuture, ByteStr, ClientInfo, Direction, EndpointId, EntryKind, Error, ErrorKind, ErrorRenderer,
-    Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture, MountTarget,
-    NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead, ResponseHeadFilter,
-    Result, Scheme, StageVerdict, Timestamp, Url,
+    Authority, Body, BoxFuture, ByteStr, ClientInfo, Direction, EarlyExit, EndpointId, EntryKind, Error, ErrorKind,
+    ErrorRenderer, Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture,
+    MountTarget, NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, RequestVerdict, Response,
+    ResponseHead, ResponseHeadFilter, Result, Scheme, Timestamp, TunnelVerdict, Url,
 };
 
 use crate::downstream::access::AccessRequest;
@@ -20,9 +20,9 @@ use crate::http::hop_by_hop::{self, MaxForwards};
 use crate::http::loop_detection::ReceivedVia;
 use crate::http::{body_preview, expect_continue, grpc, upgrade};
 use crate::observe::flow_guard::{FlowGuard, local_body_bytes};
+use crate::state::ActiveConfig;
 use crate::upstream::plan::PlanKey;
 use crate::upstream::route;
-use crate::worker::ActiveConfig;
 
 /// How the processing of a request begins.
 pub(crate) enum PipelineStart<'a> {
@@ -123,7 +123,7 @@ pub(crate) fn from_gateway(
         host: authority.as_ref().map(|a| &a.host),
         headers: &incoming.headers,
     };
-    let found = gateway::find_target(&live.settings, &request);
+    let found = gateway::find_target(&live.settings.routes, &live.settings.mounts, &request);
     let authorized = matches!(found, Some((_, true)));
     if !authorized
         && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)
@@ -389,11 +389,11 @@ async fn run_pipeline(conn: &ClientConnection, pending: Box<PipelineRequest>) ->
     if let Some(handler) = handler {
         return Box::pin(serve_locally(tracker, &live, head, body, &*handler)).await;
     }
-    let partition = conn.partition(&head.headers);
+    let exclusive = conn.exclusive_upstream(&head.headers);
     if tracker.plan.wants(Phase::UpstreamConnect) {
         tracker.join_deferred().await;
     }
-    let route = match route::select_route(&mut tracker, &live, &head, partition, &conn.client_fingerprint).await {
+    let route = match route::select_route(&mut tracker, &live, &head, exclusive, &conn.client_fingerprint).await {
         Ok(route) => route,
         Err(end) => return exit_early(tracker, &live, &head, end),
     };
@@ -431,13 +431,7 @@ pub(crate) async fn before_send(
     }
     let mut leaving = head.clone();
     for stage in plan.stages(Phase::BeforeSend) {
-        body = match stage.before_send(&mut tracker.flow, &mut leaving, body).resolve().await {
-            Ok(body) => body,
-            Err(verdict) => {
-                return Err(EarlyExit::from_verdict(verdict)
-                    .unwrap_or_else(|| EarlyExit::Error(missing_body_error(stage.name()))));
-            }
-        };
+        body = stage.before_send(&mut tracker.flow, &mut leaving, body).resolve().await?;
     }
     Ok((Some(leaving), body))
 }
@@ -458,34 +452,6 @@ async fn serve_locally(
     }
 }
 
-/// Why a request is not sent upstream.
-pub(crate) enum EarlyExit {
-    Response(Box<Response>),
-    Error(Error),
-}
-
-impl EarlyExit {
-    /// The outcome of a stage's verdict, if it ends the flow.
-    pub fn from_verdict(verdict: StageVerdict) -> Option<Self> {
-        match verdict {
-            StageVerdict::Answer(response) => Some(Self::Response(response)),
-            StageVerdict::Deny(error) => Some(Self::Error(error)),
-            StageVerdict::Continue | StageVerdict::Intercept | StageVerdict::Tunnel | StageVerdict::Drop => None,
-        }
-    }
-
-    /// The error for a local request, which needs the origin's response.
-    pub fn into_error(self) -> Error {
-        match self {
-            Self::Error(error) => error,
-            Self::Response(response) => {
-                let status = response.head.status.as_u16();
-                Error::new(ErrorKind::Denied, format!("a stage answered with {status} before the request was sent"))
-            }
-        }
-    }
-}
-
 /// Processes the request head from as received to as sent upstream.
 async fn request_phases(
     tracker: &mut FlowGuard,
@@ -500,17 +466,17 @@ async fn request_phases(
     tracker.flow.has_request_body = Some(!body.is_empty());
     let plan = Arc::clone(&tracker.plan);
     // Requests in a tunnel were authorized with their tunnel.
-    let alone = matches!(tracker.flow.transport, EntryKind::Absolute | EntryKind::Gateway)
-        || tracker.flow.transport == EntryKind::Reverse && tracker.flow.scheme == Scheme::Http;
-    if alone {
+    if tracker.flow.is_outside_tunnel() {
         for stage in plan.stages(Phase::Authority) {
-            if let Some(end) = EarlyExit::from_verdict(stage.authority(&mut tracker.flow).resolve().await) {
-                return Err(end);
+            match stage.authority(&mut tracker.flow).resolve().await {
+                // Whether TLS is decrypted is not in question for a request that was read.
+                TunnelVerdict::Continue | TunnelVerdict::Intercept | TunnelVerdict::Tunnel => {}
+                TunnelVerdict::Deny(error) => return Err(EarlyExit::Deny(error)),
             }
         }
     }
     if hop_by_hop::max_forwards(head) == MaxForwards::Answer {
-        return Err(EarlyExit::Response(Box::new(builtin_pages::max_forwards_response(head))));
+        return Err(EarlyExit::Answer(Box::new(builtin_pages::max_forwards_response(head))));
     }
     for stage in plan.stages(Phase::RequestHead) {
         // A client that disconnects withdraws a request that waits for an operator's decision.
@@ -523,16 +489,14 @@ async fn request_phases(
                 let (verdict, read) = body_preview::wait_and_read(preview.clone(), later, body).await;
                 body = read;
                 interim.pause_timeouts(false);
-                if let (StageVerdict::Continue, Some(preview)) = (&verdict, &preview) {
+                if let (RequestVerdict::Continue, Some(preview)) = (&verdict, &preview) {
                     body_preview::apply_replacement(preview, &mut tracker.flow, head);
                 }
                 verdict
             }
             later => later.resolve().await,
         };
-        if let Some(end) = EarlyExit::from_verdict(verdict) {
-            return Err(end);
-        }
+        verdict.into_result()?;
     }
     let reads = plan.wants(Phase::RequestBody) || plan.wants(Phase::BeforeSend);
     if reads && head.headers.has_token("expect", "100-continue") {
@@ -541,13 +505,7 @@ async fn request_phases(
         body = held;
     }
     for stage in plan.stages(Phase::RequestBody) {
-        body = match stage.request_body(&mut tracker.flow, head, body).resolve().await {
-            Ok(body) => body,
-            Err(verdict) => {
-                return Err(EarlyExit::from_verdict(verdict)
-                    .unwrap_or_else(|| EarlyExit::Error(missing_body_error(stage.name()))));
-            }
-        };
+        body = stage.request_body(&mut tracker.flow, head, body).resolve().await?;
     }
     if !head.headers.contains("host") {
         hop_by_hop::set_host(head);
@@ -558,13 +516,6 @@ async fn request_phases(
         hop_by_hop::add_via(&mut head.headers, version, via);
     }
     Ok(body)
-}
-
-pub(crate) fn missing_body_error(name: &str) -> Error {
-    Error::new(
-        ErrorKind::StageFailed,
-        format!("stage `{name}` consumed the message body without returning one (a bug in the stage)"),
-    )
 }
 
 pub(crate) async fn send(
@@ -624,9 +575,8 @@ async fn deliver(
     let held = tracker.hold_messages().await;
     tracker.join_deferred().await;
     for stage in plan.stages(Phase::ResponseHead) {
-        if let Some(end) =
-            EarlyExit::from_verdict(stage.response_head(&mut tracker.flow, request, &mut head).resolve().await)
-        {
+        let verdict = stage.response_head(&mut tracker.flow, request, &mut head).resolve().await;
+        if let Err(end) = verdict.into_result() {
             return exit_early(tracker, live, request, end);
         }
     }
@@ -636,11 +586,7 @@ async fn deliver(
         }
         body = match stage.response_body(&mut tracker.flow, request, &mut head, body).resolve().await {
             Ok(body) => body,
-            Err(verdict) => {
-                let end = EarlyExit::from_verdict(verdict)
-                    .unwrap_or_else(|| EarlyExit::Error(missing_body_error(stage.name())));
-                return exit_early(tracker, live, request, end);
-            }
+            Err(end) => return exit_early(tracker, live, request, end),
         };
     }
     let via = &live.settings.config.proxy.via;
@@ -659,8 +605,8 @@ async fn deliver(
 /// Answers with a stage's response or denial.
 fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, end: EarlyExit) -> ServiceReply {
     match end {
-        EarlyExit::Error(e) => fail(tracker, live, request, &e),
-        EarlyExit::Response(response) => {
+        EarlyExit::Deny(e) => fail(tracker, live, request, &e),
+        EarlyExit::Answer(response) => {
             let Response { mut head, body } = *response;
             tracker.flow.tag("answered-locally");
             RequestId::echo(&tracker.flow, &mut head.headers);

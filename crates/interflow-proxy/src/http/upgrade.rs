@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, Notify};
 use crate::http::messages::{WsDirection, WsEvent};
 use crate::http::{hop_by_hop, websocket_messages};
 use crate::observe::flow_guard::FlowGuard;
-use crate::worker::ActiveConfig;
+use crate::state::ActiveConfig;
 
 /// The origin switched protocols: answers the client in its own HTTP version, then relays.
 pub(crate) fn complete_upgrade(

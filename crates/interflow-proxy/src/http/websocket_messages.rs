@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    Direction, Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, Phase, Result, Stage,
-    StageVerdict, StreamMessage, Timestamp,
+    Direction, Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, MessageVerdict, Phase, Result,
+    Stage, StreamMessage, Timestamp,
 };
 
 use crate::http::messages::{WsDirection, WsEvent};
@@ -127,14 +127,12 @@ impl MessageBatch {
             let injected = take_injected(flow);
             back.extend(injected.reply.into_iter().map(|payload| put(direction.opposite(), kind, payload)));
             match verdict {
-                StageVerdict::Drop => {}
-                StageVerdict::Deny(e) => {
+                MessageVerdict::Drop => {}
+                MessageVerdict::Deny(e) => {
                     self.denied = Some(e);
                     return;
                 }
-                StageVerdict::Continue | StageVerdict::Answer(_) | StageVerdict::Intercept | StageVerdict::Tunnel => {
-                    self.messages.push((message, own));
-                }
+                MessageVerdict::Continue => self.messages.push((message, own)),
             }
             self.messages.extend(injected.forward.into_iter().map(|payload| (put(direction, kind, payload), false)));
         }

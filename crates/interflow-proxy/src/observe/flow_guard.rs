@@ -14,18 +14,12 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::compiled::CompiledConfig;
-use crate::http::grpc::ForkedFlow;
 use crate::http::messages::MessageTap;
-use crate::http::original_messages;
+use crate::observe::forked_flow::ForkedFlow;
+use crate::observe::original_messages;
+use crate::observe::shared_capture::SharedCapture;
 use crate::observe::stats::WorkerCounters;
 use crate::upstream::plan::RequestPlan;
-
-/// Recording state written by both directions of a flow.
-pub(crate) struct SharedCapture {
-    pub(crate) capture: Mutex<Option<Box<dyn FlowRecording>>>,
-    /// Time at which the request body ended, in microseconds; 0: not yet.
-    request_body: AtomicU64,
-}
 
 /// Owns a flow until it ends. If dropped before it is completed or failed, the flow is recorded as aborted by the
 /// client.
@@ -319,31 +313,6 @@ impl Drop for FlowGuard {
         if !self.over {
             self.finish_with_error(&Error::new(ErrorKind::ClientGone, "the client went away"), ByteCounts::default());
         }
-    }
-}
-
-impl SharedCapture {
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.capture.lock().as_mut().map_or(Poll::Ready(()), |c| c.poll_ready(cx))
-    }
-
-    fn record_frame(&self, direction: Direction, frame: &BodyFrame, messages: Option<&mut MessageTap>) -> usize {
-        let mut seen = 0;
-        if let Some(capture) = self.capture.lock().as_mut() {
-            match frame {
-                BodyFrame::Data(data) => {
-                    capture.data(direction, data);
-                    if let Some(tap) = messages {
-                        tap.feed(data, |m| {
-                            seen += 1;
-                            capture.message(m);
-                        });
-                    }
-                }
-                BodyFrame::Trailers(trailers) => capture.trailers(direction, trailers),
-            }
-        }
-        seen
     }
 }
 

@@ -8,7 +8,7 @@ use interflow_net::ingress::{self, ClientProtocol, IncomingRequest, ServiceReply
 use interflow_net::io::IoStream;
 use interflow_types::{
     Authority, BoxFuture, ByteStr, ClientInfo, EntryKind, Error, ErrorKind, FlowClock, Host, Passthrough, Phase,
-    RequestHead, RequestTarget, ResponseHead, Result, Scheme, StageVerdict, StatusCode, Url,
+    RequestHead, RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
 };
 
 use crate::downstream::access::BasicCredentials;
@@ -17,8 +17,8 @@ use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarg
 use crate::http::loop_detection::{ReceivedVia, received_via};
 use crate::http::pipeline::fail;
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::intercept::{InterceptOverride, TunnelContext, dial, inspect, inspect_passthrough};
-use crate::worker::{ActiveConfig, ProxyWorker};
 
 /// The interception decision before the tunnel's first byte.
 enum TunnelMode {
@@ -57,9 +57,9 @@ async fn authorize_tunnel(
     let plan = Arc::clone(&tracker.plan);
     let mut interception = InterceptOverride::None;
     for stage in plan.stages(Phase::Authority) {
-        match stage.authority(&mut tracker.flow).resolve().await {
-            StageVerdict::Deny(e) => return Err((tracker, e)),
-            verdict => interception.apply_verdict(&verdict),
+        let verdict = stage.authority(&mut tracker.flow).resolve().await;
+        if let Err(e) = interception.apply_verdict(verdict) {
+            return Err((tracker, e));
         }
     }
     let choice = match interception.passthrough(&live.settings, &[&authority.host], authority.port) {

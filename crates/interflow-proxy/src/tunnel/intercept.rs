@@ -12,7 +12,7 @@ use interflow_net::relay::{self, TunnelCounters, TunnelOptions};
 use interflow_net::tls::{self, Alpn, ClientTlsFailure, ServerTls};
 use interflow_types::{
     Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, Error, ErrorKind, ErrorSource, Host,
-    HttpVersion, Passthrough, Phase, PlanScope, Result, Scheme, StageVerdict,
+    HttpVersion, Passthrough, Phase, PlanScope, Result, Scheme, TunnelVerdict,
 };
 use tokio::io::AsyncReadExt;
 
@@ -22,11 +22,11 @@ use crate::downstream::builtin_pages;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
 use crate::http::loop_detection::ReceivedVia;
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::leaf_refusal;
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
 use crate::upstream::plan::PlanKey;
 use crate::upstream::route;
-use crate::worker::{ActiveConfig, ProxyWorker};
 
 /// What a tunnel's inside keeps of the client connection.
 pub(crate) struct TunnelContext {
@@ -87,13 +87,18 @@ pub(crate) enum InterceptOverride {
 }
 
 impl InterceptOverride {
-    /// The last stage with a decision wins.
-    pub fn apply_verdict(&mut self, verdict: &StageVerdict) {
+    /// Applies a stage's verdict; the last stage with a decision wins.
+    ///
+    /// # Errors
+    /// The stage denied the tunnel.
+    pub fn apply_verdict(&mut self, verdict: TunnelVerdict) -> Result<()> {
         match verdict {
-            StageVerdict::Intercept => *self = Self::Intercept,
-            StageVerdict::Tunnel => *self = Self::Tunnel,
-            StageVerdict::Continue | StageVerdict::Answer(_) | StageVerdict::Deny(_) | StageVerdict::Drop => {}
+            TunnelVerdict::Continue => {}
+            TunnelVerdict::Intercept => *self = Self::Intercept,
+            TunnelVerdict::Tunnel => *self = Self::Tunnel,
+            TunnelVerdict::Deny(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// Why TLS to a host with these names is passed through, if it is, by stages and configuration.
@@ -357,10 +362,7 @@ async fn run_stages(tracker: &mut FlowGuard, phase: Phase, interception: &mut In
     for stage in plan.stages(phase) {
         let flow = &mut tracker.flow;
         let step = if phase == Phase::Authority { stage.authority(flow) } else { stage.client_hello(flow) };
-        match step.resolve().await {
-            StageVerdict::Deny(e) => return Err(e),
-            verdict => interception.apply_verdict(&verdict),
-        }
+        interception.apply_verdict(step.resolve().await)?;
     }
     Ok(())
 }

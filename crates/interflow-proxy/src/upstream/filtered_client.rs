@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use crate::downstream::access::PrivateAddressFilter;
 use crate::server::ProxyServer;
-use crate::worker::{ActiveConfig, ProxyWorker};
+use crate::state::{ActiveConfig, ProxyWorker};
 use interflow_types::NotRecorded;
 
 thread_local! {

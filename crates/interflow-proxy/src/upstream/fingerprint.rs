@@ -10,8 +10,7 @@ use interflow_net::tls::{TlsProfile, TlsProfileOptions};
 use interflow_types::{Authority, Error, HostPatterns, Result};
 use parking_lot::Mutex;
 
-use crate::compiled::ConfigError;
-use crate::config::FingerprintRule;
+use crate::config::{ConfigError, FingerprintRule};
 
 /// Bound on cached profiles with an impersonated fingerprint. There are as many as rules; beyond the bound they are
 /// built per use and share no connections.

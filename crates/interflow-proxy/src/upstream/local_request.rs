@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use interflow_net::egress::{UpstreamClient, UpstreamResponse};
 use interflow_net::ingress::InformationalSender;
-use interflow_types::{Body, EntryKind, Flow, Phase, Request, RequestHead, Response, ResponseHead, Result};
+use interflow_types::{
+    Body, EarlyExit, EntryKind, Error, ErrorKind, Flow, Phase, Request, RequestHead, Response, ResponseHead, Result,
+};
 
 use crate::downstream::connection::ClientConnection;
 use crate::http::hop_by_hop;
-use crate::http::pipeline::{EarlyExit, before_send, missing_body_error, send};
+use crate::http::pipeline::{before_send, send};
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::ActiveConfig;
 use crate::upstream::filtered_client::WithoutProxy;
-use crate::worker::ActiveConfig;
 
 /// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other.
 /// `egress` is the worker's client or a filtered one.
@@ -49,7 +51,7 @@ pub(crate) async fn send_local(
             let leaving = leaving.as_ref().unwrap_or(&head);
             send(&mut tracker, egress, &route, leaving, body, &InformationalSender::default()).await
         }
-        Err(end) => Err(end.into_error()),
+        Err(end) => Err(exit_error(end)),
     };
     let answer = match sent {
         Ok(answer) => answer,
@@ -72,14 +74,23 @@ pub(crate) async fn send_local(
     Ok(Response { head: response, body })
 }
 
+/// The error for a caller that needs the origin's response.
+fn exit_error(exit: EarlyExit) -> Error {
+    match exit {
+        EarlyExit::Deny(error) => error,
+        EarlyExit::Answer(response) => {
+            let status = response.head.status.as_u16();
+            Error::new(ErrorKind::Denied, format!("a stage answered with {status} before the request was sent"))
+        }
+    }
+}
+
 /// Runs the stages of the phase `BeforeSend` on a replay. All stages saw the request when it was recorded, but these
 /// control what may be reached, and the rules or the destination may have changed.
 async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Result<()> {
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::BeforeSend) {
-        if let Some(end) = EarlyExit::from_verdict(stage.request_head(&mut tracker.flow, head).resolve().await) {
-            return Err(end.into_error());
-        }
+        stage.request_head(&mut tracker.flow, head).resolve().await.into_result().map_err(exit_error)?;
     }
     Ok(())
 }
@@ -93,18 +104,10 @@ async fn mask_replay_response(
 ) -> Result<Body> {
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::BeforeSend) {
-        if let Some(end) =
-            EarlyExit::from_verdict(stage.response_head(&mut tracker.flow, request, head).resolve().await)
-        {
-            return Err(end.into_error());
-        }
-        body = match stage.response_body(&mut tracker.flow, request, head, body).resolve().await {
-            Ok(body) => body,
-            Err(verdict) => {
-                return Err(EarlyExit::from_verdict(verdict)
-                    .map_or_else(|| missing_body_error(stage.name()), EarlyExit::into_error));
-            }
-        };
+        let verdict = stage.response_head(&mut tracker.flow, request, head).resolve().await;
+        verdict.into_result().map_err(exit_error)?;
+        let masked = stage.response_body(&mut tracker.flow, request, head, body).resolve().await;
+        body = masked.map_err(exit_error)?;
     }
     Ok(body)
 }

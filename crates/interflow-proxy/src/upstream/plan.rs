@@ -2,7 +2,6 @@
 //! the stages that are interested in it.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use interflow_net::egress::UpstreamRoute;
@@ -42,7 +41,7 @@ impl RequestPlan {
             .collect();
         let interest = stages.iter().fold(PhaseSet::NONE, |all, (_, i)| all.union(*i));
         let mut route = settings.route_of(key.transport, key.scheme, &key.authority, key.dial.clone());
-        route.partition = key.user.as_deref().map_or(0, user_partition);
+        route.isolation.user = key.user.clone();
         let mirrors = settings.fingerprints.mirrors(&key.authority);
         Self { route, mirrors, stages, interest }
     }
@@ -60,14 +59,6 @@ impl RequestPlan {
     pub fn stages(&self, phase: Phase) -> impl Iterator<Item = &dyn Stage> {
         self.stages.iter().filter(move |(_, i)| i.contains(phase)).map(|(s, _)| &**s)
     }
-}
-
-/// The isolation key of a user: users do not share upstream connections. The top bit separates it from keys by
-/// connection.
-fn user_partition(user: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    user.hash(&mut hasher);
-    hasher.finish() | 1 << 63
 }
 
 /// The inputs of a plan.

@@ -1,24 +1,22 @@
 //! Phase `UpstreamConnect`: selects the route of a request or a tunnel to its origin.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
 use interflow_codec::fingerprint::FingerprintTarget;
 use interflow_net::egress::proxy::UpstreamProxy;
-use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
+use interflow_net::egress::{RouteResolver, UpstreamProtocol, UpstreamRoute};
 use interflow_net::tls::TlsProfile;
 use interflow_types::{
-    EntryKind, Error, ErrorKind, HttpVersion, Phase, RequestHead, Result, Scheme, StageVerdict, UpstreamOverrides,
+    EarlyExit, EntryKind, Error, ErrorKind, HttpVersion, Phase, RequestHead, Result, Scheme, UpstreamOverrides,
 };
 
 use crate::compiled::{CompiledConfig, TlsOverride};
 use crate::http::loop_detection::ReceivedVia;
-use crate::http::pipeline::EarlyExit;
 use crate::observe::flow_guard::FlowGuard;
+use crate::state::ActiveConfig;
 use crate::upstream::fingerprint::{self, ClientFingerprint};
 use crate::upstream::plan::RequestPlan;
-use crate::worker::ActiveConfig;
 
 /// The plan's route, or one built for this flow.
 pub(crate) enum SelectedRoute {
@@ -45,7 +43,7 @@ pub(crate) async fn select_route(
     tracker: &mut FlowGuard,
     live: &ActiveConfig,
     head: &RequestHead,
-    partition: u64,
+    exclusive: Option<u64>,
     seen: &ClientFingerprint,
 ) -> Result<SelectedRoute, EarlyExit> {
     let plan = Arc::clone(&tracker.plan);
@@ -59,21 +57,22 @@ pub(crate) async fn select_route(
     let way = collect_overrides(tracker, Some(head)).await?;
     let tunnelled = !plan.route.via.is_empty() && tracker.flow.extension::<ReceivedVia>().is_some();
     let http2 = knows_http2(transport, head) && !live.settings.is_http1_only(&head.url.authority);
-    if planned && partition == 0 && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
+    if planned && exclusive.is_none() && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
         return Ok(SelectedRoute::Planned(plan));
     }
     let mut route = own();
-    route.partition = if partition == 0 { plan.route.partition } else { partition };
+    route.isolation = plan.route.isolation.clone();
+    route.isolation.client_connection = exclusive;
     if http2 {
         route.protocol = UpstreamProtocol::Http2;
     }
     let way = way.unwrap_or_default();
     let dressed = TlsSelection { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
-    if let Some(tls) = dressed.select_tls(&route, &way).map_err(EarlyExit::Error)? {
+    if let Some(tls) = dressed.select_tls(&route, &way).map_err(EarlyExit::Deny)? {
         route.tls = tls;
     }
     live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
-    apply_overrides(&mut route, way, live).map_err(EarlyExit::Error)?;
+    apply_overrides(&mut route, way, live, tracker.flow.client.connection).map_err(EarlyExit::Deny)?;
     Ok(SelectedRoute::Own(Box::new(route)))
 }
 
@@ -147,9 +146,9 @@ pub(crate) async fn select_tunnel_route(
     live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
     match collect_overrides(tracker, None).await {
         Ok(None) => Ok(route),
-        Ok(Some(way)) => apply_overrides(&mut route, way, live).map(|()| route),
-        Err(EarlyExit::Error(e)) => Err(e),
-        Err(EarlyExit::Response(_)) => {
+        Ok(Some(way)) => apply_overrides(&mut route, way, live, tracker.flow.client.connection).map(|()| route),
+        Err(EarlyExit::Deny(e)) => Err(e),
+        Err(EarlyExit::Answer(_)) => {
             Err(Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect"))
         }
     }
@@ -166,34 +165,28 @@ async fn collect_overrides(
     let plan = Arc::clone(&tracker.plan);
     let mut way = UpstreamOverrides::default();
     for stage in plan.stages(Phase::UpstreamConnect) {
-        let verdict: StageVerdict = stage.upstream_connect(&mut tracker.flow, head, &mut way).resolve().await;
-        if let Some(end) = EarlyExit::from_verdict(verdict) {
-            return Err(end);
-        }
+        stage.upstream_connect(&mut tracker.flow, head, &mut way).resolve().await.into_result()?;
     }
     Ok((way != UpstreamOverrides::default()).then_some(way))
 }
 
-/// Combines another isolation key into `route.partition`.
-fn isolate(route: &mut UpstreamRoute, number: u64) {
-    route.partition = (route.partition ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-}
-
-fn apply_overrides(route: &mut UpstreamRoute, way: UpstreamOverrides, live: &ActiveConfig) -> Result<()> {
+fn apply_overrides(
+    route: &mut UpstreamRoute,
+    way: UpstreamOverrides,
+    live: &ActiveConfig,
+    client_connection: u64,
+) -> Result<()> {
     if let Some(version) = way.version {
         route.protocol = if version == HttpVersion::H2 { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 };
     }
-    if let Some(partition) = way.partition {
-        isolate(route, partition);
+    if way.own_connection {
+        route.isolation.client_connection = Some(client_connection);
     }
     if let Some(server) = way.dns_over_https {
-        let mut hasher = DefaultHasher::new();
-        server.hash(&mut hasher);
-        isolate(route, hasher.finish());
         let names = live.settings.resolver_for(&server);
         let failed =
             |e: String| Error::new(ErrorKind::StageFailed, "a stage selected an invalid DNS server").with_source(e);
-        route.resolver = Some(names.map_err(failed)?);
+        route.resolver = Some(RouteResolver { resolver: names.map_err(failed)?, server: server.into() });
     }
     if let Some(dial) = way.dial {
         route.connect_to = Some(dial);

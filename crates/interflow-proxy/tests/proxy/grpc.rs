@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_testkit::{Answer, Origin, Reply};
 use interflow_types::{
-    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, Phase, PhaseSet, PlanScope, RequestHead, ResponseHead,
-    Stage, StageVerdict, StreamMessage,
+    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, MessageVerdict, Phase, PhaseSet, PlanScope,
+    RequestHead, RequestVerdict, ResponseHead, Stage, StreamMessage,
 };
 
 use crate::support::{End, Proxy};
@@ -62,23 +62,23 @@ impl Stage for Censor {
     fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
         PhaseSet::from_phase(Phase::RequestHead).with(Phase::ResponseHead).with(Phase::Message).with(Phase::Done)
     }
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         flow.extension_mut::<Count>().heads += 1;
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
     fn response_head<'a>(
         &'a self,
         flow: &'a mut Flow,
         _: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let seen = flow.extension_mut::<Count>();
         seen.heads += 1;
         let text = format!("{} heads, {} messages", seen.heads, seen.messages);
         head.headers.set("x-seen", text).unwrap();
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         flow.extension_mut::<Count>().messages += 1;
         assert_eq!(message.kind, MessageKind::Grpc);
         MaybeFuture::pending(async move {
@@ -86,14 +86,14 @@ impl Stage for Censor {
             match (&message.payload[..], message.direction) {
                 (b"yes", Direction::Request) => message.payload = Bytes::from_static(b"a longer no"),
                 (b"fine", Direction::Response) => message.payload = Bytes::from_static(b"ok"),
-                (b"secret", _) => return StageVerdict::Drop,
-                (b"stop", _) => return StageVerdict::Deny(Error::new(ErrorKind::Denied, "that word ends it")),
+                (b"secret", _) => return MessageVerdict::Drop,
+                (b"stop", _) => return MessageVerdict::Deny(Error::new(ErrorKind::Denied, "that word ends it")),
                 (b"later stop", Direction::Response) => {
-                    return StageVerdict::Deny(Error::new(ErrorKind::Denied, "that answer ends it"));
+                    return MessageVerdict::Deny(Error::new(ErrorKind::Denied, "that answer ends it"));
                 }
                 _ => {}
             }
-            StageVerdict::Continue
+            MessageVerdict::Continue
         })
     }
     fn done(&self, flow: &Flow) {

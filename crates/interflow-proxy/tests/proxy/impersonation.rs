@@ -46,7 +46,7 @@ mod with_the_feature {
     use interflow_proxy::config::UpstreamProxyRule;
     use interflow_testkit::Origin;
     use interflow_types::{
-        BoxFuture, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict, UpstreamOverrides,
+        BoxFuture, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, UpstreamOverrides,
     };
 
     use super::*;

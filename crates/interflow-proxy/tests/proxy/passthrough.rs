@@ -7,7 +7,8 @@ use interflow_proxy::config::{AccessAction, AccessRule, InterceptMode};
 use interflow_testkit::client::ProxyLogin;
 use interflow_testkit::{Origin, Script, Wire, client, client_trusting};
 use interflow_types::{
-    ErrorKind, Flow, MaybeFuture, Passthrough, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+    ErrorKind, Flow, MaybeFuture, Passthrough, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
+    TunnelVerdict,
 };
 
 use crate::support::{End, Proxy, get, inside, until};
@@ -250,8 +251,8 @@ impl Stage for Tunnels {
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
         if scope.authority.host.to_string() == self.0 { PhaseSet::from_phase(Phase::Authority) } else { PhaseSet::NONE }
     }
-    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(StageVerdict::Tunnel)
+    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        MaybeFuture::Ready(TunnelVerdict::Tunnel)
     }
 }
 
@@ -316,10 +317,10 @@ impl Stage for SetsHost {
     fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
         PhaseSet::from_phase(Phase::RequestHead)
     }
-    fn request_head<'a>(&'a self, _: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, _: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         assert!(head.headers.get_str("host").is_some_and(|h| h.starts_with("localhost")), "what the target says");
         head.headers.set("Host", "other.test").unwrap();
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 }
 

@@ -5,51 +5,83 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use interflow_testkit::{Origin, Wire, client};
 use interflow_types::{
-    Body, ClientInfo, Error, ErrorKind, Flow, HttpVersion, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
-    Response, ResponseHead, Result, Stage, StageVerdict, StatusCode, StreamMessage, UpstreamOverrides,
+    Body, EarlyExit, Error, ErrorKind, Flow, HttpVersion, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope,
+    RequestHead, RequestVerdict, Response, ResponseHead, Result, Stage, StatusCode, StreamMessage, TunnelVerdict,
+    UpstreamOverrides,
 };
 
 use crate::support::{End, Proxy, get, inside, request};
 
-const ALL: [Phase; 9] = [
+const ALL: [Phase; 10] = [
     Phase::Authority,
     Phase::ClientHello,
     Phase::RequestHead,
     Phase::RequestBody,
     Phase::UpstreamConnect,
+    Phase::BeforeSend,
     Phase::ResponseHead,
     Phase::ResponseBody,
     Phase::Message,
     Phase::Done,
 ];
 
-type Answerer = Box<dyn Fn() -> StageVerdict + Send + Sync>;
+/// What the stage says at its phase; each phase turns it into its own verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    Deny,
+    Answer,
+    Intercept,
+    Tunnel,
+}
+
+impl Says {
+    fn error() -> Error {
+        Error::new(ErrorKind::Denied, "the stage says no")
+    }
+
+    fn response() -> Box<Response> {
+        Box::new(Response::full(StatusCode::IM_A_TEAPOT, "text/plain", "the stage answers"))
+    }
+
+    fn to_tunnel(says: Option<Self>) -> TunnelVerdict {
+        match says {
+            None => TunnelVerdict::Continue,
+            Some(Self::Deny) => TunnelVerdict::Deny(Self::error()),
+            Some(Self::Intercept) => TunnelVerdict::Intercept,
+            Some(Self::Tunnel) => TunnelVerdict::Tunnel,
+            Some(other) => panic!("a tunnel has no verdict {other:?}"),
+        }
+    }
+
+    fn to_request(says: Option<Self>) -> RequestVerdict {
+        match says {
+            None => RequestVerdict::Continue,
+            Some(Self::Deny) => RequestVerdict::Deny(Self::error()),
+            Some(Self::Answer) => RequestVerdict::Answer(Self::response()),
+            Some(other) => panic!("a request has no verdict {other:?}"),
+        }
+    }
+}
 
 /// Records each phase, and returns a verdict at one of them.
 #[derive(Default)]
 struct Noted {
     seen: Mutex<Vec<Phase>>,
-    says: Option<(Phase, Answerer)>,
+    says: Option<(Phase, Says)>,
 }
 
 impl Noted {
-    fn saying(phase: Phase, says: impl Fn() -> StageVerdict + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { says: Some((phase, Box::new(says))), ..Self::default() })
+    fn saying(phase: Phase, says: Says) -> Arc<Self> {
+        Arc::new(Self { says: Some((phase, says)), ..Self::default() })
     }
 
-    fn at(&self, phase: Phase) -> StageVerdict {
+    fn at(&self, phase: Phase) -> Option<Says> {
         self.seen.lock().unwrap().push(phase);
-        match &self.says {
-            Some((p, says)) if *p == phase => says(),
-            _ => StageVerdict::Continue,
-        }
+        self.says.filter(|(p, _)| *p == phase).map(|(_, says)| says)
     }
 
-    fn body(&self, phase: Phase, body: Body) -> Result<Body, StageVerdict> {
-        match self.at(phase) {
-            StageVerdict::Continue => Ok(body),
-            other => Err(other),
-        }
+    fn body(&self, phase: Phase, body: Body) -> Result<Body, EarlyExit> {
+        Says::to_request(self.at(phase)).into_result().map(|()| body)
     }
 
     fn take(&self) -> Vec<Phase> {
@@ -64,27 +96,21 @@ impl Stage for Noted {
     fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
         ALL.iter().fold(PhaseSet::NONE, |all, p| all.with(*p))
     }
-    fn watches(&self, listener: &str) -> bool {
-        listener == "proxy"
+    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        MaybeFuture::Ready(Says::to_tunnel(self.at(Phase::Authority)))
     }
-    fn accepted<'a>(&'a self, _: &'a ClientInfo) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(self.at(Phase::Accepted))
+    fn client_hello<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        MaybeFuture::Ready(Says::to_tunnel(self.at(Phase::ClientHello)))
     }
-    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(self.at(Phase::Authority))
-    }
-    fn client_hello<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(self.at(Phase::ClientHello))
-    }
-    fn request_head<'a>(&'a self, _: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(self.at(Phase::RequestHead))
+    fn request_head<'a>(&'a self, _: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        MaybeFuture::Ready(Says::to_request(self.at(Phase::RequestHead)))
     }
     fn request_body<'a>(
         &'a self,
         _: &'a mut Flow,
         _: &'a mut RequestHead,
         b: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::Ready(self.body(Phase::RequestBody, b))
     }
     fn upstream_connect<'a>(
@@ -92,16 +118,24 @@ impl Stage for Noted {
         _: &'a mut Flow,
         _: Option<&'a RequestHead>,
         _: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(self.at(Phase::UpstreamConnect))
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        MaybeFuture::Ready(Says::to_request(self.at(Phase::UpstreamConnect)))
+    }
+    fn before_send<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a mut RequestHead,
+        b: Body,
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        MaybeFuture::Ready(self.body(Phase::BeforeSend, b))
     }
     fn response_head<'a>(
         &'a self,
         _: &'a mut Flow,
         _: &'a RequestHead,
         _: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(self.at(Phase::ResponseHead))
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        MaybeFuture::Ready(Says::to_request(self.at(Phase::ResponseHead)))
     }
     fn response_body<'a>(
         &'a self,
@@ -109,21 +143,23 @@ impl Stage for Noted {
         _: &'a RequestHead,
         _: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::Ready(self.body(Phase::ResponseBody, body))
     }
-    fn message<'a>(&'a self, _: &'a mut Flow, _: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
-        MaybeFuture::Ready(self.at(Phase::Message))
+    fn message<'a>(&'a self, _: &'a mut Flow, _: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+        self.at(Phase::Message);
+        MaybeFuture::Ready(MessageVerdict::Continue)
     }
     fn done(&self, _: &Flow) {
         self.at(Phase::Done);
     }
 }
 
-const REQUEST: [Phase; 6] = [
+const REQUEST: [Phase; 7] = [
     Phase::RequestHead,
     Phase::RequestBody,
     Phase::UpstreamConnect,
+    Phase::BeforeSend,
     Phase::ResponseHead,
     Phase::ResponseBody,
     Phase::Done,
@@ -139,10 +175,8 @@ async fn every_phase_fires_once_and_in_order() {
         wire.send(get(&origin.url("/"))).await.unwrap();
         wire.answer().await.unwrap();
         proxy.flows(n).await;
-        let mut expected = vec![Phase::Accepted, Phase::Authority];
+        let mut expected = vec![Phase::Authority];
         expected.extend(REQUEST);
-        // A connection is accepted once, whatever it carries.
-        let expected = if n == 1 { &expected[..] } else { &expected[1..] };
         assert_eq!(noted.take(), expected);
     }
 }
@@ -156,7 +190,7 @@ async fn every_phase_of_an_intercepted_request_fires_once_and_in_order() {
     wire.send(inside(&origin.authority(), "/")).await.unwrap();
     wire.answer().await.unwrap();
     proxy.flow().await;
-    let mut expected = vec![Phase::Accepted, Phase::Authority, Phase::ClientHello];
+    let mut expected = vec![Phase::Authority, Phase::ClientHello];
     expected.extend(REQUEST);
     assert_eq!(noted.take(), expected);
 }
@@ -169,30 +203,21 @@ async fn a_tunnel_fires_the_phases_that_it_has() {
     let wire = proxy.tunnel(&origin.authority()).await;
     drop(wire.into_tls("localhost", origin.ca().client(&[])).await.unwrap());
     proxy.flow().await;
-    assert_eq!(
-        noted.take(),
-        [Phase::Accepted, Phase::Authority, Phase::UpstreamConnect, Phase::ClientHello, Phase::Done]
-    );
-}
-
-fn denied() -> StageVerdict {
-    StageVerdict::Deny(Error::new(ErrorKind::Denied, "the stage says no"))
-}
-
-fn answered() -> StageVerdict {
-    StageVerdict::Answer(Box::new(Response::full(StatusCode::IM_A_TEAPOT, "text/plain", "the stage answers")))
+    assert_eq!(noted.take(), [Phase::Authority, Phase::UpstreamConnect, Phase::ClientHello, Phase::Done]);
 }
 
 #[tokio::test]
 async fn a_stage_may_deny_or_answer_at_each_phase_of_a_request() {
     let origin = Origin::http().start().await;
-    for phase in &REQUEST[..5] {
-        let before_the_origin = *phase < Phase::ResponseHead;
-        for (says, status, text) in
-            [(denied as fn() -> StageVerdict, 403, "the stage says no"), (answered, 418, "the stage answers")]
-        {
+    let phases = [&[Phase::Authority], &REQUEST[..6]].concat();
+    for phase in phases {
+        let before_the_origin = phase < Phase::ResponseHead;
+        for (says, status, text) in [(Says::Deny, 403, "the stage says no"), (Says::Answer, 418, "the stage answers")] {
+            if (phase, says) == (Phase::Authority, Says::Answer) {
+                continue;
+            }
             let asked = origin.served();
-            let noted = Noted::saying(*phase, says);
+            let noted = Noted::saying(phase, says);
             let proxy = Proxy::with(vec![noted.clone()], |_| ()).await;
             let mut wire = proxy.connect().await;
             for _ in 0..2 {
@@ -210,15 +235,45 @@ async fn a_stage_may_deny_or_answer_at_each_phase_of_a_request() {
     }
 }
 
+/// A way into a tunnel, which denials must close.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Connect,
+    Socks5,
+}
+
 #[tokio::test]
-async fn a_stage_may_deny_a_connection_and_a_tunnel() {
+async fn a_stage_may_deny_a_tunnel_at_each_phase_that_it_has() {
+    let origin = Origin::https().start().await;
+    for entry in [Entry::Connect, Entry::Socks5] {
+        for (phase, says) in [
+            (Phase::Authority, Says::Deny),
+            (Phase::ClientHello, Says::Deny),
+            (Phase::UpstreamConnect, Says::Deny),
+            // There is no request that could be answered.
+            (Phase::UpstreamConnect, Says::Answer),
+        ] {
+            let noted = Noted::saying(phase, says);
+            let proxy = Proxy::with(vec![noted], |c| c.intercept.exclude = vec!["localhost".into()]).await;
+            let opened = match entry {
+                Entry::Connect => client::connect_tunnel(proxy.addr(), &origin.authority(), None).await,
+                Entry::Socks5 => client::socks5_tunnel(proxy.addr(), "localhost", origin.port(), None).await,
+            };
+            if let Ok(wire) = opened {
+                assert_eq!(phase, Phase::ClientHello, "{entry:?}");
+                assert!(wire.into_tls("localhost", origin.ca().client(&[])).await.is_err(), "{entry:?} {phase:?}");
+            }
+            let expected = if says == Says::Deny { ErrorKind::Denied } else { ErrorKind::StageFailed };
+            assert_eq!(proxy.flow().await.error(), Some(expected), "{entry:?} {phase:?}");
+        }
+    }
+    assert!(origin.requests().is_empty(), "nothing was sent to the origin");
+}
+
+#[tokio::test]
+async fn a_denied_tunnel_names_the_reason_and_connects_nowhere() {
     let origin = Origin::http().start().await;
-    let proxy = Proxy::with(vec![Noted::saying(Phase::Accepted, denied)], |_| ()).await;
-    let mut wire = proxy.connect().await;
-    let _ = wire.send(get(&origin.url("/"))).await;
-    assert!(wire.answer().await.is_err());
-    assert_eq!(proxy.errors(ErrorKind::Denied), 1);
-    let proxy = Proxy::with(vec![Noted::saying(Phase::Authority, denied)], |_| ()).await;
+    let proxy = Proxy::with(vec![Noted::saying(Phase::Authority, Says::Deny)], |_| ()).await;
     let refused = client::connect_tunnel(proxy.addr(), &origin.authority(), None).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("the stage says no"), "{refused}");
     assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Denied));
@@ -228,16 +283,18 @@ async fn a_stage_may_deny_a_connection_and_a_tunnel() {
 #[tokio::test]
 async fn a_stage_may_choose_to_look_into_a_tunnel_or_not() {
     let origin = Origin::https().start().await;
-    let proxy = Proxy::with(vec![Noted::saying(Phase::ClientHello, || StageVerdict::Tunnel)], |_| ()).await;
-    let wire = proxy.tunnel(&origin.authority()).await;
-    drop(wire.into_tls("localhost", origin.ca().client(&[])).await.unwrap());
-    assert!(matches!(proxy.flow().await.end, Some(End::Tunnelled(_))));
-    let looks = Noted::saying(Phase::Authority, || StageVerdict::Intercept);
-    let mode = interflow_proxy::config::InterceptMode::None;
-    let proxy = Proxy::build(&[&origin], vec![looks.clone()], |c| c.intercept.mode = mode);
-    let wire = proxy.tunnel(&origin.authority()).await;
-    let ours = interflow_testkit::client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
-    assert!(wire.into_tls("localhost", ours).await.is_ok());
+    for phase in [Phase::Authority, Phase::ClientHello] {
+        let proxy = Proxy::with(vec![Noted::saying(phase, Says::Tunnel)], |_| ()).await;
+        let wire = proxy.tunnel(&origin.authority()).await;
+        drop(wire.into_tls("localhost", origin.ca().client(&[])).await.unwrap());
+        assert!(matches!(proxy.flow().await.end, Some(End::Tunnelled(_))), "{phase:?}");
+        let looks = Noted::saying(phase, Says::Intercept);
+        let mode = interflow_proxy::config::InterceptMode::None;
+        let proxy = Proxy::build(&[&origin], vec![looks], |c| c.intercept.mode = mode);
+        let wire = proxy.tunnel(&origin.authority()).await;
+        let ours = interflow_testkit::client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
+        assert!(wire.into_tls("localhost", ours).await.is_ok(), "{phase:?}");
+    }
 }
 
 /// Replaces both bodies, and overrides the route.
@@ -257,12 +314,12 @@ impl Stage for Rewrite {
         _: &'a mut Flow,
         _: &'a mut RequestHead,
         b: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::pending(async move {
             let (bytes, _) = b
                 .collect(1 << 20)
                 .await
-                .map_err(|e| StageVerdict::Deny(Error::new(ErrorKind::BodyTooLarge, e.to_string())))?;
+                .map_err(|e| EarlyExit::Deny(Error::new(ErrorKind::BodyTooLarge, e.to_string())))?;
             Ok(Body::from(Bytes::from([b"<", &bytes[..], b">"].concat())))
         })
     }
@@ -271,9 +328,9 @@ impl Stage for Rewrite {
         _: &'a mut Flow,
         _: Option<&'a RequestHead>,
         way: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         *way = self.way.clone();
-        MaybeFuture::Ready(StageVerdict::Continue)
+        MaybeFuture::Ready(RequestVerdict::Continue)
     }
     fn response_body<'a>(
         &'a self,
@@ -281,12 +338,12 @@ impl Stage for Rewrite {
         _: &'a RequestHead,
         _: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::pending(async move {
             let (bytes, _) = body
                 .collect(1 << 20)
                 .await
-                .map_err(|e| StageVerdict::Deny(Error::new(ErrorKind::BadResponse, e.to_string())))?;
+                .map_err(|e| EarlyExit::Deny(Error::new(ErrorKind::BadResponse, e.to_string())))?;
             Ok(Body::from(Bytes::from([&bytes[..], b" indeed"].concat())))
         })
     }
@@ -368,7 +425,7 @@ impl Stage for Reads {
         _: &'a mut Flow,
         _: &'a mut RequestHead,
         b: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         MaybeFuture::pending(async move { Ok(b.collect(100).await.expect("a small body").0.into()) })
     }
 }

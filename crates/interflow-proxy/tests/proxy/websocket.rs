@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use interflow_testkit::{Origin, Wire};
 use interflow_types::{
-    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, Phase, PhaseSet, PlanScope, Stage, StageVerdict,
+    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, MessageVerdict, Phase, PhaseSet, PlanScope, Stage,
     StreamMessage,
 };
 use tokio_tungstenite::tungstenite::Message as Frame;
@@ -172,15 +172,15 @@ impl Stage for Censor {
     fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
         PhaseSet::from_phase(Phase::Message)
     }
-    fn message<'a>(&'a self, _: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, _: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         MaybeFuture::Ready(match &message.payload[..] {
             b"yes" => {
                 message.payload = Bytes::from_static(b"no");
-                StageVerdict::Continue
+                MessageVerdict::Continue
             }
-            b"secret" => StageVerdict::Drop,
-            b"stop" => StageVerdict::Deny(Error::new(ErrorKind::Denied, "that word ends it")),
-            _ => StageVerdict::Continue,
+            b"secret" => MessageVerdict::Drop,
+            b"stop" => MessageVerdict::Deny(Error::new(ErrorKind::Denied, "that word ends it")),
+            _ => MessageVerdict::Continue,
         })
     }
 }

@@ -9,6 +9,7 @@ use crate::{Kind, check_digits};
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
     let Some(token) = scan.token(i).copied() else { return i + 1 };
     let word = scan.word(&token).as_bytes();
+    // These may extend over several tokens, in any grouping, and are examined before single tokens.
     if let Some(next) = mac(scan, i, &token).or_else(|| iban(scan, i, &token)) {
         return next;
     }
@@ -176,11 +177,13 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
         return None;
     }
     let (head, tail) = compact.split_at_checked(4)?;
+    // ISO 13616: country and check digits are moved to the end, and the number modulo 97 is 1.
     let valid = check_digits::mod97(tail.iter().chain(head).copied()) == Some(1);
     let near = scan.near_word(i, &["iban", "account", "konto", "bank", "transfer", "wire"], 6, 3);
     let confidence = match (valid, near) {
         (true, true) => 98,
         (true, false) => 92,
+        // A label makes up for a wrong check digit, as in examples or after a typing error, at a lower confidence.
         (false, true) if !scan.wants.valid_ibans_only || scan.near_word(i, &["iban"], 4, 2) => 65,
         _ => return None,
     };
@@ -245,6 +248,7 @@ fn national_id(scan: &mut ScanState<'_>, i: usize, token: &WordToken, upper: &[u
             Some((Kind::Vin, if scan.has_topic_near(i, topic::VEHICLE, 6, 3) { 97 } else { 80 }))
         }
         (_, 17)
+            // Only North America requires the check digit; elsewhere the words around decide.
             if scan.has_topic_near(i, topic::VEHICLE, 4, 2)
                 && !upper.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')) =>
         {
@@ -320,6 +324,8 @@ fn crypto_address(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let word = scan.word(token);
     let named = || scan.has_topic_near(i, topic::CRYPTO, 6, 3);
     let hit = match word.as_bytes() {
+        // Base58Check and Bech32 have checksums, which random text does not satisfy; Ethereum's form needs none, and is
+        // weaker evidence.
         [b'1' | b'3', ..]
             if (26..=35).contains(&word.len())
                 && matches!(check_digits::base58check(word.as_bytes()), Some((0 | 5, 20))) =>
@@ -380,6 +386,7 @@ fn nric(upper: &[u8]) -> bool {
 }
 
 fn nino(upper: &[u8]) -> bool {
+    // What is never issued, so that product codes of the same form are left alone.
     let bad = |b: u8| matches!(b, b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
     let prefix = &upper[..2];
     !bad(upper[0])
@@ -391,6 +398,7 @@ fn nino(upper: &[u8]) -> bool {
 
 fn pps(upper: &[u8]) -> bool {
     let second = upper.get(8).map_or(0, |b| u32::from(b.saturating_sub(b'A')) + 1);
+    // The second letter counts times nine; W as second letter, like its absence, counts nothing.
     let second = if upper.get(8) == Some(&b'W') { 0 } else { second };
     let sum = check_digits::weighted(&digits(&upper[..7]), &[8, 7, 6, 5, 4, 3, 2]) + second * 9;
     upper[7] == b"WABCDEFGHIJKLMNOPQRSTUV"[(sum % 23) as usize]
@@ -424,6 +432,7 @@ fn british_driving_licence(pattern: &str, upper: &[u8]) -> bool {
     let named = upper[..5].iter().all(|b| b.is_ascii_uppercase() || *b == b'9') && upper[0].is_ascii_uppercase();
     let number = |i: usize| u32::from(upper[i].wrapping_sub(b'0')) * 10 + u32::from(upper[i + 1].wrapping_sub(b'0'));
     let dated = pattern.as_bytes()[5..11].iter().all(|b| *b == b'D');
+    // Of women, the month has 50 added.
     named && dated && (1..=12).contains(&(number(6) % 50)) && (1..=31).contains(&number(8)) && pattern.ends_with("LL")
 }
 
@@ -456,6 +465,7 @@ fn hetu(upper: &[u8]) -> bool {
 
 /// US Medicare: eleven positions with fixed character classes.
 fn mbi(upper: &[u8]) -> bool {
+    // Letters that look like digits are not used.
     let letter = |b: u8| b.is_ascii_uppercase() && !matches!(b, b'S' | b'L' | b'O' | b'I' | b'B' | b'Z');
     let any = |b: u8| letter(b) || b.is_ascii_digit();
     let digit = |b: u8| b.is_ascii_digit();
@@ -475,6 +485,7 @@ fn mbi(upper: &[u8]) -> bool {
 
 /// Italy: the check letter over fifteen characters.
 fn codice_fiscale(upper: &[u8]) -> bool {
+    // At odd positions, by this table; digits have the values of the letters A to J.
     const ODD: [u32; 26] =
         [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
     let value = |b: u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' });

@@ -51,6 +51,7 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
     let labelled = scan.gap_before(at).contains(':') && scan.has_topic_near(at, topic::DATE, 1, 0)
         || scan.near_word(at, &["date", "between", "on"], 1, 0);
     let spoken = labelled || scan.has_topic_near(at, topic::BIRTH, 6, 2);
+    // A date with a time at the start of a line is a log entry, about an event and no person.
     let logged = timed && is_line_start(scan, run.groups[k].0);
     let told = !timed && is_in_prose(scan, at, run.groups[k].0, end);
     let confidence = match (spoken, logged) {
@@ -86,6 +87,7 @@ fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
     {
         return None;
     }
+    // `1.2.3.4` is an address or a version.
     let continues = run.separator_after(k + 2) == run.separator_after(k);
     let (a, b, year) = (run.number(scan.bytes, k), run.number(scan.bytes, k + 1), run.number(scan.bytes, k + 2));
     let fits = (1..=31).contains(&a) && (1..=31).contains(&b) && a.min(b) <= 12;

@@ -204,6 +204,7 @@ fn detect_field(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let assigned = gap.len() <= 8
         && gap.contains([':', '='])
         && gap.bytes().all(|b| matches!(b, b'"' | b'\'' | b':' | b'=' | b' ' | b'>' | b'\\' | b'\t'));
+    // `a::b` is a path, and `a == b` a comparison.
     if !assigned || gap.contains("::") || gap.contains("==") {
         return;
     }
@@ -212,6 +213,7 @@ fn detect_field(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let from = token.end() + gap.len();
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(MAX_FIELD_LEN)];
+    // A quoted value ends at its quote; another at whatever may follow a value in a line, a query or a list.
     let quote = gap.bytes().next_back().filter(|b| matches!(b, b'"' | b'\''));
     let stop = match quote {
         Some(q) => rest.find([char::from(q), '\n', '\\']),
@@ -220,6 +222,7 @@ fn detect_field(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let whole =
         quote.is_none() && stop.is_none_or(|at| matches!(rest.as_bytes()[at], b'\n' | b'\r' | b'&' | b',' | b'}'));
     let value = rest[..stop.unwrap_or(rest.len())].trim_end();
+    // A schema or a template instead of a value.
     let plain = TYPE_NAMES.iter().any(|t| value.eq_ignore_ascii_case(t)) || value.contains(['(', '{', '$', '%', '_']);
     if value.is_empty() || plain || quote.is_none() && (!whole || !is_plain_value(value)) {
         return;
@@ -235,6 +238,7 @@ fn kind_for_key(scan: &ScanState<'_>, i: usize, end: usize, buffer: &mut [u8; 24
     let key = key.take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     let mut at = buffer.len();
     for b in key.filter(|b| b.is_ascii_alphanumeric()) {
+        // The key is read backwards into the buffer; one that is too long for it is in no list.
         at = at.checked_sub(1)?;
         buffer[at] = b.to_ascii_lowercase();
     }

@@ -1,4 +1,7 @@
 //! Numbers identified only by a preceding label: a plate, a membership number, a driving licence.
+//!
+//! These formats vary too much between countries, or are too plain, to be recognised by themselves. A label within
+//! three or four words before the value is required, and the value's length must fit the label's kind.
 
 use super::ScanState;
 use crate::Kind::{self, *};
@@ -9,9 +12,9 @@ use crate::token::{TokenShape, WordToken};
 struct ValueLabel {
     kind: Kind,
     words: &'static [&'static str],
-    /// Number of letters and digits.
+    /// Number of letters and digits, separators not counted.
     length: std::ops::RangeInclusive<usize>,
-    /// Minimum number of digits among them.
+    /// Minimum number of digits among them, which excludes words after the label.
     digits: usize,
     /// Groups may be joined by spaces: `34 ABC 123`.
     spaced: bool,
@@ -28,7 +31,7 @@ const fn label(
     ValueLabel { kind, words, length: least..=most, digits, spaced }
 }
 
-/// In order of decreasing specificity.
+/// In order of decreasing specificity: the first label that fits determines the kind.
 static LABELS: &[ValueLabel] = &[
     label(
         Passport,
@@ -215,6 +218,7 @@ const LABEL_TOPICS: u32 = topic::PASSPORT
 /// The value at token `i` if a label precedes it; returns the next token to examine.
 pub(super) fn detect_labeled(scan: &mut ScanState<'_>, i: usize) -> Option<usize> {
     let token = *scan.token(i)?;
+    // The topics of the words around are known already, so most numbers are refused before any label is compared.
     if scan.topics_near(i, 5, 0) & LABEL_TOPICS == 0 || !is_standalone(scan, i, &token) {
         return None;
     }
@@ -264,6 +268,7 @@ fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize
         let count = scan.word(token).bytes().filter(u8::is_ascii_digit).count();
         digits += count;
         letters += token.len() - count;
+        // The longest value that fits is taken; shorter ones are its beginning.
         if label.length.contains(&(digits + letters)) && digits >= label.digits {
             best = Some(at);
         }

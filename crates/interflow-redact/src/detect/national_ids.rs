@@ -6,14 +6,15 @@ use crate::Kind::{self, *};
 use crate::check_digits::{luhn, mod11_10, verhoeff, weighted};
 use crate::lexicon::topic;
 
-/// The format of one country's id.
+/// The format of one country's id. Many nine- and eleven-digit numbers satisfy some country's check digit, so it is
+/// taken for an id only with its own grouping or one of its words nearby.
 struct IdentifierRule {
     kind: Kind,
     digits: usize,
     /// A grouping that is unique to this id, with its separators.
     grouping: Option<(&'static [usize], &'static [u8])>,
     check: fn(&[u8]) -> bool,
-    /// Words that identify it.
+    /// Words that identify it, in the languages of its country.
     words: &'static [&'static str],
 }
 
@@ -166,6 +167,7 @@ pub(super) fn numeric_id(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Opti
     let spoken = topics & topic::NATIONAL_ID != 0 && has_identity_cue(scan, at);
     let mut best: Option<NumberMatch> = None;
     let mut total = 0;
+    // Several groupings of the same digits may fit: the most certain counts, and of equal ones the longest.
     for n in 1..=(run.groups.len() - k).min(7) {
         if n > 1 && matches!(run.separator_after(k + n - 2), b':' | b'(') {
             break;
@@ -207,6 +209,7 @@ fn confidence(
         lengths.eq(groups.iter().copied()) && (k..k + n - 1).all(|i| seps.contains(&run.separator_after(i)))
     });
     let usual = n == 1 || grouped || rule.grouping.is_some_and(|(g, _)| g.len() == n);
+    // Groupings that no other number in common use has, so that no word is needed.
     let distinct = grouped
         && matches!(
             rule.kind,
@@ -223,6 +226,7 @@ fn confidence(
                 | Aadhaar
                 | AuMedicare
         );
+    // More groups after it mean a longer number or a table.
     let whole = k + n == run.groups.len() || run.separator_after(k + n - 1) == b' ';
     match (named, distinct) {
         (true, _) if usual => Some(95),
@@ -288,6 +292,7 @@ fn cnpj(d: &[u8]) -> bool {
 }
 
 fn nir(d: &[u8]) -> bool {
+    // Months from 20 on stand for an unknown date of birth.
     let month = two(d, 3);
     matches!(d[0], 1..=4 | 7 | 8)
         && (matches!(month, 1..=12) || month >= 20)
@@ -300,6 +305,7 @@ fn nhs(d: &[u8]) -> bool {
 }
 
 fn abn(d: &[u8]) -> bool {
+    // The first digit is reduced by one, which is ten with its weight.
     d[0] > 0 && (weighted(d, &[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]) - 10).is_multiple_of(89)
 }
 
@@ -313,6 +319,7 @@ fn au_medicare(d: &[u8]) -> bool {
 
 fn pesel(d: &[u8]) -> bool {
     let check = (10 - weighted(d, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3]) % 10) % 10;
+    // The month carries the century, in steps of 20.
     (1..=12).contains(&(two(d, 2) % 20)) && (1..=31).contains(&two(d, 4)) && check == u32::from(d[10])
 }
 
@@ -321,11 +328,13 @@ fn nip(d: &[u8]) -> bool {
 }
 
 fn personnummer(d: &[u8]) -> bool {
+    // Coordination numbers, for people who are not registered, have 60 added to the day.
     (1..=12).contains(&two(d, 2)) && (1..=31).contains(&(two(d, 4) % 60)) && luhn(d)
 }
 
 fn fodselsnummer(d: &[u8]) -> bool {
     let check = |w: &[u32]| (11 - weighted(d, w) % 11) % 11;
+    // D-numbers, for people without residence, have 40 added to the day.
     (1..=31).contains(&(two(d, 0) % 40))
         && check(&[3, 7, 6, 1, 8, 9, 4, 5, 2]) == u32::from(d[9])
         && check(&[5, 4, 3, 2, 7, 6, 5, 4, 3, 2]) == u32::from(d[10])
@@ -338,6 +347,7 @@ fn bsn(d: &[u8]) -> bool {
 
 fn be_number(d: &[u8]) -> bool {
     let (body, check) = (number(&d[..9]), two(d, 9));
+    // For births from 2000 on, a 2 is put before the number.
     (1..=12).contains(&(two(d, 2) % 20)) && (97 - body % 97 == check || 97 - (2_000_000_000 + body) % 97 == check)
 }
 
@@ -345,6 +355,7 @@ fn steuer_id(d: &[u8]) -> bool {
     let mut counts = [0u8; 10];
     d[..10].iter().for_each(|d| counts[usize::from(*d)] += 1);
     let repeated = counts.iter().filter(|c| **c > 1).count();
+    // Among the first ten digits exactly one occurs more than once, at most three times.
     d[0] != 0 && repeated == 1 && counts.iter().all(|c| *c <= 3) && mod11_10(d)
 }
 
@@ -399,6 +410,7 @@ fn kr_brn(d: &[u8]) -> bool {
 
 fn egn(d: &[u8]) -> bool {
     let month = two(d, 2);
+    // As in Poland, the month carries the century.
     (1..=12).contains(&(month % 20))
         && (1..=31).contains(&two(d, 4))
         && weighted(d, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == u32::from(d[9])
@@ -414,6 +426,7 @@ fn cnp(d: &[u8]) -> bool {
 
 fn isikukood(d: &[u8]) -> bool {
     let mut rest = weighted(d, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 1]) % 11;
+    // Where the first weights give ten, others are used.
     if rest == 10 {
         rest = weighted(d, &[3, 4, 5, 6, 7, 8, 9, 1, 2, 3]) % 11 % 10;
     }
@@ -437,6 +450,7 @@ fn npi(d: &[u8]) -> bool {
 }
 
 fn aba(d: &[u8]) -> bool {
+    // The Federal Reserve's districts, for banks, thrifts and electronic payments, and 80 for traveller's cheques.
     matches!(two(d, 0), 1..=12 | 21..=32 | 61..=72 | 80) && weighted(d, &[3, 7, 1, 3, 7, 1, 3, 7, 1]).is_multiple_of(10)
 }
 

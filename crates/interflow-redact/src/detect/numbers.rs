@@ -1,5 +1,9 @@
 //! Runs of digit groups: cards, social security numbers, IP addresses, dates, phone numbers and other ids with check
 //! digits.
+//!
+//! The same digits can be grouped in many ways, so a run is collected once with its separators, and the matchers look
+//! at the groups from each position on. The first that matches takes its groups; stricter formats come before looser
+//! ones, and a phone number last.
 
 use smallvec::SmallVec;
 
@@ -13,9 +17,9 @@ const MAX_GROUPS: usize = 24;
 
 /// Groups of digits with single separators between them.
 pub(super) struct DigitRun {
-    /// Token index of the first group.
+    /// Index of the token of the first group.
     pub first: usize,
-    /// Start and end of each group.
+    /// Start and end of each group, in bytes of the text.
     pub groups: SmallVec<[(usize, usize); 6]>,
     /// The separator after each group but the last; `(` means parentheses with or without a space, `n` a hyphen and a
     /// line break.
@@ -206,6 +210,8 @@ fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberM
         .or_else(|| phone::phone_number(scan, run, k))
         .filter(|_| !run.glued_right)
         .filter(|hit| {
+            // Equal groups in a row are values of a table, and round numbers are amounts; only a personal word nearby
+            // makes them ids.
             let at = run.first + k;
             let row = hit.groups > 1
                 && run.separator_after(k) == b' '
@@ -219,7 +225,7 @@ fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberM
         })
 }
 
-/// `3.14159265`: a fraction, not two groups.
+/// `3.14159265`: a fraction, not two groups. Versions and dates have a second dot.
 fn is_decimal(run: &DigitRun, k: usize) -> bool {
     let alone = |a: usize| {
         run.separator_after(a) == b'.'
@@ -238,6 +244,7 @@ fn ip(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
         let length = run.group_len(k + i);
         *part = run.number(scan.bytes, k + i);
         if length > 3 || *part > 255 || length > 1 && scan.bytes[run.groups[k + i].0] == b'0' {
+            // A leading zero is not written in addresses, but in versions and dates.
             return None;
         }
     }
@@ -246,6 +253,7 @@ fn ip(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
         // A network rather than a host: `198.18.0.0/15`.
         [.., 0] if scan.byte_at(run.span(k, 4).1) == b'/' => 40,
         [169, 254, ..] => 40,
+        // Public resolvers and link-local addresses belong to nobody in particular.
         [1, 1, 1, 1] | [1, 0, 0, 1] | [8, 8, 8, 8] | [8, 8, 4, 4] | [9, 9, 9, 9] => 40,
         _ => number_context::address_or_version(scan, run, k, parts),
     };
@@ -285,6 +293,7 @@ fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
         return None;
     }
     let mut best = None;
+    // Of several lengths that match, the last and longest is taken.
     for n in 1..=(run.groups.len() - k).min(7) {
         if n > 1
             && !(matches!(run.separator_after(k + n - 2), b' ' | b'-' | b'n' | b'.')
@@ -361,10 +370,12 @@ fn ssn(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
         let told = scan.nearest_personal(run.first + k, 8);
         near = told == 0 || told & topic::SSN != 0;
     }
+    // Areas from 900 on are not social security numbers but taxpayer numbers (ITIN), whose groups are limited.
     if area >= 900 {
         let itin = matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99) && (dashed || near);
         return itin.then(|| NumberMatch::new(groups, Kind::Itin, if near { 95 } else { 80 }));
     }
+    // What the administration never issues.
     let issued = area != 0 && area != 666 && group != 0 && serial != 0;
     let confidence = match (issued, dashed, near) {
         (true, true, true) => 98,
@@ -397,7 +408,7 @@ fn is_chained(run: &DigitRun, k: usize, groups: usize) -> bool {
     }
 }
 
-/// Numbers identified only by their context.
+/// Numbers without a format of their own, identified only by words before them.
 fn contextual_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let at = run.first + k;
     let digits = run.group_len(k);

@@ -127,12 +127,14 @@ fn north_american(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
         && matches!(run.separator_after(a + 1), b'-' | b'.' | b' ');
     let area_first = |at: usize| run.groups.get(at).map_or(0, |g| scan.bytes[g.0]);
     if separated {
+        // More groups with the same separator: a longer number, of which this is the beginning.
         if a + 3 < run.groups.len()
             && run.separator_after(a + 2) == run.separator_after(a + 1)
             && run.separator_after(a + 2) != b' '
         {
             return None;
         }
+        // Area and exchange codes begin with 2 to 9 in the North American Numbering Plan.
         let home = scan.wants.phone_regions.iter().any(|r| matches!(r, b"US" | b"CA"));
         let valid = home && area_first(a) >= b'2' && area_first(a + 1) >= b'2';
         let paren = run.separator_after(a) == b'(' || scan.byte_before(run.groups[a].0) == b'(';
@@ -157,6 +159,7 @@ fn north_american(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
         };
         return Some(NumberMatch::new(3 + lead, Kind::Phone, confidence));
     }
+    // Unusual groupings are phone numbers only if something nearby says so.
     if (run.has_shape(k, &[3, 7], b"-. (") || run.has_shape(k, &[6, 4], b"- ")) && near() {
         return Some(NumberMatch::new(2, Kind::Phone, 70));
     }

@@ -1,12 +1,10 @@
 //! Secrets: keys and tokens with known prefixes, private keys, connection strings, and values where a password or a
 //! token is expected. Placeholders and published examples are excluded.
 
-mod examples;
-mod known_prefixes;
+mod known_secrets;
 mod secret_locations;
 
-use self::examples::is_placeholder;
-use self::known_prefixes::{BY_FIRST, KNOWN_PREFIXES};
+use self::known_secrets::{KnownPrefix, is_placeholder, prefixes_from};
 pub(super) use self::secret_locations::pgpass;
 use super::ScanState;
 use super::byte_runs::RunClass;
@@ -17,7 +15,7 @@ use crate::token::{TokenShape, WordToken};
 /// The known key prefixes.
 #[cfg(test)]
 pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {
-    KNOWN_PREFIXES.iter().map(|known| known.prefix)
+    (0..=u8::MAX).flat_map(prefixes_from).map(|known| &*known.prefix)
 }
 
 const fn is_key_byte(b: u8) -> bool {
@@ -51,7 +49,7 @@ pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) {
         secret_locations::password_command(scan, &token);
     }
     if (token.len() >= 16 || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':'))
-        && ((BY_FIRST[b as usize].1 > 0 || b == b'e') && detect_by_prefix(scan, &token)
+        && ((!prefixes_from(b).is_empty() || b == b'e') && detect_by_prefix(scan, &token)
             || detect_by_shape(scan, &token, after))
     {
         return;
@@ -75,6 +73,7 @@ fn camel(scan: &ScanState<'_>, token: &WordToken) -> u32 {
 
 fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     let start = token.start();
+    // In the middle of a longer run, a prefix means nothing.
     if is_key_byte(scan.byte_before(start)) {
         return false;
     }
@@ -82,44 +81,21 @@ fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     if rest.starts_with("eyJ") {
         return jwt(scan, start);
     }
-    let (from, count) = BY_FIRST[usize::from(scan.byte_at(start))];
-    let bucket = KNOWN_PREFIXES.get(usize::from(from)..usize::from(from) + usize::from(count)).unwrap_or_default();
+    // Of the prefixes with the same first letter, few have the same second one.
     let second = scan.byte_at(start + 1);
-    let alike = |k: &&known_prefixes::KnownPrefix| k.prefix.as_bytes().get(1).is_none_or(|b| *b == second);
-    let Some(known) = bucket.iter().filter(alike).find(|k| rest.starts_with(k.prefix)) else { return false };
-    let dotted =
-        known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3" | "ATCTT3" | "fm1_" | "fm2_");
+    let alike = |known: &&KnownPrefix| known.prefix.as_bytes().get(1).is_none_or(|b| *b == second);
+    let mut bucket = prefixes_from(scan.byte_at(start)).iter().filter(alike);
+    let Some(known) = bucket.find(|known| rest.starts_with(&*known.prefix)) else { return false };
     let from = start + known.prefix.len();
-    let class = if dotted { RunClass::Token } else { RunClass::Key };
+    let class = if known.dotted { RunClass::Token } else { RunClass::Key };
     let (_, end) = scan.runs.end(scan.bytes, from, class);
     // Checked first: a value of another length costs nothing.
-    if !known.length.contains(&(end - from)) {
+    if !known.fits_length(end - from) {
         return false;
     }
     let body = &scan.text[from..end];
-    // The short prefixes are also prefixes of words.
-    let strict = matches!(
-        known.prefix,
-        "SK" | "AC"
-            | "dapi"
-            | "key-"
-            | "r8_"
-            | "EAAA"
-            | "EAAG"
-            | "secret_"
-            | "fw_"
-            | "re_"
-            | "sk_"
-            | "fc-"
-            | "nk-"
-            | "y0_"
-            | "sl."
-            | "cio"
-            | "oy2"
-    );
-    let hexadecimal = matches!(known.prefix, "SK" | "AC" | "dapi" | "key-" | "fc-" | "sk_" | "p8e-");
-    let kind_fits = !hexadecimal || body.bytes().all(|b| b.is_ascii_hexdigit());
-    let random = body.bytes().any(|b| b.is_ascii_digit()) || !strict && entropy(body) > 3.5;
+    let kind_fits = !known.hexadecimal || body.bytes().all(|b| b.is_ascii_hexdigit());
+    let random = body.bytes().any(|b| b.is_ascii_digit()) || !known.needs_digit && entropy(body) > 3.5;
     if !kind_fits || !random || is_placeholder(body) {
         return false;
     }
@@ -221,6 +197,8 @@ const MAX_PRIVATE_KEY_BYTES: usize = 64 << 10;
 
 /// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text if it is truncated.
 pub(super) fn private_keys(scan: &mut ScanState<'_>) {
+    // The last end mark of the text: after it, no key has an end to search for. This keeps the search linear in a text
+    // with many beginnings.
     let mut done = 0;
     let ends = |d: &&u32| scan.text[**d as usize..].starts_with("-----END ");
     let Some(last_end) = scan.tokens.dashes.first().map(|_| scan.tokens.dashes.iter().rev().find(ends).copied()) else {
@@ -250,6 +228,7 @@ pub(super) fn private_keys(scan: &mut ScanState<'_>) {
                 .count(),
         };
         let body = rest.get(head..len).unwrap_or_default();
+        // Header and footer in a documentation, with nothing or an ellipsis between them.
         if body.bytes().filter(|b| is_token_byte(*b)).count() < 16 + end_mark.len() && found.is_some() {
             continue;
         }
@@ -333,7 +312,6 @@ fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
     }
 }
 
-/// Machine accounts.
 const MACHINE_ACCOUNTS: &[&str] = &[
     "user",
     "username",
@@ -615,8 +593,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_stand_in_their_order() {
-        assert!(KNOWN_PREFIXES.windows(2).all(|w| w[0].prefix > w[1].prefix));
+    fn the_longest_prefix_that_fits_comes_first() {
+        let all: Vec<&str> = known_prefixes().collect();
+        assert!(all.len() > 200 && all.iter().all(|prefix| prefix.is_ascii() && prefix.len() > 1));
+        for (i, prefix) in all.iter().enumerate() {
+            assert!(
+                !all[i + 1..].iter().any(|later| later.starts_with(prefix)),
+                "{prefix} is there twice or too early"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! External PII detectors over HTTP: Philter, Presidio's analyzer, GLiNER or Ph-Eye. Called concurrently before a
 //! request is edited; their findings are added to those of the built-in detectors.
+//!
+//! Editing is synchronous, and a network call in the middle of it would block a worker. So the texts are collected in a
+//! first pass, sent to the services, and edited in a second pass with the findings at hand.
 
 mod config;
 mod offsets;
@@ -39,7 +42,7 @@ impl ExternalFindings {
     }
 }
 
-/// The configured external detectors.
+/// The configured external detectors, with a cache of their findings by service and text.
 pub struct ExternalDetectors {
     services: Vec<DetectorService>,
     memo: FindingCache,
@@ -59,7 +62,6 @@ impl ExternalDetectors {
         Ok(Self { services, memo: FindingCache::new(20_000)?, egress })
     }
 
-    /// Whether no service is configured.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
@@ -95,6 +97,7 @@ impl ExternalDetectors {
                 self.memo.insert_findings(&[self.services[place].scope()], text, findings.as_slice().into());
                 found.entry(text.to_owned()).or_default().extend(findings);
             }
+            // One more for each that is done, so that the number in flight stays at the limit.
             asked.extend(waiting.next().map(|(place, text)| self.query_service(place, text)));
         }
         Ok(ExternalFindings(Arc::new(found)))

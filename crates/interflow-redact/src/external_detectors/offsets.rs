@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-/// The unit of an offset.
+/// The unit of an offset: Unicode code points, as in Python, or UTF-16 code units, as in Java. A wrong unit would move
+/// every finding after the first character outside of the Basic Multilingual Plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OffsetUnit {
-    /// Unicode code points, as in Python.
     Scalar,
-    /// UTF-16 code units, as in Java.
     Utf16,
 }
 

@@ -19,7 +19,6 @@ use super::window::windows;
 use crate::detect::Finding;
 use crate::{Kind, RedactError};
 
-/// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
 /// Maximum number of windows of one text in flight.
@@ -33,11 +32,10 @@ pub(super) struct DetectorService {
     scope: Vec<u8>,
 }
 
-/// A span in a service's response.
+/// A span in a service's response; `score` is from 0 to 1.
 struct RemoteSpan {
     label: String,
     range: Range<u64>,
-    /// From 0 to 1.
     score: f64,
 }
 
@@ -75,7 +73,6 @@ impl DetectorService {
         }
     }
 
-    /// The findings in a text.
     pub async fn find(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
         let mut found = Vec::new();
         match self.config.kind {

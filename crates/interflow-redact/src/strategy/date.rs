@@ -107,7 +107,6 @@ fn parse(text: &str) -> Option<ParsedDate> {
     Some(ParsedDate { date, parts })
 }
 
-/// The year alone.
 pub(super) fn year(text: &str) -> Option<String> {
     parse(text).map(|p| p.date.year().to_string()).or_else(|| {
         let years = runs(text)

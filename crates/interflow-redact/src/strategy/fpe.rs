@@ -6,7 +6,6 @@ use aes::{Aes128, Aes192, Aes256, Block};
 
 use crate::RedactError;
 
-/// The cipher with its key and tweak.
 pub(crate) struct Ff3Cipher {
     cipher: AesBlockCipher,
     left: [u8; 4],
@@ -25,6 +24,7 @@ const MIN_DOMAIN: u128 = 1_000_000;
 impl Ff3Cipher {
     /// A key of 16, 24 or 32 bytes; a tweak of 7 bytes (FF3-1) or 8 (FF3).
     pub fn new(key: &[u8], tweak: &[u8]) -> Result<Self, RedactError> {
+        // FF3 uses the key and the blocks in reversed byte order (REVB).
         let reversed: Vec<u8> = key.iter().rev().copied().collect();
         let bad = |what: &str| RedactError::Policy(format!("fpe: {what}"));
         let cipher = match key.len() {
@@ -35,6 +35,7 @@ impl Ff3Cipher {
         };
         let cipher = cipher.ok_or_else(|| bad("the key must have 16, 24 or 32 bytes in hexadecimal"))?;
         let (left, right) = match *tweak {
+            // FF3-1 splits the 56-bit tweak into two halves of 28 bits, each padded with zeros.
             [a, b, c, d, e, f, g] => ([a, b, c, d & 0xf0], [e, f, g, d << 4]),
             [a, b, c, d, e, f, g, h] => ([a, b, c, d], [e, f, g, h]),
             _ => return Err(bad("the tweak must have 7 or 8 bytes in hexadecimal")),
@@ -62,11 +63,11 @@ impl Ff3Cipher {
         self.block(p)
     }
 
-    /// Encrypts or decrypts numerals in place.
     fn run(&self, numerals: &mut [u8], radix: u128, forward: bool) {
         let u = numerals.len().div_ceil(2);
         let (a, b) = numerals.split_at(u);
         let (mut a, mut b) = (a.to_vec(), b.to_vec());
+        // Eight Feistel rounds; decryption runs them backwards and subtracts.
         for step in 0..8 {
             let i = if forward { step } else { 7 - step };
             let m = if i % 2 == 0 { u } else { numerals.len() - u };
@@ -100,6 +101,7 @@ impl Ff3Cipher {
         let taken = |c: char| if radix == 10 { c.is_ascii_digit() } else { c.is_ascii_alphanumeric() };
         let mut numerals: Vec<u8> =
             value.chars().filter(|c| taken(*c)).filter_map(|c| c.to_digit(radix as u32)).map(|d| d as u8).collect();
+        // SP 800-38G: twice the number of numerals that fit 96 bits.
         let longest = if radix == 10 { 56 } else { 36 };
         if !(2..=longest).contains(&numerals.len())
             || radix.checked_pow(numerals.len() as u32).is_some_and(|n| n < MIN_DOMAIN)

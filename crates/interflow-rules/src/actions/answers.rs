@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StageVerdict, StatusCode, media_type};
+use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode, media_type};
 
 use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
@@ -11,6 +11,7 @@ use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
 use crate::program::{CompiledRule, RuleProgram};
 use crate::static_files;
 use crate::template::{RenderContext, TextTemplate};
+use crate::verdict::RuleVerdict;
 
 /// Maximum size of a file served as a response body, which is held in memory.
 const MAX_FILE_SIZE: u64 = 256 << 20;
@@ -23,7 +24,7 @@ pub(super) fn apply(
 ) -> ActionEffect {
     match action {
         Action::Answer(a) => match answer_response(at, a, rule, program) {
-            Ok(response) => ActionEffect::End(StageVerdict::Answer(Box::new(response))),
+            Ok(response) => ActionEffect::End(RuleVerdict::Answer(Box::new(response))),
             Err(e) => action_failed(program, rule, at.flow, e),
         },
         Action::Block(b) => ActionEffect::End(block_verdict(at, b, rule, program)),
@@ -31,7 +32,7 @@ pub(super) fn apply(
             let to = at.render(program, &r.to);
             let mut head = response_head(r.status);
             match head.headers.append("Location", &to) {
-                Ok(()) => ActionEffect::End(StageVerdict::Answer(Box::new(Response { head, body: Body::Empty }))),
+                Ok(()) => ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::Empty }))),
                 Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "URL", &to, e)),
             }
         }
@@ -40,7 +41,7 @@ pub(super) fn apply(
             Some(pem) => {
                 let mut response = Response::full(StatusCode::OK, "application/x-x509-ca-cert", pem.clone());
                 response.head.headers.append_unchecked(b"Content-Disposition", b"attachment; filename=\"ca.crt\"");
-                ActionEffect::End(StageVerdict::Answer(Box::new(response)))
+                ActionEffect::End(RuleVerdict::Answer(Box::new(response)))
             }
             None => action_failed(
                 program,
@@ -54,15 +55,15 @@ pub(super) fn apply(
 }
 
 /// Closes the connection without a response.
-pub(super) fn abort_verdict(rule: &CompiledRule) -> StageVerdict {
-    StageVerdict::Deny(Error::new(ErrorKind::ClientGone, format!("rule `{}` closed the connection", rule.name)))
+pub(super) fn abort_verdict(rule: &CompiledRule) -> RuleVerdict {
+    RuleVerdict::Deny(Error::new(ErrorKind::ClientGone, format!("rule `{}` closed the connection", rule.name)))
 }
 
 fn response_head(status: u16) -> ResponseHead {
     ResponseHead::new(StatusCode::from_u16(status).expect("statuses are checked when rules are read"))
 }
 
-fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, program: &RuleProgram) -> StageVerdict {
+fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, program: &RuleProgram) -> RuleVerdict {
     if b.status == 444 {
         return abort_verdict(rule);
     }
@@ -70,7 +71,7 @@ fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, p
     // Before the request is known, only an error can be returned.
     if at.request().is_none() || (b.status == 403 && message.is_none()) {
         let text = message.unwrap_or_else(|| format!("rule `{}` forbids it", rule.name));
-        return StageVerdict::Deny(Error::new(ErrorKind::Denied, text));
+        return RuleVerdict::Deny(Error::new(ErrorKind::Denied, text));
     }
     let mut head = response_head(b.status);
     let reason = head.status.canonical_reason().unwrap_or("Refused");
@@ -78,7 +79,7 @@ fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, p
     let media =
         b.content_type.as_ref().map_or_else(|| "text/plain; charset=utf-8".to_owned(), |t| at.render(program, t));
     let _ = head.headers.append("Content-Type", media);
-    StageVerdict::Answer(Box::new(Response { head, body: Body::from(Bytes::from(text)) }))
+    RuleVerdict::Answer(Box::new(Response { head, body: Body::from(Bytes::from(text)) }))
 }
 
 fn answer_response(
@@ -140,7 +141,7 @@ fn map_local(
                 "text/plain; charset=utf-8",
                 "404 Not Found: there is no such file\n",
             );
-            return ActionEffect::End(StageVerdict::Answer(Box::new(page)));
+            return ActionEffect::End(RuleVerdict::Answer(Box::new(page)));
         }
     };
     let bytes = match read_file(&found) {
@@ -150,7 +151,7 @@ fn map_local(
     let media = l.content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
     let mut head = response_head(l.status);
     let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
-    ActionEffect::End(StageVerdict::Answer(Box::new(Response { head, body: Body::from(bytes) })))
+    ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(bytes) })))
 }
 
 struct MissingFile;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Direction, Error, ErrorKind, InjectedMessages, Method, Phase, StageVerdict, StatusCode};
+use interflow_types::{Direction, Error, ErrorKind, InjectedMessages, Method, Phase, StatusCode};
 
 use super::{ActionContext, ActionEffect, action_failed, answers};
 use crate::action::Action;
@@ -12,6 +12,7 @@ use crate::body::{html, is_event_stream};
 use crate::fault_injection::{BodyFault, Throttle};
 use crate::params::{EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams};
 use crate::program::{CompiledRule, RuleProgram};
+use crate::verdict::RuleVerdict;
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,
@@ -23,7 +24,7 @@ pub(super) fn apply(
         Action::EditRequestBody(edit) | Action::EditResponseBody(edit) => edit_body(at, edit, rule, program),
         Action::EditMessage(edit) => edit_message(at, edit, rule, program),
         Action::InjectMessage(inject) => inject_message(at, inject, program),
-        Action::DropMessage(_) => ActionEffect::End(StageVerdict::Drop),
+        Action::DropMessage(_) => ActionEffect::End(RuleVerdict::Drop),
         Action::InjectHtml(tag) => inject_html(at, tag, rule, program),
         Action::Throttle(speed) => add_throttle(at, speed),
         Action::TruncateResponse(s) => add_fault(at, BodyFault::Truncate(s.after.0)),

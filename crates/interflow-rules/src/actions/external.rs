@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Body, Error, ErrorKind, Phase, Response, ResponseHead, StageVerdict, StatusCode};
+use interflow_types::{Body, Error, ErrorKind, Phase, Response, ResponseHead, StatusCode};
 
 use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
 use crate::action::Action;
@@ -13,6 +13,7 @@ use crate::params::{OnMiss, ReplayParams, ScriptParams};
 use crate::program::{CompiledRule, RuleProgram};
 use crate::script::{self, ScriptOutcome, ScriptVerdict};
 use crate::service::{ExternalService, ServiceDecision, ServiceMessageKind};
+use crate::verdict::RuleVerdict;
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,
@@ -44,13 +45,13 @@ fn answer_from_recording(at: &mut ActionContext<'_>, r: &ReplayParams, rule: &Co
     match (answer, r.extra) {
         (Some(response), _) => {
             at.flow.tag("replayed");
-            ActionEffect::End(StageVerdict::Answer(Box::new(response)))
+            ActionEffect::End(RuleVerdict::Answer(Box::new(response)))
         }
         (None, OnMiss::Forward) => ActionEffect::Continue,
         (None, OnMiss::Status(status)) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::NOT_FOUND);
             let text = format!("{status}: this request is not in the recording\n");
-            ActionEffect::End(StageVerdict::Answer(Box::new(Response::full(status, "text/plain; charset=utf-8", text))))
+            ActionEffect::End(RuleVerdict::Answer(Box::new(Response::full(status, "text/plain; charset=utf-8", text))))
         }
         (None, OnMiss::Abort) => ActionEffect::End(answers::abort_verdict(rule)),
     }
@@ -95,11 +96,11 @@ pub(super) fn apply_script_outcome(
     }
     match outcome.end {
         None => ActionEffect::Continue,
-        Some(ScriptVerdict::Drop) if at.phase == Phase::Message => ActionEffect::End(StageVerdict::Drop),
+        Some(ScriptVerdict::Drop) if at.phase == Phase::Message => ActionEffect::End(RuleVerdict::Drop),
         Some(ScriptVerdict::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
         Some(ScriptVerdict::Deny(reason)) => {
             let text = reason.unwrap_or_else(|| format!("the script of rule `{}` refused it", rule.name));
-            ActionEffect::End(StageVerdict::Deny(Error::new(ErrorKind::Denied, text)))
+            ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Denied, text)))
         }
         Some(ScriptVerdict::Answer { status, headers, body }) => {
             answer_from_script(at, rule, program, status, &headers, body)
@@ -129,7 +130,7 @@ fn answer_from_script(
             return action_failed(program, rule, at.flow, invalid_value_error(rule, "field", name, e));
         }
     }
-    ActionEffect::End(StageVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
+    ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
 }
 
 /// Calls a service with the current message and applies its decision.
@@ -221,7 +222,7 @@ fn service_failed(
         OnFailure::Deny => {
             tracing::warn!(flow = %at.flow.id, rule = rule.name, "service {}: {why}; fallback action=deny", service.name);
             let kind = if request { ErrorKind::Denied } else { ErrorKind::BadResponse };
-            ActionEffect::End(StageVerdict::Deny(Error::new(
+            ActionEffect::End(RuleVerdict::Deny(Error::new(
                 kind,
                 format!("the service {} of rule `{}` failed: {why}", service.name, rule.name),
             )))

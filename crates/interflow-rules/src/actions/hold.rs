@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StageVerdict, StatusCode};
+use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StatusCode};
 
 use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
 use crate::body::edit::BodyChange;
 use crate::hold::{HoldDecision, HoldRequest};
 use crate::params::HoldParams;
 use crate::program::{CompiledRule, RuleProgram};
+use crate::verdict::RuleVerdict;
 
 /// Maximum part of a body presented to the operator.
 const MAX_SHOWN_BODY: usize = 256 << 10;
@@ -64,16 +65,20 @@ pub(super) fn apply_decision(
         // During shutdown nobody can decide, so `pass` does not apply.
         None if program.runtime.holds.is_closed() => {
             let why = format!("rule `{}` held it when Interflow stopped; send it again", rule.name);
-            ActionEffect::End(StageVerdict::Deny(Error::new(ErrorKind::Draining, why)))
+            ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Draining, why)))
         }
         None if pass => ActionEffect::Continue,
         None => deny_effect(rule, "nobody decided about it in time"),
         Some(HoldDecision::Continue) => ActionEffect::Continue,
         Some(HoldDecision::Deny { reason }) => deny_effect(rule, reason.as_deref().unwrap_or("it was refused")),
-        Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(StageVerdict::Drop),
+        Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(RuleVerdict::Drop),
         Some(HoldDecision::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
         Some(HoldDecision::Answer { status, headers, body }) => match decision_response(status, &headers, body) {
-            Ok(response) => ActionEffect::End(StageVerdict::Answer(Box::new(response))),
+            Ok(response) if at.phase == Phase::Authority && at.flow.is_outside_tunnel() => {
+                *at.state().answer.get_mut() = Some(Box::new(response));
+                ActionEffect::Stop
+            }
+            Ok(response) => ActionEffect::End(RuleVerdict::Answer(Box::new(response))),
             Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "answer", "", e)),
         },
         Some(HoldDecision::Change { method, url, status, headers, body }) => {
@@ -94,7 +99,7 @@ pub(super) fn apply_decision(
 }
 
 fn deny_effect(rule: &CompiledRule, why: &str) -> ActionEffect {
-    ActionEffect::End(StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("rule `{}` held it: {why}", rule.name))))
+    ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Denied, format!("rule `{}` held it: {why}", rule.name))))
 }
 
 fn decision_response(status: u16, headers: &[(String, String)], body: String) -> Result<Response, String> {

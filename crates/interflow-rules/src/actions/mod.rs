@@ -15,8 +15,8 @@ pub(crate) use headers::disable_caching;
 
 use bytes::Bytes;
 use interflow_types::{
-    BoxFuture, Direction, Error, ErrorKind, Flow, Headers, Phase, RequestHead, ResponseHead, StageVerdict,
-    StreamMessage, UpstreamOverrides,
+    BoxFuture, Direction, Error, ErrorKind, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage,
+    UpstreamOverrides,
 };
 
 use crate::action::Action;
@@ -26,6 +26,7 @@ use crate::flow_state::RuleState;
 use crate::originals::HeadBeforeEdit;
 use crate::program::{CompiledRule, RuleProgram};
 use crate::template::{RenderContext, TextTemplate};
+use crate::verdict::RuleVerdict;
 use crate::view::FlowView;
 
 /// The request at the current phase: mutable, or read-only.
@@ -146,7 +147,7 @@ pub(crate) enum ActionEffect {
     /// Continue with the next action.
     Continue,
     /// The flow ends with this verdict, or is redirected.
-    End(StageVerdict),
+    End(RuleVerdict),
     /// Skip the remaining rules of this phase.
     Stop,
     /// An asynchronous operation must complete first.
@@ -191,7 +192,7 @@ impl PendingAction {
 pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &mut Flow, error: Error) -> ActionEffect {
     flow.tag("rule_failed");
     match program.config.on_failure {
-        OnFailure::Deny => ActionEffect::End(StageVerdict::Deny(error)),
+        OnFailure::Deny => ActionEffect::End(RuleVerdict::Deny(error)),
         OnFailure::Pass => {
             tracing::warn!(flow = %flow.id, rule = rule.name, "the rule is passed over: {error}");
             ActionEffect::Continue
@@ -214,8 +215,8 @@ pub(crate) fn apply(
     match action {
         Action::Nothing(_) => ActionEffect::Continue,
         Action::Stop(_) => ActionEffect::Stop,
-        Action::Tunnel(_) => ActionEffect::End(StageVerdict::Tunnel),
-        Action::Intercept(_) => ActionEffect::End(StageVerdict::Intercept),
+        Action::Tunnel(_) => ActionEffect::End(RuleVerdict::Tunnel),
+        Action::Intercept(_) => ActionEffect::End(RuleVerdict::Intercept),
         Action::Delay(d) => {
             ActionEffect::Wait(PendingAction::Sleep(crate::fault_injection::with_jitter(d.time.0, d.jitter.0)))
         }

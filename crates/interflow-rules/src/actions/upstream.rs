@@ -73,9 +73,8 @@ pub(super) fn apply(
             }
         }
         Action::OwnConnection(_) => {
-            let connection = at.flow.client.connection;
             if let Some(way) = at.overrides.as_deref_mut() {
-                way.partition = Some(connection);
+                way.own_connection = true;
             }
         }
         _ => {}

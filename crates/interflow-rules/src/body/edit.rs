@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::html::HtmlInjector;
-use crate::json::{JsonPath, patch};
+use crate::json::{JsonPath, PatchOperation, patch};
 
 /// Maximum size of a server-sent event that is edited.
 const MAX_EVENT_SIZE: usize = 16 << 20;
@@ -29,7 +29,7 @@ pub(crate) enum BodyChange {
     /// Removes values by JSONPath.
     JsonRemove(Vec<JsonPath>),
     /// Applies a JSON Patch.
-    JsonPatch(Vec<Value>),
+    JsonPatch(Vec<PatchOperation>),
     /// Inserts HTML after a tag.
     Html(Arc<str>, Bytes),
 }
@@ -390,7 +390,13 @@ mod tests {
                 Some(r#"{"b":1,"a":2}"#),
             ),
             (BodyChange::JsonRemove(vec![JsonPath::parse("$.c").unwrap()]), r#"{"b":1}"#, None),
-            (BodyChange::JsonPatch(vec![json!({"op": "add", "path": "/x", "value": 1})]), "{}", Some(r#"{"x":1}"#)),
+            (
+                BodyChange::JsonPatch(
+                    crate::json::parse_patch(&[json!({"op": "add", "path": "/x", "value": 1})]).unwrap(),
+                ),
+                "{}",
+                Some(r#"{"x":1}"#),
+            ),
             (BodyChange::Html("head".into(), "<i>".into()), "<HEAD a='>'>x", Some("<HEAD a='>'><i>x")),
         ] {
             let got = change.apply(before.as_bytes()).unwrap().map(|b| String::from_utf8(b.to_vec()).unwrap());

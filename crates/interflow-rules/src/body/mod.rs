@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_types::{Body, BodyFrame, BodyStream, CollectError, Error, ErrorKind, Headers, Result};
+use interflow_types::{Body, CollectError, Error, ErrorKind, Headers, Result};
 
 use crate::fault_injection::{BodyFault, Throttle};
 use edit::BodyChange;
@@ -124,14 +124,7 @@ pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers
 pub(crate) fn into_body(seen: BodyReadState) -> Body {
     match seen {
         BodyReadState::Stream(body) => body,
-        BodyReadState::Whole(whole) => with_trailers(whole.raw, whole.trailers),
-    }
-}
-
-fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Body {
-    match trailers {
-        None => Body::from(bytes),
-        Some(trailers) => Body::stream(BodyWithTrailers { body: bytes.into(), trailers: Some(trailers) }),
+        BodyReadState::Whole(whole) => Body::with_trailers(whole.raw, whole.trailers),
     }
 }
 
@@ -153,10 +146,10 @@ fn apply_changes(changes: &[BodyChange], seen: BodyReadState, headers: &mut Head
     match seen {
         BodyReadState::Whole(whole) if !is_event_stream(headers) => {
             let Some(new) = edit::apply_all(changes, &whole.plain)? else {
-                return Ok(with_trailers(whole.raw, whole.trailers));
+                return Ok(Body::with_trailers(whole.raw, whole.trailers));
             };
             strip_body_headers(headers, coded);
-            Ok(with_trailers(new, whole.trailers))
+            Ok(Body::with_trailers(new, whole.trailers))
         }
         seen => {
             let events = is_event_stream(headers);
@@ -180,20 +173,6 @@ pub(crate) fn strip_body_headers(headers: &mut Headers, decoded: bool) {
     }
     if decoded {
         headers.remove("content-encoding");
-    }
-}
-
-struct BodyWithTrailers {
-    body: Body,
-    trailers: Option<Headers>,
-}
-
-impl BodyStream for BodyWithTrailers {
-    fn poll_frame(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<BodyFrame>>> {
-        match std::task::ready!(self.body.poll_frame(cx)) {
-            None => std::task::Poll::Ready(self.trailers.take().map(|t| Ok(BodyFrame::Trailers(t)))),
-            frame => std::task::Poll::Ready(frame),
-        }
     }
 }
 

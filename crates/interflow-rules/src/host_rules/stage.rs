@@ -11,22 +11,27 @@ impl Stage for HostRules {
         self.interest
     }
 
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         self.run_connect(Phase::Authority, flow, false)
     }
 
-    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         self.run_connect(Phase::ClientHello, flow, false)
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        if self.answers_at_connect
+            && let Some(answer) = flow.extension_mut::<RuleState>().answer.get_mut().take()
+        {
+            return MaybeFuture::Ready(RequestVerdict::Answer(answer));
+        }
         if self.marks_at_connect && !flow.extension::<RuleState>().is_some_and(|s| s.connected) {
             self.apply_connect_marks(flow);
         }
         if self.keeps_request {
             flow.extension_mut::<RuleState>().request = Some(Arc::new(head.clone()));
         } else if self.is_idle(Phase::RequestHead, flow, head, None) {
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         self.run_without_body(ActionContext {
             request: RequestAccess::Changing(head),
@@ -39,7 +44,7 @@ impl Stage for HostRules {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         if self.is_idle(Phase::RequestBody, flow, head, None) {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -54,7 +59,7 @@ impl Stage for HostRules {
         flow: &'a mut Flow,
         head: Option<&'a RequestHead>,
         way: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let request = head.map_or(RequestAccess::None, RequestAccess::Seen);
         self.run_without_body(ActionContext {
             request,
@@ -68,7 +73,7 @@ impl Stage for HostRules {
         flow: &'a mut Flow,
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, StageVerdict> {
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let mut before = None;
         if let Some(state) = flow.extension::<RuleState>() {
             if state.sticky {
@@ -84,7 +89,7 @@ impl Stage for HostRules {
         if self.keeps_response {
             flow.extension_mut::<RuleState>().response = Some(Arc::new(head.clone()));
         } else if before.is_none() && self.is_idle(Phase::ResponseHead, flow, request, Some(head)) {
-            return MaybeFuture::Ready(StageVerdict::Continue);
+            return MaybeFuture::Ready(RequestVerdict::Continue);
         }
         let at = ActionContext::new(Phase::ResponseHead, flow);
         self.run_without_body(ActionContext {
@@ -101,7 +106,7 @@ impl Stage for HostRules {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         if self.is_idle(Phase::ResponseBody, flow, request, Some(head)) {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -109,7 +114,7 @@ impl Stage for HostRules {
         self.run_with_body(ActionContext { request: RequestAccess::Seen(request), response: Some(head), ..at }, body)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
         let request = flow.extension::<RuleState>().and_then(|s| s.request.clone());
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
         self.run_without_body(ActionContext {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{AnswerBody, RegexParam};
 use crate::fault_injection::ThrottleBudget;
-use crate::json::JsonPath;
+use crate::json::{JsonPath, PatchOperation};
 use crate::matchers::OneOrManyStrings;
 use crate::template::{ReplacementTemplate, TextTemplate};
 
@@ -30,7 +30,7 @@ pub enum EditParams {
     /// Removes values by JSONPath.
     JsonRemove(Vec<JsonPath>),
     /// Applies a JSON Patch.
-    JsonPatch(Vec<serde_json::Value>),
+    JsonPatch(Vec<PatchOperation>),
 }
 
 #[derive(Clone, Debug)]
@@ -166,8 +166,7 @@ impl TryFrom<EditMap> for EditParams {
             return Ok(Self::JsonRemove(paths.0.iter().map(|p| JsonPath::parse(p)).collect::<Result<_, _>>()?));
         }
         let patch = m.json_patch.unwrap_or_default();
-        crate::json::check_patch(&patch).map_err(|e| format!("`json_patch`: {e}"))?;
-        Ok(Self::JsonPatch(patch))
+        Ok(Self::JsonPatch(crate::json::parse_patch(&patch).map_err(|e| format!("`json_patch`: {e}"))?))
     }
 }
 shorthand!(EditParams from EditMap by set);

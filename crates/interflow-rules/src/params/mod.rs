@@ -257,7 +257,7 @@ mod tests {
             (interflow_codec::yaml::from_str::<ThrottleParams>("0").map(drop), "never end"),
             (interflow_codec::yaml::from_str::<EditParams>("{find: a, set: b}").map(drop), "an edit has one"),
             (interflow_codec::yaml::from_str::<EditParams>("{json_set: {a: 1}}").map(drop), "not a valid JSONPath"),
-            (interflow_codec::yaml::from_str::<EditParams>("{json_patch: [{op: x}]}").map(drop), "unknown op"),
+            (interflow_codec::yaml::from_str::<EditParams>("{json_patch: [{op: x}]}").map(drop), "unknown variant `x`"),
             (interflow_codec::yaml::from_str::<MapRemoteParams>("nowhere").map(drop), "not a URL"),
             (interflow_codec::yaml::from_str::<NoParams>("{a: 1}").map(drop), "no parameters"),
             (interflow_codec::yaml::from_str::<DelayParams>("2h").map(drop), "longer than an hour"),

@@ -320,7 +320,7 @@ pub const ACTIONS: &[(&str, &str, &str)] = &[
         "{typeKind: useDnsOverHttps, nameOrUrl: CLOUDFLARE}",
         "way dns_over_https: Some(\"CLOUDFLARE\")",
     ),
-    ("pinupstreamconnection", "{typeKind: pinUpstreamConnection}", "way partition: Some(0)"),
+    ("pinupstreamconnection", "{typeKind: pinUpstreamConnection}", "way own_connection: true"),
     ("setvariable", "{typeKind: setVariable, name: user.v, value: '${exchange.path}'}", "matched"),
     ("capturesession", "{typeKind: captureSession}", "matched"),
     ("applysession", "{typeKind: applySession}", "matched"),

@@ -58,6 +58,7 @@ impl<'a> ChunkReader<'a> {
         if !open.iter().any(|(n, _)| *n == place.segment) {
             let path = segment::path(self.dir, place.segment);
             let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
+            // New files go to the front, so the one opened first is closed.
             open.truncate(OPEN_FILES - 1);
             open.push_front((place.segment, file));
         }
@@ -78,6 +79,7 @@ impl StoredBodyParts {
     pub(crate) fn for_side(db: &Connection, flow: &mut StoredRow, side: usize) -> Result<Self> {
         let chunks = std::mem::take(&mut flow.refs[side]);
         let mut tail = std::mem::take(&mut flow.inline[side]);
+        // An ended flow has its tail in its row, a running one in the table.
         if tail.is_empty() {
             let mut statement =
                 db.prepare_cached("SELECT bytes FROM tails WHERE seq = ? AND direction = ? ORDER BY at")?;
@@ -174,6 +176,7 @@ impl BodyReader {
     pub fn read_all(mut self, cap: usize) -> Result<Bytes> {
         self.left = self.left.min(cap as u64);
         let Some(first) = self.next_piece()? else { return Ok(Bytes::new()) };
+        // A body of one chunk is returned without a copy.
         let Some(second) = self.next_piece()? else { return Ok(first) };
         let mut all = Vec::from(first);
         all.extend_from_slice(&second);

@@ -14,18 +14,18 @@ use crate::model::Sha256Digest;
 /// Remainders up to this size are stored in the flow's row: a separate chunk would cost more.
 pub(crate) const MAX_INLINE_TAIL: usize = 512;
 
-/// The destination of chunks.
 pub(crate) struct ChunkSink<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) segments: &'a mut SegmentAppender,
     pub(crate) chunks: &'a mut ChunkWriter,
 }
 
-/// A body being recorded.
+/// A body being recorded: the chunks that were cut off, and the bytes after them. A boundary is final once a whole
+/// window from the chunk's start is present, since the chunker looks no further. Chunks are cut when two windows are
+/// present, which bounds the tail.
 #[derive(Default)]
 pub(crate) struct BodyAssembly {
     refs: Vec<ChunkRef>,
-    /// Total bytes in `refs`.
     cut: u64,
     tail: Vec<Bytes>,
     tail_len: usize,
@@ -38,12 +38,10 @@ pub(crate) struct BodyAssembly {
 }
 
 impl BodyAssembly {
-    /// Bytes recorded so far.
     pub(crate) const fn stored_bytes(&self) -> u64 {
         self.cut + self.tail_len as u64
     }
 
-    /// Starts hashing the recorded bytes.
     pub(crate) fn hash_from_here(&mut self) {
         if self.hash.is_none() && self.stored_bytes() == 0 {
             self.hash = Some(Box::default());
@@ -92,6 +90,7 @@ impl BodyAssembly {
 
     /// Saves the bytes without a chunk to the database, so that a running stream can be read and survives a crash.
     pub(crate) fn save_tail(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
+        // After a rollback, when it is unknown how much of the table survived.
         if self.saved > self.tail_len {
             self.delete_saved_tail(db, seq, side)?;
         }
@@ -118,6 +117,8 @@ impl BodyAssembly {
         if self.refs.is_empty() && self.tail_len <= MAX_INLINE_TAIL {
             return Ok(self.take_tail());
         }
+        // Short bodies are rarely repeated after hours, so a memory index suffices and their rows stay out of the
+        // database's index.
         if self.refs.is_empty() && self.tail_len < chunker::MAX_UNCUT_LEN {
             let whole = self.take_tail();
             self.add(shelf, &whole, ChunkIndexing::Memory)?;
@@ -166,7 +167,6 @@ impl BodyAssembly {
         Ok(())
     }
 
-    /// The tail as contiguous bytes.
     fn take_tail(&mut self) -> Bytes {
         if self.tail.len() > 1 {
             let mut all = BytesMut::with_capacity(self.tail_len);

@@ -5,10 +5,9 @@ use interflow_types::Direction;
 use super::varint::{VarintReader, write_signed, write_varint};
 use crate::error::Result;
 
-/// A reference to a chunk.
+/// A chunk of a body: `id` is its row in `chunks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkRef {
-    /// Its row in `chunks`.
     pub(crate) id: u64,
     /// Bytes of the body that it contains.
     pub(crate) len: u64,
@@ -31,7 +30,8 @@ pub(crate) const fn original_body_index(direction: Direction) -> usize {
 }
 
 /// Encodes the chunk lists of all bodies; `None` if all are empty. The lists of received bodies are written only if one
-/// of them is not empty.
+/// of them is not empty. Chunk numbers are stored as differences, because consecutive chunks usually have consecutive
+/// numbers.
 pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
     if refs.iter().all(|r| r.is_empty()) {
         return None;
@@ -50,7 +50,6 @@ pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The inverse of [`encode`].
 pub(crate) fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; SIDES]> {
     let mut all: [Vec<ChunkRef>; SIDES] = Default::default();
     let Some(blob) = blob else { return Ok(all) };

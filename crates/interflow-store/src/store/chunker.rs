@@ -1,5 +1,8 @@
 //! Content-defined chunking: boundaries depend on the content, so that a body extended by one turn shares all chunks
 //! before the change with its predecessor.
+//!
+//! The algorithm is FastCDC (v2020). Requests of an LLM conversation repeat all earlier messages, so most of each body
+//! is stored already; with blocks of fixed size, one inserted byte would shift all that follow.
 
 use fastcdc::v2020::{self, MASKS};
 
@@ -9,7 +12,6 @@ pub(crate) const MAX_UNCUT_LEN: usize = 12 << 10;
 /// small.
 const FINE_UNTIL: u64 = 2 << 20;
 
-/// Minimum, average and maximum chunk size.
 struct ChunkSizes {
     min: usize,
     average_bits: usize,
@@ -32,6 +34,8 @@ pub(crate) const fn window(at: u64) -> usize {
 /// rest of the body.
 pub(crate) fn next_boundary(bytes: &[u8], at: u64) -> usize {
     let g = chunk_sizes(at);
+    // A stricter mask before the average size and a looser one after it narrow the distribution of sizes (normalised
+    // chunking).
     let (small, large) = (MASKS[g.average_bits + 1], MASKS[g.average_bits - 1]);
     v2020::cut(bytes, g.min, 1 << g.average_bits, g.max, small, large, small << 1, large << 1).1
 }

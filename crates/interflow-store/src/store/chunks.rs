@@ -21,7 +21,6 @@ pub(crate) enum ChunkIndexing {
     Lasting,
 }
 
-/// The writing side of chunk storage.
 pub(crate) struct ChunkWriter {
     next: u64,
     /// The value of `next` when the batch began.
@@ -54,6 +53,7 @@ impl ChunkWriter {
         index: ChunkIndexing,
     ) -> Result<ChunkRef> {
         let hash = blake3::hash(raw);
+        // 128 bits of BLAKE3: an accidental collision is out of the question, and rows are shorter.
         let (key, _) = hash.as_bytes().split_first_chunk::<16>().expect("a hash has 32 bytes");
         let len = raw.len() as u64;
         let known = match self.recent.get(key) {
@@ -63,6 +63,7 @@ impl ChunkWriter {
             found => found,
         };
         if let Some(id) = known {
+            // The collector may have judged it garbage already; see `retention`.
             if let Some(revived) = &mut self.revived {
                 revived.push(id);
             }
@@ -110,10 +111,10 @@ impl ChunkWriter {
 
     pub(crate) fn rollback(&mut self) {
         self.next = self.committed;
+        // Hashes of the failed batch may be among them. Forgetting them costs duplicates only.
         self.recent = RecentHashes::default();
     }
 
-    /// Removes deleted chunks from memory.
     pub(crate) fn forget(&mut self, dead: impl Fn(u64) -> bool) {
         self.recent.young.retain(|_, id| !dead(*id));
         self.recent.old.retain(|_, id| !dead(*id));
@@ -133,6 +134,8 @@ impl RecentHashes {
     }
 
     fn insert(&mut self, key: [u8; 16], id: u64) {
+        // A hash used while in the old generation moves to the young one, which approximates least recent use without
+        // lists.
         if self.young.len() >= MAX_RECENT_HASHES {
             self.old = std::mem::take(&mut self.young);
         }

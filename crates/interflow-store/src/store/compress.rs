@@ -27,6 +27,7 @@ impl Compressor {
         self.buffer.clear();
         self.buffer.reserve(zstd::zstd_safe::compress_bound(raw.len()));
         let len = zstd.compress_to_buffer(raw, &mut self.buffer).ok()?;
+        // Less is not worth decompressing at every read.
         (len < raw.len() - raw.len() / 8).then(|| &self.buffer[..len])
     }
 }

@@ -10,10 +10,8 @@ use rusqlite::Connection;
 use super::schema;
 use crate::error::Result;
 
-/// Idle connections that are kept open.
 const MAX_IDLE: usize = 4;
 
-/// The idle connections.
 #[derive(Clone, Default)]
 pub(crate) struct ReadPool(Arc<Mutex<Vec<Connection>>>);
 
@@ -47,6 +45,7 @@ impl Deref for PooledConnection {
 impl Drop for PooledConnection {
     fn drop(&mut self) {
         let mut kept = self.home.0.lock();
+        // More connections than this are opened during bursts, and closed afterwards.
         if kept.len() < MAX_IDLE {
             kept.extend(self.db.take());
         }

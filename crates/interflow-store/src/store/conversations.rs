@@ -51,7 +51,6 @@ const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, p
 
 /// The file, next to the database, with the operator's endpoint overrides.
 const ENDPOINTS: &str = "endpoints.json";
-/// Bodies longer than this are compressed.
 const MIN_COMPRESSED_LEN: usize = 256;
 /// Maximum size of a body when read back, in bytes: bounds what a damaged length may allocate.
 const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
@@ -185,6 +184,7 @@ fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
     while let Some(row) = rows.next()? {
         exchanges += 1;
         let mut at = key_of(row.get_ref(0)?)?;
+        // Stops at a message that another exchange has marked already, so each is visited once.
         while let Some(key) = at.filter(|k| live.insert(*k)) {
             at = parents.get(&key).copied().flatten();
         }
@@ -217,6 +217,7 @@ impl ConversationStore for SqliteStore {
 
     fn rewind_cursor(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>> {
         self.read(|db| {
+            // Ids follow the clock and `seq` the order of recording; they differ only after the clock was set back.
             let sql = "SELECT id FROM flows WHERE id <= ?1 AND seq > \
                 (SELECT seq FROM flows WHERE id <= ?1 ORDER BY id DESC LIMIT 1) ORDER BY seq DESC LIMIT ?2";
             let mut statement = db.prepare_cached(sql)?;
@@ -247,6 +248,7 @@ impl ConversationStore for SqliteStore {
     fn set_endpoints(&self, text: &str) -> Result<()> {
         self.shared()?;
         let path = self.dir().join(ENDPOINTS);
+        // Replaced by renaming: a reader never sees half a file.
         write_atomic(&path, text.as_bytes(), FileAccess::Private).map_err(StoreError::io("could not write", &path))
     }
 
@@ -333,7 +335,6 @@ impl ConversationStore for SqliteStore {
     }
 }
 
-/// The exchanges carried by a flow.
 pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
     let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
     let mut statement = db.prepare_cached(&sql)?;
@@ -370,6 +371,7 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
         let Some(last) = rows.last() else { return Ok(found) };
         at = (last.updated.micros() as i64, last.id.clone());
+        // Filtered here and not in SQL: a query may refer to sums over the exchanges.
         for row in rows {
             let listed = with_usage(db, row)?;
             if options.query.matches(&listed) {
@@ -432,7 +434,6 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
     })
 }
 
-/// Reads the columns of [`SUMS`].
 fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
     let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
     Ok(TokenUsage {

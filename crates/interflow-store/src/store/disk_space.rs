@@ -28,6 +28,7 @@ impl StoreWriter {
     /// Deletes flows even if the disk is full; returns how many.
     pub(crate) fn delete_on_full_disk(&mut self, seqs: &[i64]) -> Result<u64> {
         let doomed: HashSet<i64> = seqs.iter().copied().collect();
+        // In this order: deleting files needs no free page and makes room for the rest.
         self.free_segments(&doomed)?;
         self.reserve.release();
         self.forget_freed()?;
@@ -58,7 +59,6 @@ impl StoreWriter {
         Ok(self.keeper.take_freed())
     }
 
-    /// Retention while recording is suspended.
     pub(crate) fn retain_on_full_disk(&mut self) -> Result<()> {
         let Some(up_to) = self.check_when_full()? else { return Ok(()) };
         let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
@@ -78,6 +78,7 @@ impl StoreWriter {
     /// Deletes segment files in which every chunk belongs only to flows being deleted, or to none. Needs no free
     /// database page.
     fn free_segments(&mut self, doomed: &HashSet<i64>) -> Result<()> {
+        // Running flows may have chunks that no row names yet.
         let mut live = ChunkBitmap::new(self.chunks.next());
         for flow in self.open.values() {
             flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
@@ -140,6 +141,7 @@ impl StoreWriter {
     fn step(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let done = self.begin().and_then(|()| change(self)).and_then(|()| self.commit());
         match done {
+            // The log's space is what the next step needs.
             Ok(()) => self.truncate_log(),
             Err(e) => {
                 self.roll_back();
@@ -182,6 +184,7 @@ impl StoreWriter {
     /// Disk usage of the store: segments, used database pages, and the log.
     pub(crate) fn taken_bytes(&self) -> Result<u64> {
         let pragma = |text: &str| -> Result<u64> { Ok(self.db.prepare_cached(text)?.query_row([], |r| r.get(0))?) };
+        // Free pages count as unused although they are part of the file: new rows use them first.
         let pages = pragma("PRAGMA page_count")?.saturating_sub(pragma("PRAGMA freelist_count")?);
         let log = std::fs::metadata(self.dir.join("flows.db-wal")).map_or(0, |m| m.len());
         Ok(self.closed_bytes + self.segments.len() + pages * pragma("PRAGMA page_size")? + log)
@@ -202,7 +205,6 @@ impl StoreWriter {
         }
     }
 
-    /// Runs a delete command.
     pub(crate) fn run_delete(&mut self, ids: &[interflow_types::FlowId]) -> Result<u64> {
         if self.is_disk_refusing() {
             let seqs = self.seqs_of(ids)?;
@@ -217,7 +219,6 @@ impl StoreWriter {
         }
     }
 
-    /// Runs a collect command.
     pub(crate) fn run_collect(&mut self, reply: ReplySender<u64>) {
         if self.is_disk_refusing() {
             let _ = reply.send(self.collect_on_full_disk().map_err(|e| StoreError::Suspended(e.to_string())));
@@ -226,7 +227,6 @@ impl StoreWriter {
         }
     }
 
-    /// Rolls back the open transaction.
     pub(crate) fn roll_back(&mut self) {
         let _ = self.db.execute_batch("ROLLBACK");
         self.segments.rollback();
@@ -242,14 +242,17 @@ impl StoreWriter {
     pub(crate) fn handle_disk_error(&mut self, error: &StoreError, batch: &mut WriteBatch) {
         let first_chunk = self.chunks.committed();
         self.roll_back();
+        // Ended flows return to the running ones and are written again when the disk accepts it.
         for flow in std::mem::take(&mut batch.finished) {
             self.open.insert(flow.row.id, flow);
         }
         let generation = self.generation();
+        // Flows that this transaction did not touch have nothing to revert.
         for flow in self.open.values_mut().filter(|f| f.touched == generation) {
             flow.undo(generation, first_chunk);
         }
         batch.told = Notification::default();
+        // Its marks may rest on rows that were rolled back.
         self.keeper.stop();
         self.chunks.revived = None;
         if error.is_damage() {
@@ -296,6 +299,8 @@ impl StoreWriter {
         if !self.freed.is_empty() {
             self.forget_freed()?;
         }
+        // Segments and the database must accept a write with the reserve in place again; otherwise recording would fail
+        // at once.
         self.segments.probe()?;
         self.reserve.ensure().map_err(StoreError::io("could not write the reserve in", &self.dir))?;
         schema::touch(&self.db)

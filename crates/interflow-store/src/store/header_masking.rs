@@ -2,7 +2,6 @@
 
 use interflow_types::Headers;
 
-/// The fields and parameters to mask.
 pub(crate) struct MaskRules {
     names: Vec<String>,
     prefixes: Vec<String>,
@@ -36,7 +35,6 @@ impl HeaderMasker {
         Self(MaskRules::new(&config.mask_headers, &config.mask_query))
     }
 
-    /// The fields with secrets masked.
     pub fn mask_fields(&self, fields: &[(String, String)]) -> Vec<(String, String)> {
         let masked = |(name, value): &(String, String)| {
             let hit = self.0.matches_name(name.as_bytes());
@@ -77,6 +75,7 @@ impl MaskRules {
         let secret = |part: &str| {
             let (name, value) = part.split_once('=')?;
             let named = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(name));
+            // Placeholders are not secrets: with them, the request can be replayed.
             let shown = value.is_empty() || is_placeholder(value.replace("%3A", ":").as_bytes());
             (named && !shown).then(|| format!("{name}=***"))
         };

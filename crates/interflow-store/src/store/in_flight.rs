@@ -20,11 +20,9 @@ pub(crate) struct InFlightFlow {
     pub(crate) slot: Option<Arc<PendingFlow>>,
     pub(crate) row: FlowRow,
     pub(crate) seq: i64,
-    /// The transaction that inserted its row.
     pub(crate) stored: Option<u64>,
     /// The last transaction that wrote any of its data.
     pub(crate) touched: u64,
-    /// Whether its row lacks updates.
     pub(crate) dirty: bool,
     pub(crate) since: Instant,
     pub(crate) bodies: [BodyAssembly; SIDES],
@@ -96,6 +94,8 @@ impl InFlightFlow {
         let bodies = [self.row.request.as_mut().map(|r| &mut r.body), self.row.response.as_mut().map(|r| &mut r.body)];
         for (i, body) in bodies.into_iter().enumerate() {
             if let Some(body) = body {
+                // The reason counts only if bytes are missing in fact: it is set in advance when an allowance is used
+                // up exactly.
                 let missing = body.missing.or(missing[i]).filter(|_| kept[i] < sizes[i]);
                 let head_sha256 = self.bodies[i].digest().filter(|_| missing == Some(MissingReason::Head));
                 *body = BodyRow { size: sizes[i], kept: kept[i], missing, head_sha256 };

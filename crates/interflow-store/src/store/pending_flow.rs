@@ -18,11 +18,14 @@ pub(crate) struct PendingFlow {
 
 /// Data received since the last drain, and the state needed to continue. Allocated as one block with its `PendingFlow`,
 /// because separate parts would be allocated by one thread and freed by another.
+///
+/// `charge` is what the queue was charged for it, in bytes. The arrays are indexed by direction: `sizes` are bytes
+/// transferred so far, `missing` is why no more bytes are recorded, and `hashed` whether the recorded ones are hashed;
+/// these three survive a drain. Messages come with their sizes as transferred, before truncation.
 #[derive(Default)]
 pub(crate) struct PendingUpdates {
     /// Whether the flow is in the queue or being processed by the writer.
     pub(crate) queued: bool,
-    /// Bytes charged to the queue.
     pub(crate) charge: usize,
     pub(crate) begin: Option<FlowStart>,
     pub(crate) data: [Vec<Bytes>; 2],
@@ -30,32 +33,24 @@ pub(crate) struct PendingUpdates {
     pub(crate) interim: Vec<ResponseHead>,
     pub(crate) response: Option<ResponseHead>,
     pub(crate) state: Option<FlowSnapshot>,
-    /// Messages with their sizes as transferred.
     pub(crate) messages: Vec<(StreamMessage, u64)>,
     pub(crate) end: Option<FlowEnd>,
-    /// Bytes transferred so far.
     pub(crate) sizes: [u64; 2],
-    /// Why no more bytes are recorded.
     pub(crate) missing: [Option<MissingReason>; 2],
-    /// Whether the recorded bytes are hashed.
     pub(crate) hashed: [bool; 2],
     /// Updates of the received version, if the flow was edited.
     pub(crate) original: Option<Box<OriginalUpdates>>,
 }
 
-/// Updates of the received version of a flow, before editing.
+/// Updates of the received version of a flow, before editing; the arrays as in [`PendingUpdates`]. Heads come with
+/// whether the body was edited too.
 #[derive(Default)]
 pub(crate) struct OriginalUpdates {
-    /// The request's URL and head, and whether its body was edited too.
     pub(crate) request: Option<(Url, RequestStart, bool)>,
-    /// The response's head, and whether its body was edited too.
     pub(crate) response: Option<(ResponseHead, bool)>,
     pub(crate) data: [Vec<Bytes>; 2],
-    /// Bytes transferred so far.
     pub(crate) sizes: [u64; 2],
-    /// Why no more bytes are recorded.
     pub(crate) missing: [Option<MissingReason>; 2],
-    /// Whether the recorded bytes are hashed.
     pub(crate) hashed: [bool; 2],
 }
 
@@ -101,7 +96,6 @@ pub(crate) struct FlowStart {
     pub(crate) request: Option<RequestStart>,
 }
 
-/// A request head as recorded.
 pub(crate) struct RequestStart {
     pub(crate) method: Method,
     pub(crate) path: ByteStr,

@@ -38,6 +38,7 @@ pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
             return Err(if e.is_disk() { e } else { damaged(format!("its tables are not those of a store: {e}")) });
         }
     }
+    // The full check reads the whole database, hence only after damage was found.
     if marker(dir).exists() {
         let verdict: String = db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
         if verdict != "ok" {

@@ -36,7 +36,6 @@ pub(crate) struct WriterQueue {
     max_bytes: usize,
     max_flows: usize,
     overflow: OverflowPolicy,
-    /// Flows not recorded at all.
     pub(crate) dropped_flows: AtomicU64,
     /// Bytes of bodies and messages that were not recorded.
     pub(crate) dropped_bytes: AtomicU64,
@@ -64,13 +63,13 @@ impl WriterQueue {
         }
     }
 
-    /// Bytes and flows queued for writing.
     pub(crate) fn depth(&self) -> (usize, usize) {
         (self.bytes.load(Ordering::Relaxed), self.flows.load(Ordering::Relaxed))
     }
 
     fn exceeds(&self, times: usize) -> bool {
         let (bytes, flows) = self.depth();
+        // Divided instead of multiplied, which could overflow for a limit near the maximum.
         bytes / times >= self.max_bytes || flows / times >= self.max_flows
     }
 
@@ -90,7 +89,8 @@ impl WriterQueue {
         }
     }
 
-    /// Ready when the flow may continue.
+    /// Ready when the flow may continue. With `overflow = "wait"`, this is how a slow disk slows traffic down instead
+    /// of losing data. Registers the waker otherwise; spurious wake-ups are possible.
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         let free = || {
             self.overflow == OverflowPolicy::Drop
@@ -104,6 +104,7 @@ impl WriterQueue {
         self.waits.fetch_add(1, Ordering::Relaxed);
         {
             let mut waiting = self.waiting.lock();
+            // A task polls several flows; one entry for it is enough.
             if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
                 waiting.push(cx.waker().clone());
             }
@@ -116,6 +117,7 @@ impl WriterQueue {
     /// Charges bytes added to a pending flow.
     pub(crate) fn charge(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Only the update that crosses the threshold wakes the writer.
         if before < URGENT_BYTES && before + bytes >= URGENT_BYTES {
             self.request_urgent_batch();
         }
@@ -127,11 +129,13 @@ impl WriterQueue {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
             NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS
         });
+        // Each worker keeps to one shard, so that its pushes stay in order and rarely contend.
         let shard = SHARD.with(|s| *s);
         self.shards[shard].lock().push(slot);
         let before = self.flows.fetch_add(1, Ordering::AcqRel);
         if before + 1 == URGENT_FLOWS {
             self.request_urgent_batch();
+        // The load alone is enough in nearly all cases; the swap ensures that one worker makes the system call.
         } else if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             self.unpark();
         }
@@ -205,6 +209,8 @@ impl WriterQueue {
     /// Blocks the writer until a push wakes it, or for at most `longest`.
     pub(crate) fn sleep(&self, longest: std::time::Duration) {
         self.asleep.store(true, Ordering::SeqCst);
+        // Checked after `asleep` was set: a push in between sees the flag and unparks, and an unpark before the park
+        // makes it return at once.
         if self.flows.load(Ordering::SeqCst) == 0 && !self.is_urgent() {
             std::thread::park_timeout(longest);
         }

@@ -14,7 +14,7 @@ use super::segment::{self, RecordLocation, SegmentAppender};
 use crate::error::{Result, StoreError};
 use crate::model::{BodyRow, MissingReason};
 
-/// The result of opening a store.
+/// What was found when a store was opened. All zero after an orderly shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StoreRecovery {
     /// The last writer did not close the store.
@@ -42,6 +42,8 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     let files = segment::list(segments)?;
     let named: Option<u64> = db.query_row("SELECT max(segment) FROM chunks", [], |r| r.get(0))?;
     let newest = files.last().map_or(0, |(n, _)| *n).max(named.unwrap_or(0)).max(1);
+    // The marker exists from open to orderly close. Without it, the checks below, which read the whole newest segment,
+    // are not needed.
     if recovery.unclean {
         recovery.cut_flows = db.execute("UPDATE flows SET state = 3 WHERE state = 0", [])? as u64;
         let lost = lost_chunks(segments, db, &files.into_iter().collect(), newest)?;
@@ -49,6 +51,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
             recovery.damaged_flows = mark_lost(db, &lost)?;
         }
     }
+    // What follows the last named chunk is the rest of a batch that was not committed.
     let end: Option<u64> =
         db.query_row("SELECT max(offset + len) FROM chunks WHERE segment = ?", [newest], |r| r.get(0))?;
     let (appender, cut) = SegmentAppender::open(segments, newest, end.unwrap_or(0))?;
@@ -68,6 +71,7 @@ fn lost_chunks(segments: &Path, db: &Connection, files: &HashMap<u64, u64>, newe
         let place = RecordLocation { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
         let there = files.get(&place.segment).is_some_and(|len| place.offset + place.len <= *len);
         let whole =
+            // Older segments were synced when they were closed; their length is evidence enough.
             there && (place.segment != newest || file.as_ref().is_some_and(|f| segment::read(f, place).is_ok()));
         if !whole {
             lost.insert(row.get(0)?);
@@ -100,6 +104,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
         };
         for (side, refs) in stored.refs.iter_mut().enumerate() {
             let Some(first) = refs.iter().position(|r| lost.contains(&r.id)) else { continue };
+            // A body with a hole is of no use, so it ends at the first lost chunk.
             refs.truncate(first);
             let kept = refs.iter().map(|r| r.len).sum();
             stored.inline[side].clear();

@@ -4,6 +4,10 @@
 //! or a message block is live (one bit each), every other one of the same age is garbage. Segments without live chunks
 //! are deleted; sparse ones have their live chunks copied to the newest segment first. All of this happens on the
 //! writer thread in steps of a few milliseconds, between batches.
+//!
+//! Because writing continues between the steps, a chunk that was unreferenced when it was marked may be found again by
+//! deduplication. Such chunks are collected in `revived` and marked before anything is swept; chunks created since have
+//! higher numbers than the bitmap and count as live.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -24,11 +28,9 @@ use crate::error::{Result, StoreError};
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The check interval while the disk is full.
 const CHECK_INTERVAL_WHEN_FULL: Duration = Duration::from_secs(1);
-/// Flows deleted per step.
 const EXPIRE_STEP: usize = 1000;
 /// Rows examined per step of marking and sweeping.
 const ROW_STEP: i64 = 5000;
-/// Chunks moved per step.
 const MOVE_STEP: i64 = 200;
 /// Assumed size of a flow beside its bodies, when the oldest ones are selected by size.
 const ROW_WEIGHT: u64 = 1500;
@@ -39,11 +41,10 @@ const TARGET_PERCENT: u64 = 85;
 /// Retention starts at this percentage of the limit, so that concurrent writes stay below it.
 pub(crate) const EARLY_PERCENT: u64 = 95;
 
-/// The state of garbage collection.
+/// The state of garbage collection: the current phase with its position, and the commands that wait for its end.
 pub(crate) struct GarbageCollector {
     phase: CollectionPhase,
     looked: Option<Instant>,
-    /// Expired flows at the last check.
     expired: u64,
     replies: Vec<ReplySender<u64>>,
     freed: u64,
@@ -111,7 +112,6 @@ impl GarbageCollector {
         Self { phase: CollectionPhase::Idle, looked: None, expired: 0, replies: Vec::new(), freed: 0 }
     }
 
-    /// Whether a collection is in progress.
     pub(crate) const fn is_busy(&self) -> bool {
         !matches!(self.phase, CollectionPhase::Idle)
     }
@@ -187,6 +187,7 @@ impl StoreWriter {
         self.keeper.expired = self.shared.expired_flows.load(Relaxed);
         self.keeper.looked = Some(Instant::now());
         let by_age = self.expired_by_age()?;
+        // The larger of the two limits covers the smaller: rows are deleted in the order in which they were stored.
         let up_to = by_age.max(self.expired_by_size()?);
         if up_to > 0 {
             self.keeper.phase = CollectionPhase::Expire { up_to };
@@ -237,7 +238,10 @@ impl StoreWriter {
         }
         let weigh = format!("SELECT coalesce(sum(kept + {ROW_WEIGHT}), 0) FROM flows");
         let all: i64 = self.db.query_row(&weigh, [], |r| r.get(0))?;
+        // Reducing to less than the limit leaves time until the next run.
         let excess = size.saturating_sub(bound / 100 * TARGET_PERCENT);
+        // Weights do not add up to the size on disk, because equal chunks are stored once. The share of the weight that
+        // has to go is estimated from the share of the size.
         let wanted = (all as u128 * u128::from(excess) / u128::from(size)) as u64;
         let mut statement = self.db.prepare_cached("SELECT seq, kept FROM flows ORDER BY seq")?;
         let mut rows = statement.query([])?;
@@ -257,6 +261,7 @@ impl StoreWriter {
         let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
         let seqs: Vec<i64> = {
             let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq LIMIT ?")?;
+            // Running flows are filtered out afterwards; without the addition they could fill a whole step.
             let limit = (EXPIRE_STEP + running.len()) as i64;
             let rows = statement.query_map(params![up_to, limit], |r| r.get(0))?;
             rows.collect::<Result<Vec<i64>, _>>()?.into_iter().filter(|s| !running.contains(s)).collect()
@@ -291,6 +296,7 @@ impl StoreWriter {
             self.roll()?;
         }
         let mut live = ChunkBitmap::new(self.chunks.next());
+        // Chunks of running flows may not be in any row yet.
         for flow in self.open.values() {
             flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
         }
@@ -332,6 +338,7 @@ impl StoreWriter {
         if seen == ROW_STEP {
             return Ok(CollectionPhase::MarkMessages { live, after });
         }
+        // Hashes of garbage are forgotten before it is deleted, so that no new body refers to it.
         live.revive(&mut self.chunks);
         self.chunks.forget(|id| !live.has(id));
         Ok(CollectionPhase::Sweep { live, after: 0, used: HashMap::new() })
@@ -344,6 +351,7 @@ impl StoreWriter {
         mut after: i64,
         mut used: HashMap<u64, u64>,
     ) -> Result<CollectionPhase> {
+        // Every step, since batches between the steps may have reused chunks by their row in the index.
         live.revive(&mut self.chunks);
         let (mut dead, mut seen) = (Vec::new(), 0);
         {
@@ -389,6 +397,7 @@ impl StoreWriter {
             }
             match used.get(&number) {
                 None | Some(0) => self.delete_segment(number, size)?,
+                // Less than three quarters live: copying pays off.
                 Some(live) if live * 4 < size * 3 => drop(sparse.insert(number)),
                 Some(_) => {}
             }
@@ -419,6 +428,7 @@ impl StoreWriter {
         for (id, place) in &found {
             if let Err(e) = self.move_chunk(*id, *place) {
                 let StoreError::Damaged { .. } = e else { return Err(e) };
+                // Its segment is kept for a later repair, and the collection continues.
                 tracing::warn!(error = %e, "a damaged chunk stays where it is");
                 sparse.remove(&place.segment);
             }
@@ -427,6 +437,7 @@ impl StoreWriter {
         if seen == ROW_STEP || found.len() == MOVE_STEP as usize {
             return Ok(CollectionPhase::Move { sparse, after });
         }
+        // The new locations must be durable before the old copies are deleted.
         self.checkpoint()?;
         for (number, size) in segment::list(&self.dir_segments())? {
             if sparse.contains(&number) {

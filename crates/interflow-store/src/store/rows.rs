@@ -40,7 +40,6 @@ impl StoredRow {
 /// Columns in the order expected by [`read`]; `details.detail` is the last.
 pub(crate) const COLUMNS: &str = "f.seq, f.id, f.state, f.kind, f.started, f.transport, f.scheme, h.name, f.port, f.method, \
      f.path, f.version, f.user, f.listener, f.messages, f.error, f.tags, f.chunks, d.detail";
-/// The tables of [`COLUMNS`].
 pub(crate) const SOURCES: &str = "flows f JOIN details d ON d.seq = f.seq JOIN hosts h ON h.id = f.host";
 
 /// Caches host numbers, so that a row refers to its host in a few bytes. Bounded: on a miss the database is queried.
@@ -49,7 +48,6 @@ pub(crate) struct HostIds {
     numbers: HashMap<String, i64>,
     /// The most recently used host: flows of one host tend to arrive together.
     last: (String, i64),
-    /// The most recently written client address.
     client: Option<(IpAddr, String)>,
 }
 
@@ -83,7 +81,6 @@ impl HostIds {
         Ok(number)
     }
 
-    /// A client's address as text.
     fn client(&mut self, peer: Option<SocketAddr>) -> Option<&str> {
         let ip = peer?.ip();
         if self.client.as_ref().is_none_or(|(known, _)| *known != ip) {
@@ -261,7 +258,6 @@ impl<'a> DerivedColumns<'a> {
     }
 }
 
-/// Reads a row selected with [`COLUMNS`].
 pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     let text = |i: usize| -> Result<Option<String>> {
         Ok(match r.get_ref(i)? {
@@ -340,7 +336,6 @@ fn version(text: String) -> StaticLabel {
     Cow::Owned(text)
 }
 
-/// The stored number of a state.
 pub(crate) const fn state_number(s: FlowState) -> i64 {
     match s {
         FlowState::Open => 0,

@@ -41,10 +41,9 @@ CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
 -- chunks for garbage.
 "];
 
-/// SQLite's busy timeout.
+/// How long SQLite waits for a lock held by another connection.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The schema version of this build.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
 pub(crate) fn file(dir: &Path) -> PathBuf {

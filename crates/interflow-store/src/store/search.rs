@@ -18,7 +18,6 @@ use crate::subject::SqliteTables;
 
 /// Flows that a thread takes at a time.
 const STEP: usize = 32;
-/// Maximum number of threads per search.
 const THREADS: usize = 8;
 
 struct SearchJob<'a> {
@@ -50,6 +49,7 @@ pub(crate) fn search(
         stop: AtomicBool::new(false),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    // Bounded, so that the threads wait for a slow consumer instead of collecting all matches in memory.
     let (found, results) = sync_channel(THREADS * STEP);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -58,8 +58,10 @@ pub(crate) fn search(
                 scope.spawn(move || hunt.run(&found, progress))
             })
             .collect();
+        // Otherwise the loop below would never end.
         drop(found);
         let mut over = false;
+        // Drained to the end after a break too: a thread that is blocked on a full channel could not be joined.
         for row in &results {
             if !over && each(row).is_break() {
                 over = true;
@@ -91,6 +93,7 @@ impl SearchJob<'_> {
         let db = schema::open_reader(self.dir)?;
         let text = format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES);
         loop {
+            // Small portions, because rows differ in cost by orders of magnitude.
             let from = self.next.fetch_add(STEP, Relaxed);
             let Some(part) = self.rows.get(from..).filter(|r| !r.is_empty()) else { return Ok(()) };
             for seq in part.iter().take(STEP) {

@@ -3,6 +3,9 @@
 //! A file starts with [`FILE_HEAD`]. A record is a header of [`RECORD_HEAD`] bytes and the stored bytes: mark (1),
 //! flags (1), stored length (4), raw length (4), CRC-32 over everything else (4), hash of the raw bytes (32); numbers
 //! are little-endian.
+//!
+//! Records are found only through the `chunks` table; a file is never scanned for them. Bytes after the last record
+//! that a committed row names belong to no one, and are truncated when the file is opened for appending.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -23,7 +26,6 @@ const ZSTD: u8 = 1;
 /// Maximum size of a record, raw or stored: a damaged length must not cause a huge allocation.
 pub(crate) const MAX_RECORD: usize = 16 << 20;
 
-/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordLocation {
     pub(crate) segment: u64,
@@ -56,10 +58,10 @@ pub(crate) struct SegmentAppender {
     dir: PathBuf,
     file: File,
     segment: u64,
-    /// Committed length of the file.
+    /// The length of the file up to the last committed record. `written` bytes of the open batch follow it in the file,
+    /// and `buffer` after those.
     committed: u64,
     buffer: Vec<u8>,
-    /// Bytes of this batch already written to the file.
     written: u64,
     synced: bool,
     /// Set by tests to simulate a full disk.
@@ -110,7 +112,6 @@ impl SegmentAppender {
         self.committed
     }
 
-    /// Whether the file contains any record.
     pub(crate) const fn has_records(&self) -> bool {
         self.committed > FILE_HEAD.len() as u64
     }
@@ -130,6 +131,8 @@ impl SegmentAppender {
         head[10..14].copy_from_slice(&crc.to_le_bytes());
         self.buffer.extend_from_slice(&head);
         self.buffer.extend_from_slice(body);
+        // Large batches are written in pieces; before the commit nothing refers to them, so a failure in between is
+        // harmless.
         if self.buffer.len() >= 1 << 20 {
             self.flush()?;
         }
@@ -147,6 +150,7 @@ impl SegmentAppender {
         self.file.write_all(&self.buffer).map_err(self.error("could not write"))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
+        // One large record must not keep its memory for ever.
         self.buffer.shrink_to(4 << 20);
         Ok(())
     }
@@ -181,7 +185,7 @@ impl SegmentAppender {
         taken
     }
 
-    /// Waits until all data is durable.
+    /// Waits until all data is durable (`fdatasync`). Does nothing if nothing was written since the last call.
     pub(crate) fn sync(&mut self) -> Result<()> {
         if !self.synced {
             self.file.sync_data().map_err(self.error("could not sync"))?;
@@ -192,6 +196,7 @@ impl SegmentAppender {
 
     /// Closes this segment and starts the next one.
     pub(crate) fn roll(&mut self) -> Result<()> {
+        // A closed segment is never synced again, so it has to be durable now.
         self.sync()?;
         let (mut next, _) = Self::open(&self.dir, self.segment + 1, 0)?;
         next.fault = self.fault.clone();
@@ -208,6 +213,7 @@ impl SegmentAppender {
 pub(crate) fn read(file: &File, place: RecordLocation) -> Result<(Bytes, blake3::Hash)> {
     let damaged = |what: &str| StoreError::damaged(format!("segment {} at {}", place.segment, place.offset), what);
     let len = usize::try_from(place.len).unwrap_or(usize::MAX);
+    // The length is from the database. It is checked before allocating, because the database may be damaged too.
     if !(RECORD_HEAD..=MAX_RECORD + RECORD_HEAD).contains(&len) {
         return Err(damaged("its length is out of range"));
     }
@@ -232,6 +238,7 @@ pub(crate) fn read(file: &File, place: RecordLocation) -> Result<(Bytes, blake3:
         _ => return Err(damaged("its flags are unknown")),
     };
     let hash = blake3::hash(&raw);
+    // The CRC finds damage of the disk, the hash also an error of our own, such as a wrong location.
     if raw.len() != raw_len || hash.as_bytes() != &said {
         return Err(damaged("its content is not what its hash says"));
     }

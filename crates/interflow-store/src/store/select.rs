@@ -27,21 +27,18 @@ const MESSAGE_STEP: u64 = 256;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListOrder {
-    /// Latest first.
     #[default]
     Newest,
-    /// Earliest first.
     Oldest,
 }
 
-/// Filter, order and paging of a list.
+/// Filter, order and paging of a list. At most `limit` flows are returned; `after` is the id of the last flow of the
+/// previous page.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
     pub query: Query,
     pub order: ListOrder,
-    /// Only flows after this one in that order: the last id of the previous page.
     pub after: Option<FlowId>,
-    /// Page size.
     pub limit: usize,
 }
 
@@ -51,14 +48,12 @@ impl Default for ListOptions {
     }
 }
 
-/// Progress of a search.
+/// Progress of a search: flows examined, matches so far, and how many flows are to be examined in total. The total is
+/// an estimate, because flows are recorded and deleted meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchProgress {
-    /// Flows examined.
     pub looked: u64,
-    /// Matches so far.
     pub found: u64,
-    /// Estimated number of flows to examine.
     pub total: u64,
 }
 
@@ -76,6 +71,7 @@ pub(crate) fn for_each_match(
         ListOrder::Newest => ("DESC", "<"),
         ListOrder::Oldest => ("ASC", ">"),
     };
+    // Two statements: the first selects row numbers, the second reads one whole row.
     let mut one = db.prepare_cached(&format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES))?;
     let mut after = options.after.map(|id| id.to_u128().to_be_bytes().to_vec());
     let mut found = 0;

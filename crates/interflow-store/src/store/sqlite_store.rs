@@ -50,7 +50,7 @@ pub struct SqliteStore {
 struct WriterHandle {
     shared: Arc<StoreState>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Locked while the store is open.
+    /// An advisory lock on the file `lock`, released by the operating system even if the process is killed.
     _lock: File,
 }
 
@@ -77,6 +77,7 @@ impl SqliteStore {
         let thread = std::thread::Builder::new()
             .name("recorder".into())
             .spawn(move || match std::panic::catch_unwind(AssertUnwindSafe(|| start.run())) {
+                // Only now is a start without recovery safe.
                 Ok(true) => drop(fs::remove_file(marker)),
                 Ok(false) => {}
                 // Callers must not wait for a writer that has panicked.

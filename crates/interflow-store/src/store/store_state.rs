@@ -28,20 +28,18 @@ pub struct NewFlow {
     pub messages: Vec<MessageRow>,
 }
 
-/// A change of the annotations that the operator may edit.
+/// A change of the annotations that the operator may edit: tags to add and to remove, and a new comment, of which an
+/// empty one removes the existing one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowAnnotation {
-    /// Tags to add.
     pub add_tags: Vec<String>,
-    /// Tags to remove.
     pub remove_tags: Vec<String>,
-    /// A new comment; an empty one removes it.
     pub comment: Option<String>,
 }
 
-/// A command for the writer.
+/// A command for the writer. It is run between batches, after everything recorded before it was sent, and replied to
+/// when it is committed.
 pub(crate) enum WriterCommand {
-    /// Write everything recorded before this.
     Flush(ReplySender<()>),
     /// Store a flow; replies false if its id exists already.
     Insert(Box<NewFlow>, ReplySender<bool>),

@@ -15,7 +15,6 @@ const BATCHES: usize = 256;
 type FlowSender = broadcast::Sender<Arc<[FlowSummary]>>;
 type FlowReceiver = broadcast::Receiver<Arc<[FlowSummary]>>;
 
-/// The subscribers of a store.
 pub(crate) struct Subscriptions {
     all: FlowSender,
     chosen: Mutex<Vec<(FlowFilterFn, FlowSender)>>,
@@ -33,7 +32,6 @@ impl Subscriptions {
         Self { all: broadcast::channel(BATCHES).0, chosen: Mutex::default() }
     }
 
-    /// Subscribes to every flow.
     pub(crate) fn subscribe(&self) -> FlowReceiver {
         self.all.subscribe()
     }
@@ -48,6 +46,7 @@ impl Subscriptions {
     /// Adds a flow in its current state.
     pub(crate) fn add(&self, row: &FlowRow, told: &mut Notification) {
         let summary = || row.summary(Timestamp::now());
+        // A summary is built only for somebody: it clones strings of the row.
         if self.all.receiver_count() > 0 {
             told.all.push(summary());
         }
@@ -71,7 +70,6 @@ impl Subscriptions {
         chosen.retain(|(_, sender)| sender.receiver_count() > 0);
     }
 
-    /// Sends an event for one flow.
     pub(crate) fn notify_row(&self, row: &FlowRow) {
         let mut told = Notification::default();
         self.add(row, &mut told);

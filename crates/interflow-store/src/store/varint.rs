@@ -5,7 +5,6 @@
 
 use crate::error::{Result, StoreError};
 
-/// Appends a number.
 pub(crate) fn write_varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
@@ -14,7 +13,6 @@ pub(crate) fn write_varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// Appends a signed number (zigzag).
 pub(crate) fn write_signed(out: &mut Vec<u8>, n: i64) {
     write_varint(out, ((n << 1) ^ (n >> 63)) as u64);
 }
@@ -31,6 +29,7 @@ pub(crate) fn write_number(out: &mut Vec<u8>, tag: u8, n: u64) {
     let at = out.len();
     out.push(0);
     write_varint(out, n);
+    // A 64-bit number takes ten bytes at most, so its length is always one byte.
     out[at] = (out.len() - at - 1) as u8;
 }
 
@@ -91,13 +90,11 @@ impl<'a> VarintReader<'a> {
         Ok(head)
     }
 
-    /// A length and that many bytes.
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.number()?;
         self.take(len)
     }
 
-    /// The next field's tag and content.
     pub(crate) fn field(&mut self) -> Result<Option<(u8, Self)>> {
         if self.is_empty() {
             return Ok(None);

@@ -69,12 +69,10 @@ struct StoreCheck<'a> {
     db: &'a Connection,
     segments: &'a Path,
     report: CheckReport,
-    /// Verified chunks.
     sound: HashSet<u64>,
     file: Option<(u64, Option<File>)>,
 }
 
-/// The result for one chunk.
 enum ChunkVerdict {
     Sound,
     /// It is no longer in the index.
@@ -129,6 +127,7 @@ impl StoreCheck<'_> {
                 }
                 Err(e) => why = e,
             }
+            // The open file may be one that was deleted meanwhile.
             self.file = None;
             match self.chunk_location(id)? {
                 None => return Ok(ChunkVerdict::Gone),
@@ -191,6 +190,8 @@ impl StoreCheck<'_> {
                     Err(e) => self.report.problem(format!("row {seq}: {e}")),
                     Ok(flow) => {
                         for r in flow.refs.iter().flatten() {
+                            // Queried again, because the row may have been deleted or rewritten since the page was
+                            // read.
                             if !self.is_chunk_sound(r.id)?
                                 && self.references_chunk("SELECT chunks FROM flows WHERE seq = ?1", seq, 0, r.id)?
                             {

@@ -1,4 +1,13 @@
 //! The writer thread: takes updates from the queue and writes them in batches, segments first, rows after.
+//!
+//! The order is what makes a store consistent after a crash. A batch's segment bytes are handed to the file system
+//! before the transaction with the rows that name them is committed, and are synced before that transaction's pages
+//! leave the write-ahead log. A killed process therefore loses at most the last batch; after a power failure the newest
+//! segment may be shorter than the rows say, which recovery detects.
+//!
+//! All state that a batch changes in memory (flows, chunk numbers, segment length, host ids) can be reverted, because
+//! any statement may fail on a full disk. While the disk refuses writes, updates are counted and discarded so that the
+//! queue drains and traffic goes on.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -29,11 +38,9 @@ use crate::model::{FlowRow, FlowState, MissingReason};
 
 /// How long updates are collected before they are written.
 const GATHER_INTERVAL: Duration = Duration::from_millis(20);
-/// How often running flows are swept.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest sleep, which is also the interval of retention checks.
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);
-/// Approximate size of one transaction.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_FLOWS: usize = 512;
 /// Rows of ended flows are inserted once a batch has collected this many.
@@ -47,13 +54,12 @@ const CHECKPOINT_SOON: (usize, Duration) = (2 << 20, Duration::from_secs(1));
 const COMMIT_BYTES: usize = 36 << 10;
 /// Log bytes per flow beside its details: its columns and its entries in two indexes.
 const ROW_BYTES: usize = 224;
-/// Retry interval after a disk error.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// The ends of a flow's bodies that are not part of a chunk.
 type InlineTails = [Bytes; SIDES];
 
-/// The state of the writer thread.
+/// The state of the writer thread. Nothing here is shared; other threads see `shared` only.
 pub(crate) struct StoreWriter {
     pub(crate) dir: PathBuf,
     pub(crate) shared: Arc<StoreState>,
@@ -105,7 +111,6 @@ impl CheckpointNeed {
     }
 }
 
-/// Which running flows a batch includes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SweepMode {
     No,
@@ -114,7 +119,6 @@ enum SweepMode {
     All,
 }
 
-/// A batch being built.
 #[derive(Default)]
 pub(crate) struct WriteBatch {
     charge: usize,
@@ -140,6 +144,8 @@ impl StoreWriter {
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
         let next_seq = last.unwrap_or(0) + 1;
         config.segment_bytes.0 = disk_space::segment_bytes(&config);
+        // SQLite truncates the log file to this size when it restarts it. One and a half times the checkpoint size
+        // leaves a margin, so that a restart does not free space that is needed again.
         if config.retention_bytes.0 > 0 {
             db.pragma_update(None, "journal_size_limit", (disk_space::log_bytes(&config) * 3 / 2) as i64)?;
         }
@@ -173,6 +179,8 @@ impl StoreWriter {
     pub(crate) fn run(mut self) -> bool {
         self.shared.queue.adopt_writer();
         loop {
+            // Read before the round, not after: everything recorded before the store was closed is then drained by this
+            // round.
             let closing = self.shared.closing.load(SeqCst);
             if !closing {
                 self.wait_for_work();
@@ -205,6 +213,7 @@ impl StoreWriter {
         if !longest.is_zero() {
             queue.sleep(longest);
         }
+        // A short wait after the first update makes batches: one commit for many short flows.
         if !queue.is_urgent() && !self.keeper.is_busy() {
             std::thread::park_timeout(GATHER_INTERVAL);
         }
@@ -241,6 +250,7 @@ impl StoreWriter {
                 break;
             }
         }
+        // After the updates, so that a flush covers what was recorded before it.
         jobs.into_iter().for_each(|job| self.run_command(job));
         self.upkeep();
         self.shared.note_writer(self.open.len(), self.segments.segment());
@@ -269,7 +279,9 @@ impl StoreWriter {
         } else if let Err(e) = self.write(slots, sweep, &mut batch) {
             self.handle_disk_error(&e, &mut batch);
         }
+        // In every case, written or discarded: a charge that stays would block the queue for ever.
         self.shared.queue.release_charge(batch.charge, batch.flows);
+        // After the commit, so that a subscriber that reads the store finds what it was notified about.
         self.shared.feeds.notify(batch.told);
     }
 
@@ -297,6 +309,8 @@ impl StoreWriter {
             if batch.unwritten >= ROWS_AT_ONCE {
                 self.insert_finished(batch)?;
             }
+            // A batch of large bodies is committed in parts, which bounds the transaction's log and the segment bytes
+            // that a failure would discard.
             in_part += batch.charge - before;
             if in_part >= BATCH_BYTES {
                 in_part = 0;
@@ -322,6 +336,8 @@ impl StoreWriter {
 
     /// Inserts the rows of a batch's ended flows, several per statement.
     fn insert_finished(&mut self, batch: &mut WriteBatch) -> Result<()> {
+        // One INSERT for several rows is what makes short flows cheap. Running flows have rows already and are updated
+        // instead.
         let finished = &mut batch.finished[batch.written..];
         let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
         self.logged += rows::insert(&self.db, &mut self.hosts, &new)?;
@@ -347,9 +363,11 @@ impl StoreWriter {
     }
 
     pub(crate) fn commit(&mut self) -> Result<()> {
+        // Before COMMIT: see the module.
         self.segments.flush()?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
         self.logged += COMMIT_BYTES;
+        // Only now do chunk numbers and the segment's new length count as existing.
         self.segments.commit();
         self.chunks.commit();
         self.generation += 1;
@@ -367,10 +385,10 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Applies a flow's updates.
     fn take_updates(&mut self, slot: &Arc<PendingFlow>, batch: &mut WriteBatch) -> Result<()> {
         let mut news = {
             let mut news = slot.news.lock();
+            // Cleared under the lock, so that an update from now on queues the flow again.
             news.queued = false;
             news.take()
         };
@@ -440,7 +458,6 @@ impl StoreWriter {
         if flow.stored.is_some() { Ok(()) } else { self.save(flow, InlineTails::default()) }
     }
 
-    /// Writes an ended flow.
     pub(crate) fn finish(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         let ends = self.end_bodies(flow)?;
         self.save(flow, ends)
@@ -502,6 +519,8 @@ impl StoreWriter {
             .open
             .iter()
             .filter(|(_, f)| {
+                // A flow younger than half an interval is left out: most end before the next sweep, and then need one
+                // write instead of two.
                 f.dirty
                     && (all
                         || f.stored.is_some()
@@ -541,6 +560,7 @@ impl StoreWriter {
             let mut news = {
                 let mut news = slot.news.lock();
                 news.queued = false;
+                // Marked before the updates are taken, so that the reason survives in the retained state.
                 news.mark_missing(MissingReason::Dropped);
                 news.take()
             };
@@ -551,6 +571,7 @@ impl StoreWriter {
             match self.open.get_mut(&slot.id) {
                 // Its row can still be written when space is available again.
                 Some(flow) => {
+                    // A gap within a body cannot be represented, so nothing after it is recorded.
                     flow.bodies.iter_mut().for_each(BodyAssembly::give_up);
                     flow.apply_updates(&mut news, &self.mask);
                     flow.measure_all(&news);
@@ -560,7 +581,6 @@ impl StoreWriter {
         }
     }
 
-    /// Maintenance in small steps.
     fn upkeep(&mut self) {
         self.probe();
         if self.refused.is_some() {
@@ -594,6 +614,7 @@ impl StoreWriter {
         self.checkpointed = Instant::now();
         (self.uncut, self.logged) = (true, 0);
         self.segments.sync()?;
+        // TRUNCATE waits for readers. The writer must not, because the queue fills meanwhile; it tries again later.
         self.db.busy_timeout(Duration::ZERO)?;
         let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0).map(|n| n != 0));
         self.db.busy_timeout(schema::BUSY_TIMEOUT)?;
@@ -650,6 +671,7 @@ impl StoreWriter {
         self.begin()?;
         let done = job(self).and_then(|t| self.commit().map(|()| t));
         match &done {
+            // The command's own failure: the disk is fine, and recording continues.
             Err(StoreError::NotFound(_) | StoreError::Damaged { .. } | StoreError::Stale(_)) => {
                 self.db.execute_batch("ROLLBACK")?;
                 self.segments.rollback();

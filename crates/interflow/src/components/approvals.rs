@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use interflow_approvals::approvals::{Approvals, ApprovalsStage, desktop_notifier};
+use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
 
 use super::{ApplyFn, Component};
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 pub struct ApprovalsComponent {
     pub approvals: Arc<Approvals>,

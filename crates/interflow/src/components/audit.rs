@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use interflow_host::data_dir::DataDir;
 use interflow_limits::UsageLimiter;
 use interflow_llm_gateway::llm_telemetry::{LlmTelemetry, LlmTelemetryStage};
 use interflow_types::HttpClient;
 
 use super::{ApplyFn, Component};
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 pub struct TelemetryComponent {
     home: PathBuf,

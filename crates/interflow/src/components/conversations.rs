@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use interflow_conversations::conversations::CallPricing;
 use interflow_conversations::conversations::indexer::IndexerHandle;
+use interflow_host::data_dir::DataDir;
 use interflow_limits::{PriceList, TokenCounts, UsageLimiter};
 use interflow_llm::CallUsage;
 use interflow_store::SqliteStore;
 
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 /// Starts the thread that groups LLM exchanges into conversations as flows end.
 ///

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_host::data_dir::DataDir;
 use interflow_limits::{BudgetFile, KeyStore, UsageLimiter};
 use interflow_llm_gateway::limits::{KeyRules, LimitStage, ProviderKeyCheck};
 
 use super::{ApplyFn, Component};
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 pub struct LimitsComponent {
     home: PathBuf,

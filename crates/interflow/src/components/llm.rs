@@ -7,7 +7,7 @@ use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
 use interflow_types::{GatewayMount, Stage};
 
 use super::{ApplyFn, Component, DeferredClient};
-use crate::config::InterflowConfig;
+use crate::instance::config::InterflowConfig;
 
 pub struct LlmComponent {
     /// The gateway.

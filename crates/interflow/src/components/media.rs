@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_host::data_dir::DataDir;
 use interflow_media::{MediaConfig, MediaService, MediaSetup};
 
 use super::{ApplyFn, Component, DeferredClient};
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 pub struct MediaComponent {
     media: Arc<MediaService>,

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_conversations::conversations::indexer::IndexerHandle;
+use interflow_host::data_dir::DataDir;
 use interflow_llm::gateway::LlmGateway;
 use interflow_llm_gateway::redaction::{PhilterMount, RedactionService};
 use interflow_media::{MediaMount, MediaService};
@@ -24,8 +25,7 @@ use interflow_store::SqliteStore;
 use interflow_types::{GatewayMount, Stage};
 
 use crate::CliError;
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_host::data_dir::DataDir;
 use interflow_limits::KeyStore;
 use interflow_llm_gateway::redaction::RedactionService;
 use sha2::{Digest, Sha256};
 
 use super::{ApplyFn, Component, DeferredClient};
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 pub struct RedactionComponent {
     home: PathBuf,

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_host::data_dir::DataDir;
 use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig};
 use interflow_store::SqliteStore;
 use interflow_types::CertificateFiles;
 
 use super::{ApplyFn, Component, DeferredClient, RecordingArchives};
-use crate::config::InterflowConfig;
-use crate::data_dir::DataDir;
+use crate::instance::config::InterflowConfig;
 
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
 const OPERATOR_RULES_FILE: &str = "rules.yaml";

@@ -161,7 +161,7 @@ async fn a_limit_answers_429_with_the_time_to_wait() {
 async fn rules_of_the_configuration_count_money_and_are_reloaded() {
     let home = Home::new().await;
     let rule = |dollars: &str| format!("[[quota.rule]]\nname = \"all\"\nallow = {{ money_per_day = {dollars} }}\n");
-    let running = home.start(&rule("0.0"));
+    let running = home.start_with_log(&rule("0.0"));
     let answer = chat(&running, "sk-own").await;
     assert_eq!((answer.status, code(&answer).as_str()), (429, "daily_quota_exceeded"));
     assert_eq!(answer.header("x-should-retry"), Some("false"));
@@ -169,7 +169,7 @@ async fn rules_of_the_configuration_count_money_and_are_reloaded() {
     running.until(async || chat(&running, "sk-own").await.status == 200).await;
     // An invalid file leaves the old rules active.
     home.write_config("[[quota.rule]]\nname = \"all\"\n");
-    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    running.until(async || home.file("log").contains("configuration not reloaded")).await;
     assert_eq!(chat(&running, "sk-own").await.status, 200);
     running.stop();
 }

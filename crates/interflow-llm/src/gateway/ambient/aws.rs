@@ -14,7 +14,7 @@ use crate::config::LlmUpstreamConfig;
 /// Addresses of ECS and of EKS Pod Identity, to which plain HTTP is allowed.
 const CONTAINER_HOSTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
 
-/// Settings from the configuration.
+/// The settings of the configuration that concern ambient AWS credentials.
 pub(super) struct Options {
     region: String,
     role_arn: Option<String>,

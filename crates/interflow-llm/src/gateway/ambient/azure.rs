@@ -7,10 +7,10 @@ use super::super::access_token::{parse_bearer, percent_encode, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
 use crate::config::LlmUpstreamConfig;
 
-/// The scope of Azure's AI services.
+/// The scope of Azure's AI services, with which a token is requested.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
 
-/// Settings from the configuration.
+/// The settings of the configuration that concern ambient Azure credentials.
 pub(super) struct Options {
     scope: String,
     tenant: Option<String>,
@@ -106,7 +106,7 @@ async fn by_app_service(
     granted(&call.send_near(egress.metadata).await?)
 }
 
-/// The identity of the virtual machine.
+/// A token for the virtual machine's managed identity, from its metadata service.
 async fn by_machine(options: &Options, environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let host = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
     let query = query(options, environment, "2018-02-01");

@@ -122,7 +122,7 @@ async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Re
     Ok((token, until.map_or(life, lifetime)))
 }
 
-/// The service account of the machine.
+/// A token for the machine's service account, from its metadata server.
 async fn by_metadata(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let host = environment.get("GCE_METADATA_HOST").unwrap_or_else(|| "metadata.google.internal".into());
     let url = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");

@@ -15,7 +15,8 @@ use crate::egress::pool::ConnectionLease;
 /// Whole bodies up to this size are copied out of the read buffer.
 const MAX_COPY_BYTES: usize = 2 * 1024;
 
-/// A body that reads the connection piece by piece.
+/// A body that reads the connection piece by piece. Dropping it early closes the connection, because the rest of the
+/// response would be taken for the next one.
 pub(crate) struct Http1ResponseBody {
     /// `None` once the connection was released or dropped.
     lease: Option<ConnectionLease>,
@@ -56,6 +57,8 @@ impl Http1ResponseBody {
         }
         let mut decoder = BodyDecoder::for_response(framing, &options.head);
         let mut ahead = VecDeque::new();
+        // Short chunked responses usually arrive with their head. Decoding them here releases the connection before the
+        // response is forwarded, and gives the consumer a body of known length.
         if framing == BodyFraming::Chunked && upload.is_none() {
             let mut whole = Bytes::new();
             loop {
@@ -115,6 +118,7 @@ impl Http1ResponseBody {
         if lease.conn.timer.poll(cx).is_pending() {
             return Poll::Pending;
         }
+        // The connection is in an unknown state, so it is dropped and not released.
         self.lease = None;
         self.upload = None;
         if self.decoder.is_done() {
@@ -134,6 +138,7 @@ impl Http1ResponseBody {
 
 impl BodyStream for Http1ResponseBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+        // Reading the response drives the upload too; there is no other task to do so.
         self.poll_upload(cx);
         if let Some(frame) = self.ahead.pop_front() {
             return Poll::Ready(Some(Ok(frame)));
@@ -154,12 +159,15 @@ impl BodyStream for Http1ResponseBody {
                     self.finish_if_done();
                     return Poll::Ready(None);
                 }
+                // The end is reported only after the upload's, since the consumer drops the body then.
                 Ok(DecodeStep::Done) => return self.poll_timeout(cx),
                 Ok(DecodeStep::NeedMore) => {}
                 Err(error) => return self.fail(error.into()),
             }
             match lease.conn.poll_fill(&lease.pool, cx) {
                 Poll::Ready(Ok(0)) => match self.decoder.eof() {
+                    // The end of the connection is the end of the body where neither length nor chunks frame it (RFC
+                    // 9112 6.3).
                     Ok(()) => self.reusable = false,
                     Err(error) => return self.fail(error.into()),
                 },
@@ -191,6 +199,7 @@ fn take_bytes(buf: &mut BytesMut, n: usize) -> Bytes {
 
 /// Releases the connection, unless it must not be reused or has unread bytes.
 fn release_or_close(lease: ConnectionLease, reusable: bool) {
+    // Bytes behind the response belong to no request; a pooled connection with them would answer the next one wrongly.
     if reusable && lease.conn.buf.is_empty() {
         lease.release();
     }

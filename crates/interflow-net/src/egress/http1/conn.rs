@@ -1,6 +1,5 @@
 //! One HTTP/1 connection to an upstream: its stream, read buffer and timer, and whether it can be reused.
 
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -8,8 +7,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Headers, UpstreamInfo};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
+use crate::deadline_timer::DeadlineTimer;
 use crate::egress::pool::{ConnectionPool, PoolLimits, READ_BUFFER_SIZE};
 use crate::egress::shared_limits::ConnectionPermit;
 use crate::io::IoStream;
@@ -21,7 +21,7 @@ pub(crate) struct Http1Connection {
     pub(crate) io: IoStream,
     /// Received bytes that are not consumed yet.
     pub(crate) buf: BytesMut,
-    pub(crate) timer: LazyDeadlineTimer,
+    pub(crate) timer: DeadlineTimer,
     pub(crate) info: UpstreamInfo,
     /// How many exchanges were started on it.
     pub(crate) exchanges: u64,
@@ -33,7 +33,8 @@ pub(crate) struct Http1Connection {
     long: bool,
     born: Instant,
     idle_since: Instant,
-    /// When it was created, or last checked for reuse; while in use, that is when its exchange started.
+    /// When it was created or last checked for reuse. An exchange starts right after the check and takes its deadline
+    /// from here, which saves it a clock reading.
     pub(crate) asked_at: Instant,
     /// The idle timeout that the origin announced.
     idle_timeout: Option<Duration>,
@@ -43,7 +44,6 @@ pub(crate) struct Http1Connection {
 /// What a request through a cleartext HTTP proxy has besides its own fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProxyHop {
-    /// The value of `Proxy-Authorization`.
     pub(crate) authorization: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Http1Connection {
         Box::new(Self {
             io,
             buf: BytesMut::new(),
-            timer: LazyDeadlineTimer::new(now),
+            timer: DeadlineTimer::default(),
             info,
             exchanges: 0,
             forward,
@@ -74,6 +74,7 @@ impl Http1Connection {
 
     /// Reads available bytes into the buffer; 0 at the end. No buffer is held while there is nothing to read.
     pub(crate) fn poll_fill(&mut self, pool: &ConnectionPool, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        // Between pieces, and while waiting for the origin, thousands of connections would each hold a buffer.
         if self.buf.is_empty()
             && let Some(tcp) = self.io.tcp_ref()
             && tcp.poll_read_ready(cx)?.is_pending()
@@ -90,6 +91,7 @@ impl Http1Connection {
 
     fn reserve_read_buffer(&mut self, pool: &ConnectionPool) {
         let want = if self.long { LONG_READ_SIZE } else { READ_BUFFER_SIZE };
+        // `try_reclaim` succeeds once the consumers of earlier pieces have dropped theirs.
         if self.buf.capacity() - self.buf.len() >= want / 2 || self.buf.try_reclaim(want) {
             return;
         }
@@ -124,7 +126,6 @@ impl Http1Connection {
         (self.io, self.buf.split().freeze())
     }
 
-    /// Since when it is idle.
     pub(crate) fn idle_since(&self) -> Instant {
         self.idle_since
     }
@@ -132,6 +133,8 @@ impl Http1Connection {
     /// Whether another request may use it: it must be young enough, open, and have no unread bytes, since an
     /// unsolicited byte could be taken for the response.
     pub(crate) fn is_reusable(&mut self, now: Instant, limits: &PoolLimits) -> bool {
+        // The shorter of the two applies: the origin would close the connection, or the operator does not trust it
+        // longer.
         let patience = self.idle_timeout.map_or(limits.idle_timeout, |p| p.min(limits.idle_timeout));
         self.asked_at = now;
         now.saturating_duration_since(self.idle_since) < patience
@@ -145,6 +148,8 @@ impl Http1Connection {
             // Makes no system call as long as the reactor has reported nothing.
             return matches!(tcp.try_read(&mut byte), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock);
         }
+        // With TLS, polling is the only way to find out; it processes session tickets, and any content or end makes it
+        // ready. The waker does nothing, because the connection has no task while it is idle.
         let mut cx = Context::from_waker(Waker::noop());
         Pin::new(&mut self.io).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
     }
@@ -163,6 +168,8 @@ impl Http1Connection {
 
     /// Applies `Keep-Alive: timeout=N`: the connection is not used in the last second before the origin closes it.
     pub(crate) fn apply_keep_alive(&mut self, headers: &Headers) {
+        // Not standardised: a parameter of the obsolete Keep-Alive field (RFC 2068 19.7.1.1) that many servers still
+        // send.
         let seconds = headers.list_items("Keep-Alive").find_map(|t| {
             let n = t.strip_prefix(b"timeout=").or_else(|| t.strip_prefix(b"Timeout="))?;
             std::str::from_utf8(n).ok()?.parse::<u32>().ok()
@@ -170,66 +177,5 @@ impl Http1Connection {
         if let Some(seconds) = seconds {
             self.idle_timeout = Some(Duration::from_secs(u64::from(seconds)).saturating_sub(Duration::from_secs(1)));
         }
-    }
-}
-
-/// A deadline that moves often and is rarely reached. It is registered in the runtime's timer wheel once, and checked
-/// when that time has come, instead of being moved there for each operation.
-pub(crate) struct LazyDeadlineTimer {
-    sleep: Option<Pin<Box<Sleep>>>,
-    due: Instant,
-}
-
-impl LazyDeadlineTimer {
-    pub(crate) fn new(due: Instant) -> Self {
-        Self { sleep: None, due }
-    }
-
-    /// Sets the deadline to `after` from now.
-    pub(crate) fn arm(&mut self, after: Duration) {
-        self.arm_from(Instant::now(), after);
-    }
-
-    /// Sets the deadline to `after` from `now`.
-    pub(crate) fn arm_from(&mut self, now: Instant, after: Duration) {
-        self.due = now.checked_add(after).unwrap_or(now + Duration::from_secs(86_400 * 365));
-    }
-
-    /// Ready once the deadline has passed.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let due = self.due;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
-        if sleep.deadline() > due {
-            sleep.as_mut().reset(due);
-        }
-        loop {
-            ready!(sleep.as_mut().poll(cx));
-            if sleep.deadline() >= due {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(due);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::poll_fn;
-
-    #[tokio::test]
-    async fn a_moved_deadline_is_waited_for_whole() {
-        let mut timer = LazyDeadlineTimer::new(Instant::now());
-        timer.arm(Duration::from_millis(20));
-        let start = Instant::now();
-        assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        timer.arm(Duration::from_millis(60));
-        poll_fn(|cx| timer.poll(cx)).await;
-        assert!(start.elapsed() >= Duration::from_millis(60));
-        timer.arm(Duration::from_secs(100));
-        assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        timer.arm(Duration::from_millis(5));
-        poll_fn(|cx| timer.poll(cx)).await;
-        assert!(start.elapsed() < Duration::from_secs(50));
     }
 }

@@ -39,6 +39,8 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
         }
         return UploadFraming::Chunked;
     };
+    // The body is complete, so its length replaces the coding of the hop before. Both fields together would allow
+    // request smuggling (RFC 9112 6.3).
     if head.headers.contains(name::TRANSFER_ENCODING) {
         head.to_mut().headers.remove(name::TRANSFER_ENCODING);
     }
@@ -60,6 +62,7 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
 /// RFC 9110 7.8, and RFC 6455 4.1 for a WebSocket that was requested over HTTP/2 (RFC 8441 5).
 fn set_upgrade_headers(head: &mut RequestHead) {
     let Some(protocol) = head.protocol.clone() else { return };
+    // Extended CONNECT of HTTP/2 becomes an ordinary upgrade here.
     if head.method == Method::CONNECT {
         head.method = Method::GET;
     }
@@ -70,6 +73,7 @@ fn set_upgrade_headers(head: &mut RequestHead) {
     if !headers.has_token(name::CONNECTION, "upgrade") {
         headers.append_unchecked(name::CONNECTION.as_bytes(), b"Upgrade");
     }
+    // Over HTTP/2 clients send no such field (RFC 8441 5), but over HTTP/1.1 the origin requires one.
     if &*protocol == "websocket" && !headers.contains("Sec-WebSocket-Key") {
         headers.append_unchecked(b"Sec-WebSocket-Key", websocket_key().as_bytes());
     }
@@ -80,7 +84,6 @@ fn websocket_key() -> String {
     base64::engine::general_purpose::STANDARD.encode(random_bytes::<16>())
 }
 
-/// Formats the number in decimal.
 fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {
     let mut at = out.len();
     loop {
@@ -93,7 +96,6 @@ fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Serializes a prepared head.
 pub(crate) fn write(out: &mut Vec<u8>, head: &RequestHead, absolute: bool) {
     let absolute_form;
     let target = if absolute {
@@ -105,7 +107,8 @@ pub(crate) fn write(out: &mut Vec<u8>, head: &RequestHead, absolute: bool) {
     h1::write_request_head(out, &head.method, target, HttpVersion::Http11, &head.headers);
 }
 
-/// Whether the request waits for `100 Continue` before sending its body.
+/// Whether the request waits for 100 (Continue) before sending its body (RFC 9110 10.1.1). Without a body there is
+/// nothing to wait for.
 pub(crate) fn expects_continue(head: &RequestHead, body: &Body) -> bool {
     !body.is_empty() && head.headers.has_token(name::EXPECT, "100-continue")
 }

@@ -1,4 +1,9 @@
 //! The HTTP/1 client: one request and its response over one connection (RFC 9112), in both directions at once.
+//!
+//! Until the final head arrives, one poll writes what the request body has ready, reads what the origin has sent, and
+//! checks the deadline. Afterwards the body stream takes the connection over, together with whatever is left of the
+//! upload, because an origin may answer before it has read the whole request. The connection returns to the pool when
+//! both directions have ended cleanly, and is closed in every other case.
 
 mod body;
 mod conn;
@@ -16,7 +21,7 @@ use interflow_codec::h1::{self, HeadLimits};
 use interflow_types::{Body, Error, ErrorKind, Method, RequestHead, ResponseHead, Retryable, StatusCode};
 use tokio::time::Sleep;
 
-pub(crate) use conn::{Http1Connection, LazyDeadlineTimer, ProxyHop};
+pub(crate) use conn::{Http1Connection, ProxyHop};
 pub(crate) use head::expects_continue;
 
 use super::pool::ConnectionLease;
@@ -27,16 +32,15 @@ use request_writer::{Http1RequestWriter, UploadError};
 /// How long to wait for `100 Continue` before the body is sent without it (RFC 9110 10.1.1).
 pub(crate) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
-/// Limits of an exchange over either protocol.
+/// Limits of an exchange over either protocol. `head_timeout` applies to the response head after the request was sent,
+/// and restarts with progress of the upload; `body_timeout` to a pause within a body, in either direction. Both are
+/// five minutes by default. At most `max_interim` (default 256) interim responses are accepted for one request; `head`
+/// limits the size of heads and trailers.
 #[derive(Clone, Debug)]
 pub struct ExchangeOptions {
-    /// Limits on response heads and trailers.
     pub head: HeadLimits,
-    /// How long the response head may take after the request was sent.
     pub head_timeout: Duration,
-    /// How long a body may stall, in either direction.
     pub body_timeout: Duration,
-    /// How many interim responses one request may get.
     pub max_interim: u32,
 }
 
@@ -51,10 +55,9 @@ impl Default for ExchangeOptions {
     }
 }
 
-/// A failed exchange.
+/// A failed exchange, and the request's body if it can be replayed from its beginning.
 pub(crate) struct FailedExchange {
     pub(crate) error: Error,
-    /// The request's body, if it can be replayed.
     pub(crate) replay: Option<Body>,
 }
 
@@ -72,6 +75,7 @@ pub(crate) async fn exchange(
     let conn = &mut *lease.conn;
     let held = head::expects_continue(head, &body);
     let framing = head::prepare(head, &body, conn.forward.as_ref());
+    // The buffer of the previous request's head on this connection; it is returned in `into_response`.
     let mut out = std::mem::take(&mut conn.scratch);
     out.clear();
     head::write(&mut out, head, conn.forward.is_some());
@@ -114,6 +118,7 @@ struct Http1Exchange<'a> {
 impl Http1Exchange<'_> {
     fn poll_head(&mut self, cx: &mut Context<'_>, x: &mut UpstreamReport<'_>) -> Poll<Result<ResponseHead, Error>> {
         loop {
+            // Writing comes first, so that a response to a complete request is timed from its end.
             self.poll_upload(cx, x)?;
             match self.poll_response(cx, x)? {
                 Poll::Ready(Some(head)) => return Poll::Ready(Ok(head)),
@@ -122,6 +127,7 @@ impl Http1Exchange<'_> {
                 Poll::Pending => break,
             }
         }
+        // Origins that ignore `Expect` never send 100 (Continue), so waiting must end by itself (RFC 9110 10.1.1).
         if let Some(sleep) = &mut self.held_until
             && sleep.as_mut().poll(cx).is_ready()
         {
@@ -144,10 +150,13 @@ impl Http1Exchange<'_> {
             Poll::Ready(Err(UploadError::Body(error))) => return Err(error),
             Poll::Ready(Err(UploadError::Io(error))) => {
                 self.uploading = false;
+                // An origin that refuses a request early closes its side and has often sent the reason, so reading
+                // continues.
                 self.broken = Some(error);
             }
             Poll::Pending => {}
         }
+        // The first write follows directly after the timer was set; only later progress moves it.
         if before != 0 && self.upload.written != before {
             self.lease.conn.timer.arm(self.options.head_timeout);
         }
@@ -162,6 +171,7 @@ impl Http1Exchange<'_> {
     ) -> Result<Poll<Option<ResponseHead>>, Error> {
         loop {
             while let Some(head) = self.parse()? {
+                // 101 is informational by its number but final in effect.
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                     x.timings.first_byte = Some(x.clock.micros());
                     return Ok(Poll::Ready(Some(head)));
@@ -171,6 +181,7 @@ impl Http1Exchange<'_> {
                     let text = format!("the origin sent more than {} interim responses", self.options.max_interim);
                     return Err(Error::new(ErrorKind::BadResponse, text));
                 }
+                // Other interim responses, such as 103, do not release the body.
                 let go = self.upload.is_paused() && head.status == StatusCode::CONTINUE;
                 (x.interim)(head);
                 if go {
@@ -192,6 +203,7 @@ impl Http1Exchange<'_> {
     fn parse(&mut self) -> Result<Option<ResponseHead>, Error> {
         let buf = &mut self.lease.conn.buf;
         let limits = &self.options.head;
+        // The end of a head is at most three bytes long, so it may begin two bytes before the fresh ones.
         let fresh = buf.get(self.scanned.saturating_sub(3)..).unwrap_or_default();
         if buf.is_empty() || (self.scanned > 0 && buf.len() <= limits.max_bytes && !has_blank_line(fresh)) {
             self.scanned = buf.len();
@@ -241,6 +253,8 @@ impl Http1Exchange<'_> {
     }
 
     fn retryable(&self) -> Retryable {
+        // A new connection that closes at once is the origin's answer. Only a reused one may have been closed before
+        // the request arrived.
         if self.seen || self.lease.conn.exchanges <= 1 {
             Retryable::No
         } else if self.upload.written == 0 {
@@ -262,6 +276,7 @@ impl Http1Exchange<'_> {
         }
         let framing = h1::response_framing(&request.method, &response)?;
         let conn = &mut self.lease.conn;
+        // Origins repeat the field in each response.
         if conn.exchanges == 1 {
             conn.apply_keep_alive(&response.headers);
         }
@@ -272,6 +287,7 @@ impl Http1Exchange<'_> {
             reusable = false;
         }
         reusable &= self.broken.is_none();
+        // A final status without 100 (Continue): the origin may still read the body.
         self.upload.release();
         let upload = match self.uploading {
             true => Some(Box::new(self.upload)),
@@ -285,6 +301,7 @@ impl Http1Exchange<'_> {
     }
 
     fn switch_protocols(self, request: &RequestHead, response: ResponseHead) -> Result<UpstreamResponse, Error> {
+        // RFC 9110 7.8 allows 101 only if the request asked for it; bytes of another protocol must not be read as HTTP.
         if request.protocol.is_none() || self.uploading || request.method == Method::HEAD {
             let text = "the origin switched protocols although the request did not ask for it";
             return Err(Error::new(ErrorKind::BadResponse, text));

@@ -20,11 +20,9 @@ const WRITE_BUFFER_SIZE: usize = 16 * 1024;
 pub(crate) enum UploadFraming {
     /// This many bytes are still to come.
     Length(u64),
-    /// Chunked transfer coding.
     Chunked,
 }
 
-/// A request being written.
 pub(crate) struct Http1RequestWriter {
     out: Vec<u8>,
     at: usize,
@@ -43,18 +41,16 @@ pub(crate) struct Http1RequestWriter {
     pub(crate) written: u64,
 }
 
-/// Whether the body can be replayed.
+/// What a retry would send: a complete body as often as necessary, a stream only while no frame of it was taken.
 enum Http1BodyReplay {
     Whole(Bytes),
     Untouched,
     No,
 }
 
-/// Why a request could not be written.
+/// Why a request could not be written: the connection failed, or the body did.
 pub(crate) enum UploadError {
-    /// The connection failed.
     Io(io::Error),
-    /// The body failed.
     Body(Error),
 }
 
@@ -81,12 +77,10 @@ impl Http1RequestWriter {
         }
     }
 
-    /// Allows the body to be sent.
     pub(crate) fn release(&mut self) {
         self.held = false;
     }
 
-    /// Whether the body waits for [`release`](Self::release).
     pub(crate) fn is_paused(&self) -> bool {
         self.held
     }
@@ -96,7 +90,6 @@ impl Http1RequestWriter {
         !self.held && self.at == self.out.len() && self.piece.is_empty()
     }
 
-    /// The head's buffer, for reuse.
     pub(crate) fn into_scratch(self) -> Vec<u8> {
         let mut out = self.out;
         out.clear();
@@ -118,6 +111,7 @@ impl Http1RequestWriter {
         loop {
             self.fill_buffer(cx).map_err(UploadError::Body)?;
             if self.at == self.out.len() && self.piece.is_empty() {
+                // Flushed only when nothing more is ready, so that a TLS layer fills its records.
                 if self.unflushed {
                     ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(UploadError::Io)?;
                     self.unflushed = false;
@@ -128,8 +122,8 @@ impl Http1RequestWriter {
         }
     }
 
-    /// Takes what the body has ready.
     fn fill_buffer(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
+        // One large piece at a time, after at most one buffer of gathered small ones: that is one vectored write.
         while !self.ended && !self.held && self.piece.is_empty() && self.out.len() - self.at < WRITE_BUFFER_SIZE {
             let Poll::Ready(frame) = self.body.poll_frame(cx) else { return Ok(()) };
             if matches!(self.replay, Http1BodyReplay::Untouched) {
@@ -176,6 +170,8 @@ impl Http1RequestWriter {
         match self.framing {
             UploadFraming::Chunked => h1::write_last_chunk(&mut self.out, trailers),
             UploadFraming::Length(0) => {}
+            // Closing is the only correct end: the origin must not take a shorter body for complete, or wait for the
+            // rest.
             UploadFraming::Length(_) => return Err(length_mismatch("shorter")),
         }
         Ok(())
@@ -219,6 +215,7 @@ impl Http1RequestWriter {
         if self.piece.is_empty() && self.piece_is_chunk {
             self.piece_is_chunk = false;
             self.piece = Bytes::new();
+            // The write may have ended within the CRLF after the chunk.
             self.out.extend_from_slice(h1::CHUNK_END.get(piece_bytes - of_piece..).unwrap_or_default());
         }
         Ok(())

@@ -1,4 +1,8 @@
-//! The response body of an HTTP/2 stream; its window is released as the body is consumed.
+//! The response body of an HTTP/2 stream.
+//!
+//! Flow control joins the two sides: the window capacity of a piece is returned to the origin when the consumer asks
+//! for the next one, which it does after writing the piece to the client. A slow client thus limits how much one origin
+//! can send, to one stream window (RFC 9113 5.2.2).
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,19 +14,19 @@ use interflow_types::{BodyFrame, BodyStream, Error, ErrorKind};
 use super::conn::StreamPermit;
 use super::head;
 use super::request_writer::{Http2RequestWriter, UploadEnd};
-use crate::egress::http1::LazyDeadlineTimer;
+use crate::deadline_timer::DeadlineTimer;
 
 /// A body that reads the stream frame by frame. Dropping it early resets the stream (RFC 9113 8.1).
 pub(super) struct Http2ResponseBody {
     open: StreamPermit,
     recv: RecvStream,
     first: Option<Bytes>,
-    /// Bytes returned to the reader whose window capacity is not released yet.
+    /// Bytes passed to the reader whose window capacity is not released yet.
     unreleased: usize,
     left: Option<u64>,
     upload: Option<Box<Http2RequestWriter>>,
     state: Http2BodyState,
-    timer: LazyDeadlineTimer,
+    timer: DeadlineTimer,
     idle: Duration,
     moved: bool,
 }
@@ -42,7 +46,7 @@ impl Http2ResponseBody {
         first: Option<Bytes>,
         left: Option<u64>,
         upload: Option<Box<Http2RequestWriter>>,
-        timer: LazyDeadlineTimer,
+        timer: DeadlineTimer,
         idle: Duration,
     ) -> Self {
         Self { open, recv, first, unreleased: 0, left, upload, state: Http2BodyState::Data, timer, idle, moved: true }
@@ -53,6 +57,7 @@ impl Http2ResponseBody {
         let before = upload.written;
         match upload.poll(cx) {
             Poll::Pending => self.moved |= upload.written != before,
+            // The response may be complete although the upload is not, so its failure is no failure of the body.
             Poll::Ready(UploadEnd::Sent | UploadEnd::Stopped | UploadEnd::Body(_)) => self.upload = None,
         }
     }
@@ -94,6 +99,7 @@ impl Http2ResponseBody {
         }
         std::task::ready!(self.timer.poll(cx));
         if self.state == Http2BodyState::Upload {
+            // The response is complete; only the upload stalls, and dropping it resets its half of the stream.
             self.upload = None;
             return Poll::Ready(None);
         }
@@ -119,6 +125,7 @@ impl BodyStream for Http2ResponseBody {
             Poll::Ready(Ok(None)) if self.upload.is_none() => Poll::Ready(None),
             Poll::Ready(Ok(None)) | Poll::Pending => self.poll_timeout(cx),
             Poll::Ready(Err(error)) => {
+                // The connection was ended by the frame limiter; the stream's error would only state the consequence.
                 if let Some(flooded) = self.open.0.flooded() {
                     return Poll::Ready(Some(Err(flooded)));
                 }

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use super::counted::Counted;
 use super::preface;
-use crate::egress::http1::{ExchangeOptions, LazyDeadlineTimer};
+use crate::deadline_timer::DeadlineTimer;
+use crate::egress::http1::ExchangeOptions;
 use crate::egress::pool::PoolLimits;
 use crate::egress::shared_limits::ConnectionPermit;
 use crate::http2_control::FloodFlag;
@@ -33,12 +34,12 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// How long to wait for a new connection's settings if a request depends on them.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An HTTP/2 connection.
+/// A connection shared by many exchanges. Its frames are processed by a task of its own, which ends with the connection
+/// and sets `closed`. `used` is the time of the last stream's end, in microseconds after `born`.
 pub(crate) struct Http2Connection {
     pub(super) send: SendRequest<Bytes>,
     pub(super) info: UpstreamInfo,
     born: Instant,
-    /// When it was last used, in microseconds after `born`.
     used: AtomicU64,
     exchanges: AtomicU64,
     streams: AtomicUsize,
@@ -115,16 +116,15 @@ impl Http2Connection {
         Ok(conn)
     }
 
-    /// Whether another request may use it.
     pub(crate) fn is_reusable(&self, now: Instant, limits: &PoolLimits) -> bool {
         let age = now.saturating_duration_since(self.born);
         let used = Duration::from_micros(self.used.load(Ordering::Relaxed));
         !self.closed.load(Ordering::Relaxed)
             && age < limits.max_lifetime
+            // A connection with open streams is never idle, however old its last use is.
             && (age.saturating_sub(used) < limits.idle_timeout || self.streams() > 0)
     }
 
-    /// The number of open streams.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
@@ -141,7 +141,6 @@ impl Http2Connection {
         self.flood.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::BadResponse, text))
     }
 
-    /// Excludes it from new requests.
     pub(super) fn retire(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -149,6 +148,7 @@ impl Http2Connection {
     /// Whether the peer supports extended CONNECT (RFC 8441 3).
     pub(super) async fn allows_extended_connect(&self) -> bool {
         let mut settled = self.settled.clone();
+        // If no settings arrive in time the flag is read as it is, which means unsupported.
         let _ = tokio::time::timeout(SETTINGS_TIMEOUT, settled.wait_for(|s| *s)).await;
         self.send.is_extended_connect_protocol_enabled()
     }
@@ -175,11 +175,10 @@ impl Drop for StreamPermit {
 /// Runs in the connection's task: waits for the peer's settings, and sends pings.
 struct KeepAliveTask {
     ping: Option<PingPong>,
-    /// A ping is outstanding.
     asked: bool,
     conn: Weak<Http2Connection>,
     settle: watch::Sender<bool>,
-    timer: LazyDeadlineTimer,
+    timer: DeadlineTimer,
 }
 
 impl KeepAliveTask {
@@ -192,12 +191,11 @@ impl KeepAliveTask {
         // Frames are processed in order, so once this ping is answered the settings have been received (RFC 9113
         // 3.4). Not sent when impersonating, because other clients do not do so.
         let asked = at_once && ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
-        let mut timer = LazyDeadlineTimer::new(Instant::now());
+        let mut timer = DeadlineTimer::default();
         timer.arm(KEEPALIVE_INTERVAL);
         Self { ping, asked, conn, settle, timer }
     }
 
-    /// Ready if the connection is dead.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(ping) = &mut self.ping else { return Poll::Pending };
         if self.asked
@@ -208,10 +206,13 @@ impl KeepAliveTask {
                 self.settle.send_replace(true);
             }
         }
+        // One interval without a reply and the connection is dead: a peer that vanished without a FIN or RST is noticed
+        // within 40 s.
         while self.timer.poll(cx).is_ready() {
             if self.asked {
                 return Poll::Ready(());
             }
+            // Idle connections are not pinged, so that they can time out at the peer.
             let busy = self.conn.upgrade().is_some_and(|c| c.streams() > 0);
             self.asked = busy && ping.send_ping(Ping::opaque()).is_ok();
             if self.asked {

@@ -28,6 +28,7 @@ impl Counted {
     /// Sends GOAWAY if it can be written at once, and ends the connection; the `h2` crate's client cannot do so
     /// itself.
     fn leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // GOAWAY within another frame would be read as its content.
         if !self.left && self.control.is_between_frames() {
             // An upstream that does not read is not notified.
             let _ = Pin::new(&mut self.io).poll_write(cx, &GOAWAY);
@@ -47,6 +48,7 @@ impl AsyncRead for Counted {
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         self.control.on_read(buf.filled().get(before..).unwrap_or_default());
         if self.control.is_flood() {
+            // `h2` must not process the frames that exceeded the limit.
             buf.set_filled(before);
             return self.leave(cx);
         }

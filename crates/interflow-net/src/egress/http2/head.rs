@@ -60,6 +60,7 @@ fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
 pub(super) fn fields(headers: &Headers, tunnel: bool) -> HeaderMap {
     let mut map = HeaderMap::with_capacity(headers.len());
     for (field, value) in headers {
+        // `Host` becomes `:authority`; extended CONNECT proves nothing with Sec-WebSocket-Key (RFC 8441 5).
         if is_connection_specific(field, value) || (tunnel && field.eq_ignore_ascii_case(b"sec-websocket-key")) {
             continue;
         }
@@ -104,6 +105,7 @@ pub(super) fn headers(map: &HeaderMap) -> Headers {
 
 /// The length of the body, if the response states it. The `h2` crate enforces it.
 pub(super) fn length(request: &RequestHead, response: &ResponseHead) -> Option<u64> {
+    // It states the length that GET would have (RFC 9110 8.6).
     if request.method == Method::HEAD {
         return Some(0);
     }

@@ -1,4 +1,8 @@
 //! The HTTP/2 client: many exchanges over one connection (RFC 9113), driven by one task per connection.
+//!
+//! An exchange mirrors that of HTTP/1: until the final head it sends the request body and waits for the response in one
+//! future; then the body stream takes both over. Unlike there, a failure usually concerns only one stream. The
+//! connection is retired, that is, excluded from new requests, after an I/O error or GOAWAY.
 
 mod body;
 mod conn;
@@ -16,10 +20,11 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use interflow_types::{Body, Error, ErrorKind, RequestHead, ResponseHead, Retryable, UpstreamInfo};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
-use super::http1::{CONTINUE_WAIT, ExchangeOptions, FailedExchange, LazyDeadlineTimer};
+use super::http1::{CONTINUE_WAIT, ExchangeOptions, FailedExchange};
 use super::route::{UpstreamReport, UpstreamResponse};
+use crate::deadline_timer::DeadlineTimer;
 use crate::h2_stream::H2Stream;
 use crate::io::IoStream;
 use body::Http2ResponseBody;
@@ -47,6 +52,7 @@ pub(crate) async fn exchange(
             replay: Some(body),
         });
     }
+    // Counted before the stream is opened, so that requests in this phase are not all sent to one connection.
     let open = StreamPermit::new(conn);
     let reused = conn.begin_exchange();
     *x.upstream = Some(UpstreamInfo { reused, ..conn.info.clone() });
@@ -59,7 +65,7 @@ pub(crate) async fn exchange(
         Ok(begun) => begun,
         Err(failed) => return Err(failed),
     };
-    let mut timer = LazyDeadlineTimer::new(Instant::now());
+    let mut timer = DeadlineTimer::default();
     timer.arm(options.head_timeout);
     let mut run = Http2Exchange {
         open,
@@ -129,7 +135,7 @@ struct Http2Exchange<'a> {
     reused: bool,
     held_until: Option<Pin<Box<Sleep>>>,
     interim: u32,
-    timer: LazyDeadlineTimer,
+    timer: DeadlineTimer,
     options: &'a ExchangeOptions,
 }
 
@@ -152,6 +158,7 @@ impl Http2Exchange<'_> {
             (x.interim)(head::response(interim.into_parts().0));
             if go {
                 self.release_body();
+                // Polled again at once: the release itself wakes nobody.
                 self.poll_upload(cx, x)?;
             }
         }
@@ -203,6 +210,7 @@ impl Http2Exchange<'_> {
     }
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // As for HTTP/1: while the client's own body is awaited, the origin is not to blame.
         while self.timer.poll(cx).is_ready() {
             if !self.uploading || !self.upload.waits_for_body() {
                 return Poll::Ready(());
@@ -262,6 +270,7 @@ fn first_data(recv: &mut RecvStream, cx: &mut Context<'_>) -> Result<Option<Byte
 
 /// Maps a stream error to the flow's error.
 fn stream_error(error: &h2::Error, reused: bool, retire: impl FnOnce()) -> Error {
+    // RFC 9113 8.7: both guarantee that the request was not processed, so even a non-idempotent one may be retried.
     let refused = error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
     if error.is_io() || error.is_go_away() {
         retire();

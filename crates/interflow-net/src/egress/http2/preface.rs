@@ -12,6 +12,8 @@ pub(super) fn apply_fingerprint(builder: &mut Builder, shape: &Http2Fingerprint)
     apply_settings(builder, shape);
     let order = shape.settings.iter().map(|&(id, _)| SettingId::from(id));
     builder.settings_order(SettingsOrder::builder().extend(order).build());
+    // A fingerprint records the WINDOW_UPDATE of the connection, which adds to the initial 65,535 bytes (RFC 9113
+    // 6.9.2).
     if shape.window > 0 {
         builder.initial_connection_window_size(shape.window.saturating_add(65_535).min(MAX_WINDOW));
     }
@@ -25,7 +27,7 @@ pub(super) fn apply_fingerprint(builder: &mut Builder, shape: &Http2Fingerprint)
     apply_priorities(builder, shape);
 }
 
-/// The largest window (RFC 9113 6.9.1).
+/// The largest flow-control window and stream identifier: 31 bits (RFC 9113 5.1.1, 6.9.1).
 #[cfg(feature = "impersonate")]
 const MAX_WINDOW: u32 = (1 << 31) - 1;
 

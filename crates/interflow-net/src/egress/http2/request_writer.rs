@@ -24,12 +24,10 @@ enum Http2BodyReplay {
     Untouched,
 }
 
-/// How an upload ended.
 pub(super) enum UploadEnd {
     Sent,
-    /// The peer wants no more data.
+    /// The peer reset the stream or no longer reads; its response explains why.
     Stopped,
-    /// The body failed.
     Body(Error),
 }
 
@@ -44,12 +42,10 @@ impl Http2RequestWriter {
         Self { stream, piece: Bytes::new(), body, held, ended, replay: Some(replay), written: 0 }
     }
 
-    /// Allows the body to be sent.
     pub(super) fn release(&mut self) {
         self.held = false;
     }
 
-    /// Whether the body waits for [`release`](Self::release).
     pub(super) fn is_paused(&self) -> bool {
         self.held
     }
@@ -72,7 +68,6 @@ impl Http2RequestWriter {
         self.stream
     }
 
-    /// Continues sending. Ready at the end.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<UploadEnd> {
         loop {
             if self.ended {
@@ -94,6 +89,8 @@ impl Http2RequestWriter {
             }
             let sent = match frame {
                 Some(Ok(BodyFrame::Data(data))) => {
+                    // Capacity is reserved for what is there, so a stream without data does not tie up the connection's
+                    // window.
                     self.stream.reserve_capacity(data.len());
                     self.piece = data;
                     Ok(())
@@ -103,6 +100,7 @@ impl Http2RequestWriter {
                     self.stream.send_trailers(head::fields(&trailers, false))
                 }
                 Some(Err(error)) => {
+                    // The request is incomplete, and a normal end would make it look complete.
                     self.stream.send_reset(h2::Reason::CANCEL);
                     return Poll::Ready(UploadEnd::Body(error));
                 }

@@ -110,7 +110,7 @@ fn route(addr: SocketAddr) -> UpstreamRoute {
         via: Arc::new([]),
         protocol: UpstreamProtocol::Auto,
         tls: PROFILE.with(Arc::clone),
-        partition: 0,
+        isolation: Isolation::default(),
         resolver: None,
         connect_via: None,
     }
@@ -223,6 +223,17 @@ impl BodyStream for Pieces {
 
     fn remaining(&self) -> Option<u64> {
         self.length
+    }
+}
+
+/// Advances the clock of timers and [`tokio::time::Instant`] without waiting.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+    // The reactor and the tasks whose timers fired run before this returns.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
     }
 }
 

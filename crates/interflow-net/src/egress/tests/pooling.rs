@@ -11,11 +11,25 @@ async fn routes_that_differ_in_anything_share_no_connection() {
     let base = origin.route();
     let by_name =
         UpstreamRoute { authority: format!("localhost:{}", origin.addr.port()).parse().unwrap(), ..base.clone() };
+    let served = |user: Option<&str>, client_connection| UpstreamRoute {
+        isolation: Isolation { user: user.map(Into::into), client_connection },
+        ..base.clone()
+    };
+    let resolved_by = |server: &str| UpstreamRoute {
+        resolver: Some(RouteResolver { server: server.into(), resolver: DnsResolver::new(ResolverOptions::default()) }),
+        ..base.clone()
+    };
     let routes = [
         base.clone(),
         by_name,
         UpstreamRoute { connect_to: Some(origin.addr.into()), ..base.clone() },
-        UpstreamRoute { partition: 1, ..base.clone() },
+        served(None, Some(1)),
+        served(Some("1"), None),
+        served(Some("1"), Some(1)),
+        served(Some("2"), Some(1)),
+        resolved_by("https://a.test/dns-query"),
+        resolved_by("https://b.test/dns-query"),
+        UpstreamRoute { isolation: served(Some("1"), Some(1)).isolation, ..resolved_by("https://a.test/dns-query") },
         UpstreamRoute { tls: profile(), ..base.clone() },
         UpstreamRoute { protocol: UpstreamProtocol::Http1, ..base.clone() },
         UpstreamRoute { via: Arc::new([format!("http://{}", origin.addr).parse().unwrap()]), ..base.clone() },
@@ -33,6 +47,22 @@ async fn routes_that_differ_in_anything_share_no_connection() {
     assert_eq!(keys.len(), routes.len());
     let twin = UpstreamRoute { via: base.via.iter().cloned().collect(), ..base.clone() };
     assert_eq!(twin.key(), base.key());
+}
+
+#[tokio::test]
+async fn users_whose_keys_have_the_same_hash_share_no_connection() {
+    let origin = Origin::answering(ANSWER).await;
+    let served = |user: &str| UpstreamRoute {
+        isolation: Isolation { user: Some(user.into()), client_connection: None },
+        ..origin.route()
+    };
+    let pool = pool::ConnectionPool::new(PoolLimits::default(), EgressShared::new(None));
+    let [alice, bob, again] = ["alice", "bob", "alice"].map(|user| {
+        let every_hash = 7;
+        pool.find_or_create(&served(user), UpstreamProtocol::Auto, every_hash)
+    });
+    assert!(!Arc::ptr_eq(&alice, &bob));
+    assert!(Arc::ptr_eq(&alice, &again));
 }
 
 /// Sends this many concurrent requests and reads their responses.
@@ -64,13 +94,13 @@ async fn idle_connections_are_bounded_per_host_and_in_all() {
 async fn connections_expire_by_age_and_idle_time() {
     let origin = Origin::answering(ANSWER).await;
     for pool in [
-        PoolLimits { idle_timeout: Duration::from_millis(300), ..PoolLimits::default() },
-        PoolLimits { max_lifetime: Duration::from_millis(300), ..PoolLimits::default() },
+        PoolLimits { idle_timeout: Duration::from_secs(30), ..PoolLimits::default() },
+        PoolLimits { max_lifetime: Duration::from_secs(30), ..PoolLimits::default() },
     ] {
         let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
         fetch(&egress, &origin.route()).await;
         assert!(fetch(&egress, &origin.route()).await.1.reused());
-        tokio::time::sleep(Duration::from_millis(310)).await;
+        pass(Duration::from_secs(31)).await;
         assert!(!fetch(&egress, &origin.route()).await.1.reused());
     }
 }
@@ -96,13 +126,16 @@ async fn dead_and_outdated_connections_do_not_pile_up() {
         }
     })
     .await;
-    let pool = PoolLimits { idle_timeout: Duration::from_millis(800), ..PoolLimits::default() };
+    let pool = PoolLimits { idle_timeout: Duration::from_secs(3600), ..PoolLimits::default() };
     let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
     at_once(&egress, &origin.route(), 2).await;
     assert_eq!(egress.idle_connections(), 2);
-    tokio::time::sleep(Duration::from_millis(450)).await;
+    // Sweeps find the dead connection long before the other one is outdated.
+    while egress.idle_connections() == 2 {
+        pass(Duration::from_secs(5)).await;
+    }
     assert_eq!(egress.idle_connections(), 1);
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    pass(Duration::from_secs(3600)).await;
     assert_eq!(egress.idle_connections(), 0);
 }
 

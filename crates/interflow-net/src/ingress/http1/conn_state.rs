@@ -1,5 +1,14 @@
 //! The state shared by a connection's driver and the request body it handed out: the socket, its read buffer, and the
 //! body's progress. There is no task or channel between the two; whichever is polled reads.
+//!
+//! A request body is `Open` while the service holds it. It becomes `Done` when the decoder has seen its end,
+//! `Abandoned` when the service dropped it early, and `Failed` when it was malformed, stalled or cut off. After `Done`
+//! or a discarded rest of `Abandoned` the next request can be parsed; after `Failed` the position in the byte stream is
+//! unknown, and the connection must be closed.
+//!
+//! The two tasks register different wakers: the driver is woken for interim responses, the end of the body and a
+//! disconnect, the reader for bytes of its body. A read by either may deliver what the other waits for, hence the
+//! wake-ups after each of them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,8 +24,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::Instant;
 
-use super::super::deadline_timer::DeadlineTimer;
 use super::super::service::{HttpOptions, SendInformational};
+use crate::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
 
 /// The initial size of a read buffer, which holds most heads; it doubles while reads fill it.
@@ -37,17 +46,15 @@ pub(super) struct SharedConn(Mutex<ConnState>);
 
 pub(super) struct ConnState {
     pub io: IoStream,
-    /// Bytes read and not yet consumed.
     pub buf: BytesMut,
-    /// The size of the next read.
     read_size: usize,
-    /// The client has half-closed.
     pub ended: bool,
-    /// The exchange waits for a person.
+    /// Set while an approval or breakpoint waits for a person's decision. A client that leaves meanwhile is always
+    /// treated as gone, so that nobody decides about a request that has no recipient any more.
     pub paused_for_operator: bool,
     /// The number of the current exchange. A body or interim sender with another number is stale.
     pub exchange: u64,
-    /// The progress of this request's body.
+    /// How far this request's body has been read; `Done` from the start if it has none.
     pub upload: RequestBodyState,
     /// Whether the client sends this request's body: 100 (Continue) was sent, or some of it has arrived.
     pub body_started: bool,
@@ -62,7 +69,6 @@ pub(super) struct ConnState {
     waiting_since: Option<Instant>,
 }
 
-/// The progress of a request's body.
 pub(super) enum RequestBodyState {
     Done,
     /// The body is held by the service.
@@ -106,6 +112,7 @@ impl SendInformational for SharedConn {
             return;
         }
         let Some(queue) = &mut state.interim else { return };
+        // A service that sends interim responses faster than the client reads them loses the excess.
         if queue.len() < MAX_INTERIM_BYTES {
             h1::write_response_head(queue, &head);
             state.body_started |= head.status.as_u16() == 100;
@@ -148,11 +155,14 @@ impl ConnState {
     /// Reads once into the buffer; 0 at the end, which is remembered.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let spare = self.buf.capacity() - self.buf.len();
+        // `BytesMut::reserve` moves the unread bytes to the front or to a new allocation, so it is not called for each
+        // read.
         if spare < MIN_SPARE {
             self.buf.reserve(self.read_size);
         }
         let spare = self.buf.capacity() - self.buf.len();
         let n = ready!(pin!(self.io.read_buf(&mut self.buf)).poll(cx))?;
+        // A read that fills the buffer is a sign of a backlog; larger reads then cost fewer system calls.
         self.ended |= n == 0;
         if n == spare {
             self.read_size = (self.read_size * 2).min(MAX_READ);
@@ -165,6 +175,8 @@ impl ConnState {
         if self.buf.capacity() - self.buf.len() >= MIN_SPARE {
             return self.poll_fill(cx);
         }
+        // The first read goes to the stack: most of the time it would find nothing, and thousands of idle connections
+        // would hold a buffer each.
         let mut bytes = [MaybeUninit::uninit(); MIN_SPARE];
         let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
@@ -197,6 +209,8 @@ impl ConnState {
     /// What the client sends meanwhile is buffered, as the rest of the body or as pipelined requests; over the limit,
     /// nothing is read here.
     pub(super) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        // Reading is the only way to notice a disconnect. The limit bounds the memory that a client can occupy by
+        // pipelining; once it is reached, a disconnect is noticed only when the buffer is consumed or a write fails.
         while !matches!(self.upload, RequestBodyState::Failed) && !self.ended && self.buf.len() < MAX_READ_AHEAD {
             let read = ready!(self.poll_fill_lazily(cx));
             // Another task may wait for it.
@@ -217,6 +231,7 @@ impl ConnState {
             // The reader of the body has received the error.
             RequestBodyState::Failed => return Poll::Pending,
         };
+        // A client that half-closed behind a complete pipelined request still expects the responses to both.
         let kept = behind.is_some_and(|behind| !self.paused_for_operator && (self.keep_half_closed || behind > 0));
         if kept { Poll::Pending } else { Poll::Ready(io::ErrorKind::UnexpectedEof.into()) }
     }
@@ -241,6 +256,7 @@ impl ConnState {
                 Ok(DecodeStep::Done) => break Ok(None),
                 Err(e) => break Err(e.into()),
             }
+            // Everything received has been decoded, and no more can arrive.
             if self.ended {
                 break Err(Error::new(ErrorKind::ClientGone, "the client closed in the middle of a request body"));
             }
@@ -255,6 +271,7 @@ impl ConnState {
                 }
                 Poll::Pending => {
                     self.reader = Some(cx.waker().clone());
+                    // The timeout measures the gap between reads of this body, not its whole duration.
                     break Err(ready!(self.poll_body_timeout(cx)));
                 }
             }
@@ -270,7 +287,7 @@ impl ConnState {
 
     fn poll_body_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
-        ready!(self.body_alarm.poll(cx, since + self.body_timeout));
+        ready!(self.body_alarm.poll_at(cx, since + self.body_timeout));
         Poll::Ready(Error::new(
             ErrorKind::ClientTimeout,
             format!("the client sent nothing of its request body for {:?}", self.body_timeout),
@@ -322,7 +339,6 @@ impl ConnState {
     }
 }
 
-/// A request's body while it arrives.
 pub(super) struct Http1RequestBody {
     pub link: Arc<SharedConn>,
     pub exchange: u64,
@@ -351,6 +367,7 @@ impl Drop for Http1RequestBody {
         let mut state = self.link.lock();
         if state.exchange == self.exchange
             && let RequestBodyState::Open(_) = state.upload
+            // `Failed` only stands in while the decoder is moved out.
             && let RequestBodyState::Open(decoder) = std::mem::replace(&mut state.upload, RequestBodyState::Failed)
         {
             state.upload = RequestBodyState::Abandoned(decoder);

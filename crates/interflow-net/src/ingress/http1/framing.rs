@@ -6,7 +6,8 @@ use interflow_types::{BodyFrame, Headers, HttpVersion, Method, ResponseHead, Sta
 
 use super::write_buf::WriteBuf;
 
-/// What the response depends on in its request.
+/// What the framing of the response depends on in its request. It is kept separately, because the service consumes the
+/// request.
 pub(super) struct RequestFacts {
     pub method: Method,
     pub version: HttpVersion,
@@ -25,16 +26,13 @@ impl RequestFacts {
     }
 }
 
-/// How the content of a response is framed.
+/// How the content of a response is framed (RFC 9112 6.3): not at all, by `Content-Length` with this many bytes still
+/// to come, in chunks, or by the end of the connection, which only HTTP/1.0 clients get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseFraming {
-    /// There is no content, whatever the fields say.
     None,
-    /// This many bytes are still to come.
     Length(u64),
-    /// Chunked transfer coding.
     Chunked,
-    /// Ends with the connection.
     UntilClose,
 }
 
@@ -45,6 +43,7 @@ pub(super) struct LengthMismatch;
 impl ResponseFraming {
     /// Chooses the framing for a body with this many bytes to come, if known.
     pub(super) fn choose(asked: &RequestFacts, status: StatusCode, remaining: Option<u64>) -> Self {
+        // RFC 9112 6.3: these end with the head, whatever their fields announce.
         if asked.method == Method::HEAD || status.is_informational() || matches!(status.as_u16(), 204 | 304) {
             return Self::None;
         }
@@ -59,10 +58,13 @@ impl ResponseFraming {
     /// position.
     pub(super) fn write_headers(self, head: &mut ResponseHead, asked: &RequestFacts, keep_alive: bool) {
         let headers = &mut head.headers;
+        // The framing of the hop before does not apply to this one.
         if headers.contains(name::TRANSFER_ENCODING) {
             headers.remove(name::TRANSFER_ENCODING);
         }
         match self {
+            // RFC 9110 8.6 forbids `Content-Length` in 1xx and 204. HEAD and 304 keep it: there it states the length
+            // that GET would have.
             Self::None if head.status == StatusCode::NO_CONTENT || head.status.is_informational() => {
                 headers.remove(name::CONTENT_LENGTH);
             }
@@ -88,9 +90,9 @@ impl ResponseFraming {
         }
     }
 
-    /// Queues a frame of the body.
     pub(super) fn frame(&mut self, out: &mut WriteBuf, frame: BodyFrame) -> Result<(), LengthMismatch> {
         match (self, frame) {
+            // Trailers have no place outside of the chunked coding; they are dropped, as RFC 9110 6.5.1 permits.
             (Self::None, _) | (Self::Length(_) | Self::UntilClose, BodyFrame::Trailers(_)) => {}
             (Self::Length(left), BodyFrame::Data(data)) => {
                 *left = left.checked_sub(data.len() as u64).ok_or(LengthMismatch)?;
@@ -107,7 +109,6 @@ impl ResponseFraming {
         Ok(())
     }
 
-    /// Queues the end of the body.
     pub(super) fn end(self, out: &mut WriteBuf) -> Result<(), LengthMismatch> {
         match self {
             Self::Length(1..) => return Err(LengthMismatch),

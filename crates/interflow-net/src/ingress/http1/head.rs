@@ -1,4 +1,8 @@
 //! Waits for the next request's head.
+//!
+//! Three limits apply in turn: the idle timeout until the first byte, then the head timeout, which counts from the
+//! first pause within the head and is not extended by further bytes, and the size limit. A shutdown ends only the idle
+//! wait: a request of which a byte has arrived is still answered.
 
 use std::task::{Context, Poll};
 
@@ -8,10 +12,9 @@ use interflow_types::{Error, ErrorKind, FlowClock};
 use tokio::time::Instant;
 
 use super::conn_state::ConnState;
-use crate::ingress::deadline_timer::DeadlineTimer;
+use crate::deadline_timer::DeadlineTimer;
 use crate::ingress::{Drain, HttpOptions};
 
-/// How the wait ended.
 pub(super) enum NextEvent {
     /// A head, and the clock started at its first byte.
     Request(RequestLine, FlowClock),
@@ -28,7 +31,6 @@ pub(super) enum NextEvent {
 pub(super) struct HeadReader {
     /// Since when there is nothing to read.
     idle: Option<Instant>,
-    /// Started at the head's first byte.
     clock: Option<FlowClock>,
     /// Since when the rest of the head is awaited.
     slow: Option<Instant>,
@@ -59,6 +61,7 @@ impl HeadReader {
             };
             match read {
                 Poll::Ready(Ok(_)) => {}
+                // A reset between requests is as good as a close.
                 Poll::Ready(Err(_)) if !begun => return Poll::Ready(NextEvent::End),
                 Poll::Ready(Err(e)) => return Poll::Ready(NextEvent::Gone(head_cut_off().with_source(e))),
                 Poll::Pending if begun => return self.poll_slow(cx, alarm, options),
@@ -95,10 +98,11 @@ impl HeadReader {
         }
     }
 
-    /// Called while the head is incomplete.
     fn poll_slow(&mut self, cx: &mut Context<'_>, alarm: &mut DeadlineTimer, options: &HttpOptions) -> Poll<NextEvent> {
+        // Not restarted by further bytes: a client that sends one byte at a time must not hold the connection
+        // (Slowloris).
         let since = *self.slow.get_or_insert_with(Instant::now);
-        alarm.poll(cx, since + options.head_timeout).map(|()| {
+        alarm.poll_at(cx, since + options.head_timeout).map(|()| {
             NextEvent::Refuse(Error::new(
                 ErrorKind::ClientTimeout,
                 format!("the request's head was not complete within {:?}", options.head_timeout),
@@ -108,7 +112,7 @@ impl HeadReader {
 
     fn poll_idle(&mut self, cx: &mut Context<'_>, alarm: &mut DeadlineTimer, options: &HttpOptions) -> Poll<NextEvent> {
         let since = *self.idle.get_or_insert_with(Instant::now);
-        alarm.poll(cx, since + options.idle_timeout).map(|()| NextEvent::End)
+        alarm.poll_at(cx, since + options.idle_timeout).map(|()| NextEvent::End)
     }
 }
 

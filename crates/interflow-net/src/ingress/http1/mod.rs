@@ -1,5 +1,13 @@
 //! The HTTP/1 server: parses heads, streams bodies, and sends responses in order, on one connection in one task (RFC
 //! 9112).
+//!
+//! The driver alternates between four states. [`HeadReader`] waits for a head; [`Http1Driver::run`] polls the service;
+//! [`Http1Driver::respond`] writes the response; [`Http1Driver::finish`] discards what is left of the request body and
+//! decides whether the connection is reused. Every state also watches the socket, because a client that disconnects
+//! must cancel the work done for it at once. An upgrade leaves the loop with the raw stream.
+//!
+//! Pipelined requests are read ahead but served one after the other, which keeps the responses in order (RFC 9112
+//! 9.3.2).
 
 mod conn_state;
 mod framing;
@@ -26,8 +34,8 @@ use self::framing::{RequestFacts, ResponseFraming};
 use self::head::{HeadReader, NextEvent};
 use self::write_buf::WriteBuf;
 use super::Drain;
-use super::deadline_timer::DeadlineTimer;
 use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, OnUpgrade, ServiceReply};
+use crate::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
 
 /// The most bytes that a lingering close discards, so that a client that is still sending can read its response.
@@ -64,7 +72,8 @@ struct Http1Driver<'a> {
     alarm: DeadlineTimer,
 }
 
-/// Queued output, and for how long the client has read none of it.
+/// Queued output with a timeout. The time counts from the client's last read, so a slow client with steady progress is
+/// never disconnected.
 struct ResponseWriter {
     out: WriteBuf,
     limit: Duration,
@@ -98,12 +107,13 @@ impl ResponseWriter {
                 Poll::Ready(done.map_err(client_gone))
             }
             Poll::Pending => {
+                // The socket accepts data in portions. Each portion shrinks the queue and restarts the time.
                 let pending = self.out.pending();
                 let (_, since) = match self.blocked {
                     Some((before, since)) if before == pending => (before, since),
                     _ => *self.blocked.insert((pending, Instant::now())),
                 };
-                ready!(self.alarm.poll(cx, since + self.limit));
+                ready!(self.alarm.poll_at(cx, since + self.limit));
                 let message = format!("the client took nothing of its response for {:?}", self.limit);
                 Poll::Ready(Err(Error::new(ErrorKind::ClientTimeout, message)))
             }
@@ -174,6 +184,7 @@ impl<'a> Http1Driver<'a> {
                     return Ok(ConnectionEnd::Upgraded(io, then));
                 }
                 ServiceReply::Abort(error) => {
+                    // An orderly close would look like a response without content.
                     self.link.lock().io.reset_on_drop();
                     return Err(error);
                 }
@@ -187,6 +198,7 @@ impl<'a> Http1Driver<'a> {
             let state = &mut *self.link.lock();
             let next = wait.poll(cx, state, &mut self.alarm, &mut self.drain, self.options);
             if next.is_pending() {
+                // Idle: the future, the output buffer and the read buffer are released until the next byte arrives.
                 *place = None;
                 self.writer.out = WriteBuf::default();
                 state.release();
@@ -200,9 +212,11 @@ impl<'a> Http1Driver<'a> {
     fn incoming(&mut self, line: RequestLine, clock: FlowClock) -> Result<IncomingRequest, Error> {
         let framing = h1::request_framing(line.version, &line.method, &line.headers)?;
         let state = &mut *self.link.lock();
+        // A body or interim sender of the previous exchange that is still alive becomes invalid with this.
         state.exchange += 1;
         state.body_started = false;
         let interim = match line.version {
+            // HTTP/1.0 has no interim responses (RFC 9110 15.2).
             HttpVersion::Http11 => {
                 state.interim = Some(Vec::new());
                 InformationalSender::new(self.link.clone(), state.exchange)
@@ -239,6 +253,7 @@ impl<'a> Http1Driver<'a> {
             let state = &mut *link.lock();
             state.set_driver_waker(cx.waker());
             writer.take_interim(state);
+            // A pending write does not hold up the service: it is polled again when the socket is writable.
             if let Poll::Ready(Err(error)) = writer.poll(cx, state) {
                 return Poll::Ready(Err(error));
             }
@@ -251,6 +266,7 @@ impl<'a> Http1Driver<'a> {
     async fn respond(&mut self, asked: &RequestFacts, response: Response) -> Result<bool, Error> {
         let Response { mut head, mut body } = response;
         if head.status.is_informational() {
+            // 1xx is never final; sending it would make the client wait for another response.
             self.link.lock().io.reset_on_drop();
             return Err(Error::new(ErrorKind::Internal, format!("{} cannot be a final response", head.status)));
         }
@@ -258,6 +274,7 @@ impl<'a> Http1Driver<'a> {
         let keep_alive = self.can_keep_alive(asked, &head.headers) && content != ResponseFraming::UntilClose;
         content.write_headers(&mut head, asked, keep_alive);
         self.writer.out.append_with(|b| h1::write_response_head(b, &head));
+        // The body may be streamed for hours, and the head is not needed for it.
         drop(head);
         if let Err(error) = self.send(&mut content, &mut body).await {
             self.abort_response(content).await;
@@ -277,6 +294,7 @@ impl<'a> Http1Driver<'a> {
             RequestBodyState::Failed => false,
             // The client may or may not send the announced body, so what follows would be ambiguous.
             _ if asked.expects && !state.body_started && state.buf.is_empty() => false,
+            // The response's body may still be reading it. What is left of it afterwards is discarded in `finish`.
             RequestBodyState::Open(_) => true,
             RequestBodyState::Abandoned(d) => d.remaining().is_none_or(|n| n <= self.options.drain_bytes),
         };
@@ -297,6 +315,7 @@ impl<'a> Http1Driver<'a> {
         poll_fn(|cx| {
             loop {
                 let mut starved = false;
+                // Frames that are ready are gathered first, so that a head and a short body leave in one system call.
                 while open && !starved && writer.out.has_room() {
                     match body.poll_frame(cx) {
                         Poll::Pending => starved = true,
@@ -308,6 +327,7 @@ impl<'a> Http1Driver<'a> {
                 if !open {
                     return Poll::Ready(Ok(()));
                 }
+                // Otherwise the queue was full: it has been written, and the loop takes more frames.
                 if starved {
                     state.set_driver_waker(cx.waker());
                     return state.poll_client_gone(cx).map(|e| Err(client_gone(e)));
@@ -365,7 +385,7 @@ impl<'a> Http1Driver<'a> {
                     },
                     Poll::Ready(Some(Ok(BodyFrame::Trailers(_)))) => {}
                     Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
-                    Poll::Pending => return self.alarm.poll(cx, deadline).map(|()| false),
+                    Poll::Pending => return self.alarm.poll_at(cx, deadline).map(|()| false),
                 }
             }
         })
@@ -375,6 +395,7 @@ impl<'a> Http1Driver<'a> {
     /// Sends the response to a malformed head, and closes.
     async fn refuse<S: HttpService>(&mut self, service: &S, error: Error) -> Result<ConnectionEnd, Error> {
         self.link.lock().upload = RequestBodyState::Failed;
+        // The request could not be parsed. With these values the response has content and is followed by a close.
         let asked =
             RequestFacts { method: Method::GET, version: HttpVersion::Http11, keep_alive: false, expects: false };
         self.respond(&asked, service.error_response(&error)).await?;

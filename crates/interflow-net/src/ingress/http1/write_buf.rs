@@ -15,10 +15,10 @@ const MAX_COPY_BYTES: usize = 2 * 1024;
 const INITIAL_CAPACITY: usize = 1024;
 /// No more is accepted while this much is queued.
 const HIGH_WATER_MARK: usize = 64 * 1024;
-/// The most slices per system call.
 const MAX_SLICES: usize = 16;
 
-/// A queue of bytes.
+/// Output in order. `pending` counts all queued bytes; the queue is bounded by the callers, which stop adding once
+/// [`has_room`](Self::has_room) is false, so it exceeds the mark by one frame at most.
 #[derive(Default)]
 pub(crate) struct WriteBuf {
     /// The small data; written up to `at`.
@@ -41,15 +41,15 @@ impl WriteBuf {
 
     /// Whether more may be queued before something is written.
     pub(crate) fn has_room(&self) -> bool {
+        // One frame adds at most three parts (chunk size, data, chunk end), so that all of them fit in one vectored
+        // write.
         self.pending < HIGH_WATER_MARK && self.parts.len() < MAX_SLICES - 2
     }
 
-    /// How many bytes are queued.
     pub(crate) fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Lets a writer append small data.
     pub(crate) fn append_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.small.capacity() == 0 {
             self.small.reserve(INITIAL_CAPACITY);
@@ -67,7 +67,6 @@ impl WriteBuf {
         }
     }
 
-    /// Appends content.
     pub(crate) fn append_data(&mut self, data: Bytes) {
         if data.len() <= MAX_COPY_BYTES {
             return self.append_with(|small| small.extend_from_slice(&data));
@@ -76,7 +75,6 @@ impl WriteBuf {
         self.parts.push_back(WriteSegment::Data(data));
     }
 
-    /// Writes everything, and flushes.
     pub(crate) fn poll_drain<W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -84,6 +82,7 @@ impl WriteBuf {
     ) -> Poll<io::Result<()>> {
         while !self.is_empty() {
             let n = ready!(self.poll_once(cx, io))?;
+            // Without this, a stream that accepts nothing would be polled forever.
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -139,6 +138,7 @@ impl WriteBuf {
                 self.parts.pop_front();
             }
         }
+        // The positions in `small` are valid until everything is written; only then can it be reused from its start.
         if self.pending == 0 {
             self.small.clear();
             self.at = 0;

@@ -1,4 +1,7 @@
 //! The request body of a stream.
+//!
+//! Window capacity is released when a piece is handed to the reader, so at most one stream window of a client's upload
+//! is in memory while the upstream is slow.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,7 +12,7 @@ use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind};
 use tokio::time::Instant;
 
 use super::heads;
-use crate::ingress::deadline_timer::DeadlineTimer;
+use crate::deadline_timer::DeadlineTimer;
 
 pub(super) struct StreamBody {
     recv: RecvStream,
@@ -65,7 +68,7 @@ impl BodyStream for StreamBody {
             }
             Poll::Pending => {
                 let since = *self.waiting.get_or_insert_with(Instant::now);
-                self.alarm.poll(cx, since + self.limit).map(|()| {
+                self.alarm.poll_at(cx, since + self.limit).map(|()| {
                     let message = format!("the client sent nothing of its request body for {:?}", self.limit);
                     Some(Err(Error::new(ErrorKind::ClientTimeout, message)))
                 })

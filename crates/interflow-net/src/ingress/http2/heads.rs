@@ -13,7 +13,8 @@ pub(super) struct Http2RequestHead {
     pub protocol: Option<ByteStr>,
 }
 
-/// Connection-specific fields, which HTTP/2 forbids (RFC 9113 8.2.2). `h2` refuses requests with them.
+/// Connection-specific fields, which HTTP/2 forbids (RFC 9113 8.2.2). `h2` refuses requests with them; responses come
+/// from origins over HTTP/1 and may have them.
 const CONNECTION_SPECIFIC: [HeaderName; 5] = [
     http::header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -48,6 +49,7 @@ pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> 
         uri.scheme_str().map(|s| Scheme::parse(s).ok_or_else(|| bad_request("the scheme is neither http nor https")));
     let scheme = scheme.transpose()?;
     let tunnel = method == Method::CONNECT && protocol.is_none();
+    // A CONNECT names its port (RFC 9110 9.3.6); other requests may leave out the scheme's default.
     let default_port = if tunnel { None } else { scheme.map(Scheme::default_port) };
     let authority = match uri.authority() {
         Some(a) => {
@@ -64,6 +66,7 @@ pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> 
     let target = match (tunnel, authority, scheme) {
         (true, Some(authority), _) => RequestTarget::Authority(authority),
         (false, Some(authority), Some(scheme)) => RequestTarget::Absolute(Url { scheme, authority, path }),
+        // RFC 9113 8.3.1 allows a client to send only `Host`.
         (false, None, _) if host.is_some() => RequestTarget::Origin(path),
         _ => return Err(bad_request("the request names no authority")),
     };
@@ -104,6 +107,7 @@ fn fields(map: &HeaderMap, authority: Option<&str>) -> Headers {
     for (n, v) in map {
         if n != http::header::COOKIE {
             headers.append_unchecked(n.as_str().as_bytes(), v.as_bytes());
+        // All crumbs are joined at the position of the first one.
         } else if crumbs.peek().is_some() {
             let joined = crumbs.by_ref().collect::<Vec<_>>().join(&b"; "[..]);
             headers.append_unchecked(b"cookie", &joined);

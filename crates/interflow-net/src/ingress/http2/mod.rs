@@ -1,5 +1,9 @@
 //! The HTTP/2 server: the `h2` crate handles frames, and each stream is served in a task of its own (RFC 9113, RFC
 //! 8441).
+//!
+//! One task per connection polls `h2` for new streams, which also drives the reading and writing of all others, and
+//! watches for shutdown, idleness and abuse. The streams' tasks exchange data with it through `h2`'s buffers; flow
+//! control bounds both: a stream's window for what the client sends, the send buffer for what it has not read.
 
 mod body;
 mod heads;
@@ -27,8 +31,8 @@ use self::preface::{PrefaceFingerprint, PrefaceTap};
 use self::response::ResponseSender;
 use self::write_timeout::WriteTimeoutIo;
 use super::Drain;
-use super::deadline_timer::DeadlineTimer;
 use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, SendInformational, ServiceReply};
+use crate::deadline_timer::DeadlineTimer;
 use crate::http2_control::FloodFlag;
 use crate::io::IoStream;
 
@@ -125,8 +129,10 @@ impl<S: HttpService> Http2Driver<'_, S> {
         }
         loop {
             let accepted = self.connection.poll_accept(cx);
+            // The flag is set while `poll_accept` reads, so it is checked right after.
             if self.stormy.is_none() && self.flood.load(Ordering::Relaxed) {
                 self.close_with_error(frame_flood_error());
+                // `h2` writes GOAWAY when it is polled again.
                 continue;
             }
             match accepted {
@@ -158,15 +164,16 @@ impl<S: HttpService> Http2Driver<'_, S> {
         }
         let idle = *self.idle.get_or_insert_with(Instant::now);
         if self.closing.is_none() {
-            if self.alarm.poll(cx, idle + self.options.idle_timeout).is_pending() {
+            if self.alarm.poll_at(cx, idle + self.options.idle_timeout).is_pending() {
                 return Poll::Pending;
             }
             self.shut_down();
             // GOAWAY is written when the connection is polled again.
             cx.waker().wake_by_ref();
         }
+        // A connection whose streams have ended, but whose client does not close it, is dropped after this time.
         let since = self.closing.map_or(idle, |closing| closing.max(idle));
-        self.alarm.poll(cx, since + self.options.drain_timeout).map(Ok)
+        self.alarm.poll_at(cx, since + self.options.drain_timeout).map(Ok)
     }
 
     fn shut_down(&mut self) {
@@ -180,6 +187,8 @@ impl<S: HttpService> Http2Driver<'_, S> {
     }
 
     fn check_cancelled(&mut self) {
+        // The window restarts only when the count is exceeded: no clock is read for each request, and a client that
+        // cancels slowly over hours is not affected.
         if self.shared.cancelled.load(Ordering::Relaxed) <= MAX_CANCELLED {
             return;
         }
@@ -233,6 +242,7 @@ async fn serve_stream<S: HttpService>(
     let method = parts.method.clone();
     let answering = Arc::new(StreamResponder { respond: Mutex::new((Some(respond), 0)) });
     let (body, tunnel) = match method {
+        // The stream of a CONNECT carries the tunnel, so it is kept whole and not offered as a body.
         Method::CONNECT => (Body::Empty, Some(recv)),
         _ => (StreamBody::open(recv, &parts.headers, shared.body_timeout), None),
     };
@@ -249,6 +259,7 @@ async fn serve_stream<S: HttpService>(
                 Poll::Ready(outgoing) => Poll::Ready(Some(outgoing)),
                 Poll::Pending => answering.poll_reset(cx).map(|()| None),
             });
+            // The call is dropped with this task, which cancels the upstream request.
             let Some(outgoing) = outgoing.await else {
                 shared.cancelled.fetch_add(1, Ordering::Relaxed);
                 return;
@@ -261,6 +272,7 @@ async fn serve_stream<S: HttpService>(
     let mut reply = ResponseSender { respond, method, write_timeout: shared.write_timeout };
     match outgoing {
         ServiceReply::Response(response) => {
+            // A CONNECT that was refused: what the client sends into the tunnel is discarded.
             drop(tunnel);
             if reply.send_response(response).await.is_err() {
                 shared.cancelled.fetch_add(1, Ordering::Relaxed);

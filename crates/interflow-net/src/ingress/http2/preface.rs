@@ -35,6 +35,7 @@ impl PrefaceTap {
         match opening.feed(bytes) {
             PrefaceState::More => return,
             PrefaceState::Done(text) => {
+                // Set once: the preface is followed by one first request only.
                 let _ = self.found.set(text.into());
             }
             PrefaceState::Strange => {}

@@ -12,8 +12,8 @@ use interflow_types::{Body, BodyFrame, Error, ErrorKind, Method, Response, Respo
 use tokio::time::Instant;
 
 use super::heads;
+use crate::deadline_timer::DeadlineTimer;
 use crate::h2_stream::H2Stream;
-use crate::ingress::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
 
 pub(super) struct ResponseSender {
@@ -71,6 +71,7 @@ fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, conten
         _ if head.status == StatusCode::NO_CONTENT => {
             headers.remove(CONTENT_LENGTH);
         }
+        // HEAD and 304 state the length that GET would have (RFC 9110 8.6).
         _ if contentless => {}
         Some(n) => {
             headers.insert(CONTENT_LENGTH, n.into());
@@ -81,7 +82,8 @@ fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, conten
     }
 }
 
-/// The error code for the client.
+/// The error code for the client. REFUSED_STREAM tells it that the request was not processed, so that it may retry (RFC
+/// 9113 8.7); it is used for a shutdown only.
 fn reset_reason(error: &Error) -> Reason {
     match error.kind() {
         ErrorKind::Draining => Reason::REFUSED_STREAM,
@@ -91,7 +93,6 @@ fn reset_reason(error: &Error) -> Reason {
     }
 }
 
-/// A response body being sent.
 struct BodySender {
     stream: SendStream<Bytes>,
     body: Body,
@@ -105,6 +106,7 @@ impl BodySender {
         match self.send().await {
             Ok(()) => Ok(()),
             Err(SendFailure::Gone) => Err(StreamReset),
+            // Without a reset, a body that ended early would be taken for complete.
             Err(SendFailure::Broken(error)) => {
                 self.stream.send_reset(reset_reason(&error));
                 Ok(())
@@ -155,9 +157,12 @@ impl BodySender {
     /// Sends a piece as the flow-control windows allow.
     async fn data(&mut self, mut data: Bytes, end: bool) -> Result<(), SendFailure> {
         while !data.is_empty() {
+            // Reserving makes `h2` report capacity as the client's window opens; `capacity` may be less than was
+            // reserved.
             self.stream.reserve_capacity(data.len());
             let mut capacity = self.stream.capacity();
             if capacity == 0 {
+                // Restarted for each wait, so the limit applies to a client that reads nothing.
                 let deadline = Instant::now() + self.limit;
                 capacity = poll_fn(|cx| self.poll_capacity(cx, deadline)).await?;
             }
@@ -173,7 +178,7 @@ impl BodySender {
             Poll::Ready(Some(Ok(capacity))) => Poll::Ready(Ok(capacity)),
             Poll::Ready(None | Some(Err(_))) => Poll::Ready(Err(SendFailure::Gone)),
             Poll::Pending => {
-                ready!(self.alarm.poll(cx, deadline));
+                ready!(self.alarm.poll_at(cx, deadline));
                 let message = format!("the client took nothing of its response for {:?}", self.limit);
                 Poll::Ready(Err(SendFailure::Broken(Error::new(ErrorKind::ClientTimeout, message))))
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::ingress::deadline_timer::DeadlineTimer;
+use crate::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
 
 pub(super) struct WriteTimeoutIo {
@@ -24,12 +24,13 @@ impl WriteTimeoutIo {
     }
 
     fn check_timeout<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        // Any progress restarts the time.
         if written.is_ready() {
             self.since = None;
             return written;
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        self.alarm.poll(cx, since + self.limit).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.alarm.poll_at(cx, since + self.limit).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 

@@ -71,6 +71,7 @@ fn has_extended_signatures() -> bool {
 /// The settings that connections with this fingerprint share.
 pub(super) fn build_context(shape: &TlsFingerprint, base: &TlsProfile) -> Result<SslContext, ErrorStack> {
     let mut builder = SslContext::builder(SslMethod::tls())?;
+    // A resumed session changes the ClientHello, and with it the fingerprint.
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     set_hello(&mut builder, shape)?;
     match base.version {

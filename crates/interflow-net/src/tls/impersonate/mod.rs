@@ -24,7 +24,8 @@ use super::verify_error::CertificateReason;
 use super::{Alpn, CertificateProblem, TlsProfile, alpn_name};
 use crate::io::IoStream;
 
-/// Opens TLS connections with one fingerprint.
+/// Opens TLS connections with one fingerprint. The base profile provides trust, verification and the client
+/// certificate.
 pub(super) struct TlsImpersonator {
     fingerprint: ConnectionFingerprint,
     name: ByteStr,
@@ -97,7 +98,6 @@ impl TlsImpersonator {
         Ok((IoStream::impersonated(stream), tls))
     }
 
-    /// The TLS state of one connection.
     fn ssl(
         &self,
         host: &Host,
@@ -163,6 +163,7 @@ fn verify(
         }
         _ => SslAlert::BAD_CERTIFICATE,
     };
+    // BoringSSL only passes the alert on; the description reaches the caller through `found`.
     *found.lock() = Some(problem);
     if verifier.danger { Ok(()) } else { Err(SslVerifyError::Invalid(alert)) }
 }

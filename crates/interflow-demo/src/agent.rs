@@ -1,0 +1,180 @@
+//! The demo's agents: each sends its history, receives the scripted answer, runs its tools and continues.
+
+use std::pin::Pin;
+
+use serde_json::{Value, json};
+
+use crate::client::{DemoEndpoints, DemoRequest};
+use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, LETTER, QUESTIONS, SUPPORT};
+use crate::fake_model::call_id;
+
+/// Runs all agents concurrently.
+pub async fn run_agents(world: DemoEndpoints, round: u32) {
+    let session = format!("0000demo-{round:04}-4000-8000-000000000000");
+    tokio::join!(
+        coder(world, &session, &FIX),
+        chat(world, &QUESTIONS[0]),
+        codex(world, &session, &QUESTIONS[1]),
+        gemini(world, &QUESTIONS[2]),
+        ollama(world, &QUESTIONS[3]),
+        overloaded(world),
+        support(world),
+    );
+}
+
+/// A client that sends a customer's letter, with personal data, to a model.
+async fn support(world: DemoEndpoints) {
+    let content = format!("{}\n\n{LETTER}", SUPPORT.prompt);
+    let body = json!({"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": content}]});
+    let headers = [("User-Agent", "OpenAI/Python 1.109.1"), ("Authorization", "Bearer sk-demo")];
+    post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
+}
+
+async fn post(world: DemoEndpoints, host: &str, path: &str, headers: &[(&str, &str)], body: &Value) {
+    let mut all = vec![("Content-Type", "application/json")];
+    all.extend(headers);
+    let body = body.to_string();
+    // No retry: the next round sends the request again.
+    let _ = world.send(&DemoRequest { method: "POST", host, path, headers: &all, body: body.as_bytes() }).await;
+}
+
+/// Parses the arguments of a tool call; the scripts contain only valid JSON.
+fn arguments(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or(Value::Null)
+}
+
+/// The sub-agent that a `Task` call starts.
+fn subagent_script(input: &Value) -> Option<&'static DialogueScript> {
+    HELPERS.iter().find(|h| input["prompt"] == h.prompt)
+}
+
+const CLAUDE: [(&str, &str); 4] = [
+    ("User-Agent", "claude-cli/2.0.14 (external, cli)"),
+    ("anthropic-version", "2023-06-01"),
+    ("x-api-key", "sk-ant-demo"),
+    ("Accept", "application/json"),
+];
+
+/// A coding agent on Anthropic's API, with a title request and two sub-agents.
+async fn coder(world: DemoEndpoints, session: &str, script: &DialogueScript) {
+    let user = json!({"user_id": format!("user_demo_account__session_{session}")});
+    let title = json!({"model": "claude-haiku-4-5", "max_tokens": 128, "metadata": user,
+        "system": "Analyze if this message indicates a new conversation topic (isNewTopic) and give it a title.",
+        "messages": [{"role": "user", "content": script.prompt}]});
+    post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &title).await;
+    run_steps(world, session, script, "You are Claude Code, a coding agent. The working folder is /srv/shop.").await;
+}
+
+fn run_steps<'a>(
+    world: DemoEndpoints,
+    session: &'a str,
+    script: &'a DialogueScript,
+    system: &'a str,
+) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+    Box::pin(async move {
+        let tools: Vec<Value> = ["Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite"]
+            .iter()
+            .map(|name| json!({"name": name, "description": format!("The tool {name}."), "input_schema": {"type": "object"}}))
+            .collect();
+        let reminder = "<system-reminder>This is the demo's shop; nothing here is real.</system-reminder>";
+        let mut history = vec![json!({"role": "user", "content": [
+            {"type": "text", "text": reminder}, {"type": "text", "text": script.prompt}]})];
+        for (n, step) in script.steps.iter().enumerate() {
+            let body = json!({"model": "claude-sonnet-4-5", "max_tokens": 32000, "stream": true, "system": [{"type": "text", "text": system}],
+                "tools": tools, "messages": history, "metadata": {"user_id": format!("user_demo_account__session_{session}")}});
+            post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &body).await;
+            let (said, results) = step_messages(n, step);
+            history.push(json!({"role": "assistant", "content": said}));
+            let helpers = step.calls.iter().filter_map(|(_, input, _)| subagent_script(&arguments(input)));
+            let helpers =
+                helpers.map(|h| run_steps(world, session, h, "You are a sub-agent that explores code and reports."));
+            futures_util::future::join_all(helpers).await;
+            if !results.is_empty() {
+                history.push(json!({"role": "user", "content": results}));
+            }
+            if !step.then.is_empty() {
+                history.push(json!({"role": "user", "content": step.then}));
+            }
+        }
+    })
+}
+
+/// The model's answer of a step and the tool results, in Anthropic's format.
+fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
+    let mut said = Vec::new();
+    if !step.thinks.is_empty() {
+        said.push(json!({"type": "thinking", "thinking": step.thinks, "signature": "demo"}));
+    }
+    if !step.says.is_empty() {
+        said.push(json!({"type": "text", "text": step.says}));
+    }
+    let mut results = Vec::new();
+    for (i, (name, input, back)) in step.calls.iter().enumerate() {
+        let id = call_id(n, i);
+        said.push(json!({"type": "tool_use", "id": id, "name": name, "input": arguments(input)}));
+        let failed = back.contains("FAILED");
+        results.push(json!({"type": "tool_result", "tool_use_id": id, "content": back, "is_error": failed}));
+    }
+    (said, results)
+}
+
+/// A program that uses OpenAI's Chat Completions API.
+async fn chat(world: DemoEndpoints, script: &DialogueScript) {
+    let headers = [("User-Agent", "OpenAI/Python 1.99.1"), ("Authorization", "Bearer sk-demo")];
+    let tool = json!({"type": "function", "function": {"name": "query_orders", "parameters": {"type": "object"}}});
+    let mut history = vec![
+        json!({"role": "system", "content": "You report on a shop."}),
+        json!({"role": "user", "content": script.prompt}),
+    ];
+    for (n, step) in script.steps.iter().enumerate() {
+        let body = json!({"model": "gpt-4.1-mini", "messages": history, "tools": [tool]});
+        post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
+        let calls: Vec<Value> = step.calls.iter().enumerate().map(|(i, (name, input, _))| {
+            json!({"id": call_id(n, i), "type": "function", "function": {"name": name, "arguments": input}})
+        }).collect();
+        history.push(json!({"role": "assistant", "content": step.says, "tool_calls": calls}));
+        for (i, (_, _, back)) in step.calls.iter().enumerate() {
+            history.push(json!({"role": "tool", "tool_call_id": call_id(n, i), "content": back}));
+        }
+    }
+}
+
+/// A coding agent on OpenAI's Responses API.
+async fn codex(world: DemoEndpoints, session: &str, script: &DialogueScript) {
+    let headers = [
+        ("User-Agent", "codex_cli_rs/0.46.0 (Linux)"),
+        ("Originator", "codex_cli_rs"),
+        ("Authorization", "Bearer sk-demo"),
+    ];
+    let mut input =
+        vec![json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": script.prompt}]})];
+    for (n, step) in script.steps.iter().enumerate() {
+        let body = json!({"model": "gpt-5-codex", "stream": true, "instructions": "You are Codex, a coding agent.", "input": input,
+            "prompt_cache_key": format!("{session}-codex"), "tools": [{"type": "function", "name": "shell"}, {"type": "function", "name": "update_plan"}]});
+        post(world, "api.openai.com", "/v1/responses", &headers, &body).await;
+        for (i, (name, arguments, back)) in step.calls.iter().enumerate() {
+            let id = call_id(n, i);
+            input.push(json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments}));
+            input.push(json!({"type": "function_call_output", "call_id": id, "output": back}));
+        }
+    }
+}
+
+async fn gemini(world: DemoEndpoints, script: &DialogueScript) {
+    let headers = [("User-Agent", "GeminiCLI/0.8.1/gemini-2.5-flash (linux; x64)"), ("x-goog-api-key", "demo")];
+    let picture = json!({"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}});
+    let body = json!({"contents": [{"role": "user", "parts": [{"text": script.prompt}, picture]}]});
+    let path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse";
+    post(world, "generativelanguage.googleapis.com", path, &headers, &body).await;
+}
+
+async fn ollama(world: DemoEndpoints, script: &DialogueScript) {
+    let body = json!({"model": "llama3.2", "messages": [{"role": "user", "content": script.prompt}]});
+    post(world, "ollama.example", "/api/chat", &[("User-Agent", "ollama/0.12")], &body).await;
+}
+
+/// A provider that answers "overloaded".
+async fn overloaded(world: DemoEndpoints) {
+    let body = json!({"model": "busy-1", "messages": [{"role": "user", "content": "Write a haiku about proxies."}]});
+    post(world, "llm.example", "/v1/chat/completions", &[("User-Agent", "OpenAI/JS 6.1.0")], &body).await;
+}

@@ -1,0 +1,198 @@
+//! The demo's clients: a simple browser and agents, all through the proxy.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::agent;
+use crate::media_demo::MediaDemo;
+use crate::tls_demo::TlsDemo;
+
+/// Maximum response size, in bytes.
+const MAX_BODY: u64 = 4 << 20;
+
+#[derive(Clone, Copy)]
+pub struct DemoEndpoints {
+    pub proxy: SocketAddr,
+    /// Port of the origin; all host names of the demo resolve to it.
+    pub port: u16,
+}
+
+pub struct DemoRequest<'a> {
+    pub method: &'a str,
+    pub host: &'a str,
+    pub path: &'a str,
+    pub headers: &'a [(&'a str, &'a str)],
+    pub body: &'a [u8],
+}
+
+impl DemoEndpoints {
+    /// Sends a request through the proxy and reads the whole response.
+    pub async fn send(self, ask: &DemoRequest<'_>) -> io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.proxy).await?;
+        let DemoRequest { method, host, path, headers, body } = ask;
+        let mut head =
+            format!("{method} http://{host}:{port}{path} HTTP/1.1\r\nHost: {host}:{port}\r\n", port = self.port);
+        for (name, value) in *headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str(&format!("Content-Length: {}\r\nConnection: close\r\n\r\n", body.len()));
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body).await?;
+        let mut answer = Vec::new();
+        stream.take(MAX_BODY).read_to_end(&mut answer).await?;
+        Ok(answer)
+    }
+
+    async fn get(self, host: &str, path: &str) {
+        let headers = [("User-Agent", "Mozilla/5.0 (demo)"), ("Accept", "*/*")];
+        // Some pages fail deliberately.
+        let _ = self.send(&DemoRequest { method: "GET", host, path, headers: &headers, body: b"" }).await;
+    }
+
+    /// Opens a CONNECT tunnel to a port of the demo.
+    pub async fn tunnel(self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(self.proxy).await?;
+        let to = format!("{host}:{port}");
+        stream.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            if stream.read_buf(&mut answer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(stream)
+    }
+
+    /// Sends bytes of an unknown protocol through a tunnel.
+    async fn bytes(self) -> io::Result<()> {
+        let mut stream = self.tunnel("shop.example", self.port).await?;
+        stream.write_all(&[0, 4, b'd', b'e', b'm', b'o']).await?;
+        let mut back = [0; 6];
+        stream.read_exact(&mut back).await.map(drop)
+    }
+
+    /// Fetches a page over SOCKS5 (RFC 1928).
+    async fn socks(self) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.proxy).await?;
+        let host = "shop.example";
+        stream.write_all(&[5, 1, 0]).await?;
+        stream.read_exact(&mut [0; 2]).await?;
+        let mut asked = vec![5, 1, 0, 3, host.len() as u8];
+        asked.extend_from_slice(host.as_bytes());
+        asked.extend_from_slice(&self.port.to_be_bytes());
+        stream.write_all(&asked).await?;
+        stream.read_exact(&mut [0; 10]).await?;
+        let head =
+            format!("GET /products?by=socks HTTP/1.1\r\nHost: {host}:{}\r\nConnection: close\r\n\r\n", self.port);
+        stream.write_all(head.as_bytes()).await?;
+        stream.take(MAX_BODY).read_to_end(&mut Vec::new()).await.map(drop)
+    }
+
+    /// Exchanges a few WebSocket messages through a tunnel.
+    async fn socket(self) -> io::Result<()> {
+        let stream = self.tunnel("shop.example", self.port).await?;
+        let to = format!("shop.example:{}", self.port);
+        let (mut socket, _) =
+            tokio_tungstenite::client_async(format!("ws://{to}/socket"), stream).await.map_err(io::Error::other)?;
+        for n in 1..=4 {
+            let text = format!("{{\"watch\":\"product-{n}\"}}");
+            socket.send(Message::text(text)).await.map_err(io::Error::other)?;
+            let _ = socket.next().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        socket.close(None).await.map_err(io::Error::other)
+    }
+}
+
+/// Reserves goods at the warehouse repeatedly; each request needs approval.
+pub async fn reserve_stock(world: DemoEndpoints) {
+    let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
+    for n in 1u32.. {
+        let body = format!(r#"{{"product":{n},"count":2,"for":"order 4711"}}"#);
+        let path = "/reservations";
+        let ask =
+            DemoRequest { method: "POST", host: crate::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
+        // A denial is an expected outcome.
+        let _ = world.send(&ask).await;
+        tokio::time::sleep(crate::ROUND_PAUSE).await;
+    }
+}
+
+/// Sends one round of every kind of traffic.
+pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo>, round: u32) {
+    let shop = async {
+        for path in
+            ["/", "/app.css", "/products", "/pixel.gif", "/missing", "/broken", "/busy", "/cut", "/events", "/slow"]
+        {
+            let host = if path.contains('.') { "cdn.example" } else { "shop.example" };
+            world.get(host, path).await;
+        }
+        for path in ["/master.m3u8", "/film.mpd", "/points", "/sizes"] {
+            world.get("cdn.example", path).await;
+        }
+        let form = [("Content-Type", "application/x-www-form-urlencoded")];
+        let login = DemoRequest {
+            method: "POST",
+            host: "shop.example",
+            path: "/login",
+            headers: &form,
+            body: b"user=demo&password=hunter2",
+        };
+        let json = [("Content-Type", "application/json"), ("Authorization", "Bearer demo-secret")];
+        let order = DemoRequest {
+            method: "POST",
+            host: "shop.example",
+            path: "/orders?source=demo",
+            headers: &json,
+            body: br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#,
+        };
+        let blob: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let upload = DemoRequest {
+            method: "PUT",
+            host: "shop.example",
+            path: "/echo",
+            headers: &[("Content-Type", "application/octet-stream")],
+            body: &blob,
+        };
+        let query = DemoRequest {
+            method: "POST",
+            host: "shop.example",
+            path: "/graphql",
+            headers: &json,
+            body: br#"{"operationName":"Lamps","query":"query Lamps($most: Int) { products(tag: \"light\", first: $most) { id name price } }","variables":{"most":3}}"#,
+        };
+        let photo = DemoRequest {
+            method: "POST",
+            host: "shop.example",
+            path: "/photos",
+            headers: &[("Content-Type", "multipart/form-data; boundary=demo")],
+            body: b"--demo\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nLamp by night\r\n--demo\r\nContent-Disposition: form-data; name=\"photo\"; filename=\"lamp.gif\"\r\nContent-Type: image/gif\r\n\r\nGIF89a\x01\0\x01\0\r\n--demo--\r\n",
+        };
+        let stock = DemoRequest {
+            method: "POST",
+            host: "shop.example",
+            path: "/shop.Stock/Get",
+            headers: &[("Content-Type", "application/grpc-web+proto")],
+            body: b"\0\0\0\0\x02\x08\x01",
+        };
+        for ask in [&login, &order, &upload, &query, &photo, &stock] {
+            let _ = world.send(ask).await;
+        }
+        let _ = world.socks().await;
+        let _ = world.bytes().await;
+        let _ = bank.pay(world).await;
+        let _ = world.socket().await;
+    };
+    let film = async {
+        if let Some(film) = film {
+            let _ = film.watch().await;
+        }
+    };
+    tokio::join!(shop, film, agent::run_agents(world, round));
+}

@@ -1,0 +1,345 @@
+//! The data directory: its location, the admin token, and the running instance.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use interflow_files::{FileAccess, create_private_dir, write_atomic};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone)]
+pub struct DataDir(PathBuf);
+
+/// Description of a running instance, read by other commands from `instance.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct InstanceInfo {
+    pub pid: u32,
+    pub proxy: Vec<SocketAddr>,
+    pub gateway: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
+    /// Address of the Greyproxy-compatible API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub greyproxy: Option<SocketAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<SocketAddr>,
+}
+
+impl InstanceInfo {
+    /// TCP listeners with their roles.
+    pub fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+        let named = |name: &'static str| move |addr: &SocketAddr| (name, *addr);
+        let one = self.gateway.iter().map(named("gateway")).chain(self.admin.iter().map(named("admin")));
+        self.proxy.iter().map(named("proxy")).chain(one).chain(self.greyproxy.iter().map(named("greyproxy")))
+    }
+}
+
+impl DataDir {
+    /// Returns the given directory, or `$XDG_DATA_HOME/interflow`, or the platform's default below the home directory.
+    pub fn find(given: Option<&Path>) -> Result<Self, String> {
+        if let Some(path) = given {
+            return Ok(Self(path.to_owned()));
+        }
+        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        if let Some(data) = var("XDG_DATA_HOME") {
+            return Ok(Self(data.join("interflow")));
+        }
+        if let Some(local) = var("LOCALAPPDATA") {
+            return Ok(Self(local.join("interflow")));
+        }
+        match var("HOME") {
+            Some(home) if cfg!(target_os = "macos") => Ok(Self(home.join("Library/Application Support/interflow"))),
+            Some(home) => Ok(Self(home.join(".local/share/interflow"))),
+            None => {
+                Err("no home directory: set INTERFLOW_DATA_DIR to a directory for the CA and the recordings".into())
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Creates the directory with mode 0700 if it does not exist. An existing directory keeps its mode: it may be shared
+    /// deliberately, and each file that holds a secret is private.
+    pub fn create(&self) -> Result<(), String> {
+        if self.0.is_dir() {
+            return Ok(());
+        }
+        create_private_dir(&self.0).map_err(|e| {
+            format!("cannot create the data directory {}: {e}; set INTERFLOW_DATA_DIR to another one", self.0.display())
+        })
+    }
+
+    /// Warns if the directory is world-writable: any local user could then replace the CA or the configuration.
+    pub fn exposure_warning(&self) -> Option<String> {
+        #[cfg(unix)]
+        {
+            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.0).ok()?) & 0o7777;
+            (mode & 0o002 != 0).then(|| {
+                let path = self.0.display();
+                format!(
+                    "every user of this machine can write to the data directory {path} (mode {mode:o}): chmod 700 {path}"
+                )
+            })
+        }
+        #[cfg(not(unix))]
+        None
+    }
+
+    /// Directory of the CA.
+    pub fn ca(&self) -> PathBuf {
+        self.0.join("ca")
+    }
+
+    /// Resolves a relative path against the data directory.
+    pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// File of the admin token; `None` if `INTERFLOW_TOKEN` is set.
+    pub fn admin_token_file(&self) -> Option<PathBuf> {
+        let given = std::env::var_os("INTERFLOW_TOKEN").is_some_and(|t| !t.is_empty());
+        (!given).then(|| self.0.join("admin.token"))
+    }
+
+    /// Reads the admin token; creates it on first use.
+    pub fn admin_token(&self) -> Result<String, String> {
+        if let Ok(token) = std::env::var("INTERFLOW_TOKEN")
+            && !token.is_empty()
+        {
+            return check_token_length(&token, "INTERFLOW_TOKEN");
+        }
+        let path = self.0.join("admin.token");
+        match fs::read_to_string(&path) {
+            Ok(token) if !token.trim().is_empty() => {
+                return check_token_length(token.trim(), &path.display().to_string());
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
+        }
+        let token = interflow_types::random_token();
+        write_atomic(&path, token.as_bytes(), FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(token)
+    }
+
+    /// Reads a secret from a file in the data directory; creates it with mode 0600 on first use.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn secret(&self, file: &str) -> Result<Vec<u8>, String> {
+        let path = self.0.join(file);
+        match fs::read(&path) {
+            Ok(secret) if secret.len() >= 16 => return Ok(secret),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
+        }
+        self.create()?;
+        let secret = interflow_types::random_token().into_bytes();
+        write_atomic(&path, &secret, FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(secret)
+    }
+
+    fn instance_file(&self) -> PathBuf {
+        self.0.join("instance.json")
+    }
+
+    /// Writes `instance.json` for other commands. Returns `None` if another instance already runs with this data
+    /// directory.
+    pub fn write_instance_file(&self, instance: &InstanceInfo) -> Result<Option<InstanceFileGuard>, String> {
+        if self.running_instance().is_some_and(|other| other.pid != instance.pid) {
+            return Ok(None);
+        }
+        let path = self.instance_file();
+        let text = serde_json::to_vec(instance).expect("an instance is plain data");
+        write_atomic(&path, &text, FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
+    }
+
+    /// The instance that is currently running with this data directory.
+    pub fn running_instance(&self) -> Option<InstanceInfo> {
+        let text = fs::read(self.instance_file()).ok()?;
+        let instance: InstanceInfo = serde_json::from_slice(&text).ok()?;
+        let addr = connect_address(*instance.proxy.first()?);
+        // Check the process first: another program may be listening on its port by now.
+        let alive = is_process_alive(instance.pid)
+            && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
+        alive.then_some(instance)
+    }
+}
+
+/// Minimum length of an admin token, in characters.
+const MIN_TOKEN: usize = 32;
+
+/// Rejects tokens that are too short or not printable ASCII; `place` is the source to name in the error.
+fn check_token_length(token: &str, place: &str) -> Result<String, String> {
+    let visible = token.bytes().all(|b| b.is_ascii_graphic());
+    match token.chars().count() {
+        n if n >= MIN_TOKEN && visible => Ok(token.to_owned()),
+        n if n >= MIN_TOKEN => Err(format!(
+            "{place}: the admin token contains characters that are invalid in a header: use letters and digits"
+        )),
+        n => Err(format!(
+            "{place}: the admin token has {n} characters, but needs at least {MIN_TOKEN}; `openssl rand -hex 32` generates one"
+        )),
+    }
+}
+
+/// Address for local connections to a listener: an unspecified address becomes loopback.
+pub fn connect_address(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, addr.port())
+}
+
+/// Whether the process exists. Without permission to check, it is assumed to.
+fn is_process_alive(pid: u32) -> bool {
+    #[cfg(unix)]
+    {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = pid;
+        true
+    }
+}
+
+/// Removes `instance.json` when dropped, unless another instance has replaced it.
+#[derive(Debug)]
+pub struct InstanceFileGuard {
+    path: PathBuf,
+    pid: u32,
+}
+
+impl Drop for InstanceFileGuard {
+    fn drop(&mut self) {
+        let current = fs::read(&self.path).ok().and_then(|t| serde_json::from_slice::<InstanceInfo>(&t).ok());
+        if current.is_some_and(|i| i.pid == self.pid) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_on_every_address_is_reached_over_loopback() {
+        for (listens, reached) in
+            [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1"), ("[::1]:1", "[::1]:1")]
+        {
+            assert_eq!(connect_address(listens.parse().unwrap()), reached.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn the_token_is_created_once_with_private_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        home.create().unwrap();
+        let token = home.admin_token().unwrap();
+        assert!(token.len() >= 32);
+        assert_eq!(home.admin_token().unwrap(), token);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(dir.path().join("admin.token")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_short_token_is_refused_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        home.create().unwrap();
+        let file = home.admin_token_file().unwrap();
+        for (token, says) in
+            [("x".repeat(31), "31 characters"), ("x y ".repeat(10), "letters and digits"), ("x".repeat(32), "")]
+        {
+            fs::write(&file, &token).unwrap();
+            match home.admin_token() {
+                Ok(read) => assert_eq!((read, says), (token, "")),
+                Err(e) => assert!(!says.is_empty() && e.contains(says) && e.contains("admin.token"), "{e}"),
+            }
+        }
+    }
+
+    fn instance(pid: u32, listener: &std::net::TcpListener) -> InstanceInfo {
+        InstanceInfo {
+            pid,
+            proxy: vec![listener.local_addr().unwrap()],
+            gateway: None,
+            admin: None,
+            greyproxy: None,
+            dns: None,
+        }
+    }
+
+    #[test]
+    fn an_instance_is_found_while_it_lives_and_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let announced = home.write_instance_file(&instance(std::process::id(), &listener)).unwrap();
+        assert_eq!(home.running_instance().map(|i| i.pid), Some(std::process::id()));
+        drop(listener);
+        assert!(home.running_instance().is_none());
+        drop(announced);
+        assert!(!home.instance_file().exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_second_instance_leaves_the_announcement_of_the_first_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let [first, second] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        // The first instance is another live process: the parent.
+        let parent = std::os::unix::process::parent_id();
+        let mine = home.write_instance_file(&instance(parent, &first)).unwrap();
+        let other = home.write_instance_file(&instance(std::process::id(), &second)).unwrap();
+        assert!(mine.is_some() && other.is_none());
+        drop(other);
+        assert_eq!(home.running_instance().map(|i| i.pid), Some(parent));
+        // An instance whose process has exited does not count, even if something listens on its port.
+        std::mem::forget(mine);
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        std::fs::write(home.instance_file(), serde_json::to_vec(&instance(gone.id(), &first)).unwrap()).unwrap();
+        assert!(
+            home.running_instance().is_none()
+                && home.write_instance_file(&instance(std::process::id(), &second)).unwrap().is_some()
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_existing_directory_keeps_its_mode_and_a_new_one_is_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let home = DataDir::find(Some(&shared)).unwrap();
+        home.create().unwrap();
+        assert_eq!(mode(&shared), 0o1777);
+        assert!(home.exposure_warning().unwrap().contains("1777"));
+        let fresh = DataDir::find(Some(&dir.path().join("a/b"))).unwrap();
+        fresh.create().unwrap();
+        assert_eq!(mode(fresh.path()), 0o700);
+        assert!(fresh.exposure_warning().is_none());
+    }
+}

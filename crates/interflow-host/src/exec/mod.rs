@@ -1,0 +1,124 @@
+//! Runs a command through the proxy: its environment, its trust files, its exit code, and a summary of its traffic.
+
+mod env;
+mod summary;
+mod trust;
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use interflow_types::percent;
+use serde_json::json;
+use tokio::process::{Child, Command};
+
+use crate::data_dir::DataDir;
+use crate::{CliError, InstanceApi};
+
+pub use env::{EnvSetting, settings, trust_variables};
+pub use summary::print as print_summary;
+pub use trust::{TrustFiles, pkcs12};
+
+/// Temporary credentials for the command, issued by the running instance.
+pub struct ExecCredential {
+    api: InstanceApi,
+    user: String,
+    password: String,
+}
+
+impl ExecCredential {
+    /// `None` if the instance has no admin listener.
+    pub fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
+        let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
+        let given = api.post("/passes", &json!({ "user": user }))?;
+        Ok(given["password"].as_str().map(|p| Self { api, user: user.to_owned(), password: p.to_owned() }))
+    }
+
+    fn login(&self) -> String {
+        format!("{}:{}@", percent::encoded(&self.user), self.password)
+    }
+}
+
+impl Drop for ExecCredential {
+    fn drop(&mut self) {
+        // If the instance has stopped, the credentials are gone.
+        let _ = self.api.post("/passes/revoke", &json!({ "user": self.user, "password": self.password }));
+    }
+}
+
+/// Runs the command behind this proxy and returns its exit code.
+///
+/// # Errors
+/// The trust files cannot be written, or the command cannot be started.
+pub async fn run_command(
+    command: &[String],
+    no_proxy: &str,
+    home: &DataDir,
+    proxy: SocketAddr,
+    credential: Option<&ExecCredential>,
+) -> Result<u8, CliError> {
+    let trust = TrustFiles::write(home)?;
+    let (program, rest) = command.split_first().ok_or_else(|| CliError::Usage("no command given".into()))?;
+    let mut command = Command::new(program);
+    command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_secret) {
+            command.env_remove(name);
+        }
+    }
+    let login = credential.map(ExecCredential::login).unwrap_or_default();
+    let way = (proxy, login.as_str());
+    for EnvSetting { name, value } in settings(way, &trust, no_proxy, &|name| std::env::var(name).ok()) {
+        command.env(name, value);
+    }
+    let mut child = command.spawn().map_err(|e| not_started(program, &e))?;
+    wait(&mut child).await.map_err(|e| CliError::Failed(format!("`{program}` was lost: {e}")))
+}
+
+/// Whether an environment variable holds a secret of Interflow that the command must not inherit.
+fn is_secret(name: &str) -> bool {
+    let secret = ["TOKEN", "PASSWORD", "SECRET", "KEY", "REDIS"];
+    name.starts_with("INTERFLOW_") && name.split('_').any(|word| secret.contains(&word.trim_end_matches('S')))
+}
+
+fn not_started(program: &str, e: &std::io::Error) -> CliError {
+    // Shell exit codes: 127 not found, 126 not executable.
+    let code = if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    anstream::eprintln!("interflow: `{program}` cannot be started: {e}");
+    CliError::Child(code)
+}
+
+/// Waits for the child and forwards termination signals to it.
+async fn wait(child: &mut Child) -> std::io::Result<u8> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        let mut hup = signal(SignalKind::hangup())?;
+        let mut quit = signal(SignalKind::quit())?;
+        loop {
+            let passed = tokio::select! {
+                status = child.wait() => return status.map(code_of),
+                _ = term.recv() => rustix::process::Signal::TERM,
+                // The terminal signals the whole process group, so the child already has it.
+                _ = int.recv() => continue,
+                _ = hup.recv() => rustix::process::Signal::HUP,
+                _ = quit.recv() => continue,
+            };
+            let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+            if let Some(pid) = pid {
+                let _ = rustix::process::kill_process(pid, passed);
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    child.wait().await.map(code_of)
+}
+
+fn code_of(status: std::process::ExitStatus) -> u8 {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return 128u8.wrapping_add(signal as u8);
+    }
+    status.code().unwrap_or(1) as u8
+}

@@ -1,0 +1,95 @@
+//! Client of a running instance's admin API.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::Response;
+use ureq::{Agent, Body, SendBody};
+
+use crate::CliError;
+use crate::data_dir::{DataDir, connect_address};
+
+/// Maximum response size, in bytes.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// HTTP client for a running instance.
+pub struct InstanceApi {
+    agent: Agent,
+    address: SocketAddr,
+    token: String,
+}
+
+impl InstanceApi {
+    /// Connects to the instance that runs with this data directory, if it has an admin listener.
+    pub fn for_instance(home: &DataDir) -> Result<Option<Self>, CliError> {
+        let Some(address) = home.running_instance().and_then(|i| i.admin) else { return Ok(None) };
+        // Bypass proxies: this may run under `interflow exec`, whose proxy refuses connections to itself.
+        let config = Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .build();
+        Ok(Some(Self { agent: config.into(), address: connect_address(address), token: home.admin_token()? }))
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Value of the `Authorization` header.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
+    pub fn get(&self, path: &str) -> Result<Value, CliError> {
+        let answer = self.agent.get(self.url(path)).header("Authorization", self.bearer()).call();
+        read(answer)
+    }
+
+    pub fn post(&self, path: &str, input: &Value) -> Result<Value, CliError> {
+        let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/json").send(input.to_string()))
+    }
+
+    pub fn put(&self, path: &str, input: &Value) -> Result<Value, CliError> {
+        let request = self.agent.put(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/json").send(input.to_string()))
+    }
+
+    pub fn patch(&self, path: &str, input: &Value) -> Result<Value, CliError> {
+        let request = self.agent.patch(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/json").send(input.to_string()))
+    }
+
+    pub fn delete(&self, path: &str) -> Result<Value, CliError> {
+        read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
+    }
+
+    /// Streams a file of any size.
+    pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
+        let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}/api/v1{path}", self.address)
+    }
+}
+
+fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, CliError> {
+    let lost = |e: ureq::Error| CliError::Failed(format!("the running instance does not answer: {e}"));
+    let mut answer = answer.map_err(lost)?;
+    let status = answer.status();
+    let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().map_err(lost)?;
+    let value: Value = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::Null) };
+    if status.is_success() {
+        return Ok(value);
+    }
+    let error = &value["error"];
+    let message = error["message"].as_str().map_or_else(|| text.trim().to_owned(), str::to_owned);
+    let remedy = error["remedy"].as_str().map(|r| format!("; {r}")).unwrap_or_default();
+    Err(CliError::Failed(format!("{message}{remedy} (the running instance said {})", status.as_u16())))
+}

@@ -1,0 +1,18 @@
+//! The machine on which Interflow runs: the data directory and the instance that runs with it, commands behind the proxy,
+//! trust stores, the system's proxy settings, the browser, and the checks of `interflow doctor`.
+#![forbid(unsafe_code)]
+
+pub mod browser;
+mod confirm;
+pub mod data_dir;
+pub mod doctor;
+mod error;
+pub mod exec;
+mod instance_api;
+pub mod pluralize;
+pub mod system_proxy;
+pub mod trust_store;
+
+pub use confirm::confirmed;
+pub use error::CliError;
+pub use instance_api::InstanceApi;

@@ -1,0 +1,85 @@
+//! The recording of one flow, written by both directions of it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::task::{Context, Poll};
+
+use interflow_types::{
+    BodyFrame, Direction, Flow, FlowRecording, OriginalBody, OriginalMessage, RequestHead, ResponseHead,
+};
+use parking_lot::Mutex;
+
+use crate::http::messages::MessageTap;
+
+/// Recording state written by both directions of a flow.
+pub(crate) struct SharedCapture {
+    pub capture: Mutex<Option<Box<dyn FlowRecording>>>,
+    /// Time at which the request body ended, in microseconds; 0: not yet.
+    pub request_body: AtomicU64,
+}
+
+impl SharedCapture {
+    pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.capture.lock().as_mut().map_or(Poll::Ready(()), |c| c.poll_ready(cx))
+    }
+
+    /// Records a frame; returns how many messages were complete with it.
+    pub fn record_frame(&self, direction: Direction, frame: &BodyFrame, messages: Option<&mut MessageTap>) -> usize {
+        let mut seen = 0;
+        if let Some(capture) = self.capture.lock().as_mut() {
+            match frame {
+                BodyFrame::Data(data) => {
+                    capture.data(direction, data);
+                    if let Some(tap) = messages {
+                        tap.feed(data, |m| {
+                            seen += 1;
+                            capture.message(m);
+                        });
+                    }
+                }
+                BodyFrame::Trailers(trailers) => capture.trailers(direction, trailers),
+            }
+        }
+        seen
+    }
+
+    /// Records a request as received.
+    pub fn original_request(self: &Arc<Self>, original: OriginalMessage<RequestHead>) {
+        let OriginalMessage { head, body } = original;
+        if let Some(capture) = self.capture.lock().as_mut() {
+            capture.original_request(&head, body.is_some());
+        }
+        self.original_body(Direction::Request, body);
+    }
+
+    /// Records a response as received.
+    pub fn original_response(self: &Arc<Self>, flow: &Flow, original: OriginalMessage<ResponseHead>) {
+        let OriginalMessage { head, body } = original;
+        if let Some(capture) = self.capture.lock().as_mut() {
+            capture.original_response(flow, &head, body.is_some());
+        }
+        self.original_body(Direction::Response, body);
+    }
+
+    fn original_body(self: &Arc<Self>, direction: Direction, body: Option<OriginalBody>) {
+        match body {
+            None => {}
+            Some(OriginalBody::Full(bytes)) => {
+                if let Some(capture) = self.capture.lock().as_mut() {
+                    capture.original_data(direction, &bytes);
+                }
+            }
+            Some(OriginalBody::Passing(passing)) => {
+                let shared = Arc::clone(self);
+                let shown = passing.subscribe(move |bytes| {
+                    if let Some(capture) = shared.capture.lock().as_mut() {
+                        capture.original_data(direction, bytes);
+                    }
+                });
+                if !shown && let Some(capture) = self.capture.lock().as_mut() {
+                    capture.original_lost(direction);
+                }
+            }
+        }
+    }
+}

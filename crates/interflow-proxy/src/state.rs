@@ -1,0 +1,139 @@
+//! What a worker and its connections share: the state of the server, and the configuration that is active until the
+//! next reload.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arc_swap::ArcSwap;
+use interflow_limits::ConnectionLimiter;
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::egress::dial::{Dialer, DialerOptions};
+use interflow_net::egress::{EgressOptions, EgressShared, ExchangeOptions, PoolLimits, UpstreamClient};
+use interflow_net::ingress::{Drain, ProcessLookup};
+use interflow_types::{ClientInfo, Result};
+
+use crate::compiled::CompiledConfig;
+use crate::downstream::access::{EphemeralCredentials, PrivateAddressFilter};
+use crate::downstream::container_lookup::ContainerLookup;
+use crate::listener_tls::ListenerTls;
+use crate::observe::log_limit::LogLimiter;
+use crate::observe::stats::WorkerCounters;
+use crate::tunnel::pinning_bypass::PinningBypass;
+use crate::upstream::plan::PlanCache;
+
+/// State shared by all workers, accessed rarely.
+pub(crate) struct ServerState {
+    pub connections: Arc<ConnectionLimiter>,
+    pub ephemeral_credentials: EphemeralCredentials,
+    pub pinning: PinningBypass,
+    pub egress: Arc<EgressShared>,
+    pub next_connection: AtomicU64,
+    pub processes: ProcessLookup,
+    pub containers: ContainerLookup,
+    /// Limits the log of connections without the expected PROXY protocol header.
+    pub no_header: LogLimiter,
+    /// Limits the log of connections that failed for lack of a file descriptor.
+    pub no_descriptor: LogLimiter,
+}
+
+/// A worker's state until the next reload.
+pub(crate) struct ActiveConfig {
+    pub generation: u64,
+    pub settings: Arc<CompiledConfig>,
+    pub egress: UpstreamClient,
+    pub plans: PlanCache,
+    pub port_tls: ListenerTls,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListenerRole {
+    Proxy,
+    Gateway,
+    Transparent,
+    /// With the origins' port, if configured.
+    Reverse(Option<u16>),
+}
+
+impl ListenerRole {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Gateway => "gateway",
+            Self::Transparent => "transparent",
+            Self::Reverse(_) => "reverse",
+        }
+    }
+}
+
+impl ActiveConfig {
+    pub fn new(generation: u64, settings: Arc<CompiledConfig>, shared: &ServerState, port_tls: ListenerTls) -> Self {
+        let egress = Self::egress(&settings, shared, settings.guard.clone());
+        Self { generation, settings, egress, plans: PlanCache::default(), port_tls }
+    }
+
+    /// An upstream client whose addresses this filter checks.
+    pub fn egress(settings: &CompiledConfig, shared: &ServerState, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
+        let config = &settings.config;
+        let dialer = Dialer::new(
+            settings.resolver.clone(),
+            guard,
+            DialerOptions {
+                connect_timeout: config.timeouts.connect.0,
+                proxy_tls: Some(Arc::clone(&settings.tls)),
+                ..DialerOptions::default()
+            },
+        );
+        let options = EgressOptions {
+            pool: PoolLimits {
+                idle_per_host: config.upstream.idle_per_host,
+                idle_total: config.upstream.idle_total,
+                idle_timeout: config.upstream.idle_timeout.0,
+                ..PoolLimits::default()
+            },
+            exchange: ExchangeOptions {
+                head: settings.head_limits(),
+                head_timeout: config.timeouts.response_header_timeout.0,
+                body_timeout: config.timeouts.body_idle_timeout.0,
+                ..ExchangeOptions::default()
+            },
+            tls_timeout: config.timeouts.handshake.0,
+            pool_timeout: config.upstream.pool_timeout.0,
+        };
+        UpstreamClient::new(options, Arc::new(dialer), Arc::clone(&shared.egress))
+    }
+}
+
+pub(crate) struct ProxyWorker {
+    pub counters: Arc<WorkerCounters>,
+    pub ca: Arc<CertificateAuthority>,
+    pub shared: Arc<ServerState>,
+    pub drain: Drain,
+    live: ArcSwap<ActiveConfig>,
+}
+
+impl ProxyWorker {
+    pub fn new(
+        live: ActiveConfig,
+        counters: Arc<WorkerCounters>,
+        ca: Arc<CertificateAuthority>,
+        shared: Arc<ServerState>,
+        drain: Drain,
+    ) -> Self {
+        Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live) }
+    }
+
+    pub fn active_config(&self) -> Arc<ActiveConfig> {
+        self.live.load_full()
+    }
+
+    pub fn reload(&self, live: ActiveConfig) {
+        self.live.store(Arc::new(live));
+    }
+
+    /// Logs how a connection ended.
+    pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
+        if let Err(e) = served {
+            tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
+        }
+    }
+}

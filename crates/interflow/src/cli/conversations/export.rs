@@ -1,0 +1,128 @@
+//! `interflow conversations export`.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use interflow_conversations::conversations::export::{self, ExportFormat};
+use interflow_conversations::conversations::load;
+use interflow_query::Query;
+use interflow_store::{ConversationOptions, FlowStore};
+
+use super::{ConversationExportArgs, ignore_broken_pipe};
+use crate::CliError;
+use crate::cli::flows::ProgressDisplay;
+
+/// Conversations per page.
+const PAGE: usize = 100;
+
+pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<(), CliError> {
+    let form = form(args)?;
+    let ids = selected_ids(store, args)?;
+    if let Some(url) = &args.otlp {
+        return send(store, &ids, form, url);
+    }
+    let several = ids.len() > 1 && !matches!(form, ExportFormat::Jsonl | ExportFormat::Otel);
+    match &args.output {
+        Some(dir) if several => {
+            fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
+            let mut progress = ProgressDisplay::new("writing");
+            for (n, id) in ids.iter().enumerate() {
+                let file = dir.join(format!("{id}.{}", form.file().0));
+                let mut out = File::create(&file).map_err(|e| failed(&file, &e))?;
+                export_one(store, id, form, &mut out)?;
+                progress.update(n as u64 + 1, ids.len() as u64);
+            }
+            ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), dir.display()))
+        }
+        None if several && form == ExportFormat::Html => Err(CliError::Usage(format!(
+            "{} conversations make {} pages: give a directory with -o",
+            ids.len(),
+            ids.len()
+        ))),
+        Some(file) => {
+            let mut out = io::BufWriter::new(File::create(file).map_err(|e| failed(file, &e))?);
+            ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))?;
+            out.flush().map_err(|e| failed(file, &e))
+        }
+        None => {
+            let mut out = io::stdout().lock();
+            ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))
+        }
+    }
+}
+
+fn form(args: &ConversationExportArgs) -> Result<ExportFormat, CliError> {
+    if args.format.is_none() && args.otlp.is_some() {
+        return Ok(ExportFormat::Otel);
+    }
+    let ending = args.output.as_ref().and_then(|p| p.extension()).and_then(|e| e.to_str());
+    match (args.format, ending) {
+        (Some(form), _) => Ok(form),
+        (None, Some("htm")) => Ok(ExportFormat::Html),
+        (None, Some(ending)) => ending.parse().map_err(CliError::Usage),
+        (None, None) => Ok(ExportFormat::Markdown),
+    }
+}
+
+/// IDs of the conversations to export, oldest first.
+fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<Vec<String>, CliError> {
+    if let [word] = &args.query[..]
+        && let Some(id) = load::find_conversation(store, word)?
+    {
+        return Ok(vec![id]);
+    }
+    let text = args.query.join(" ");
+    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
+    let mut ids: Vec<String> = Vec::new();
+    loop {
+        let options = ConversationOptions {
+            query: query.clone(),
+            after: ids.last().cloned(),
+            limit: PAGE,
+            ..ConversationOptions::default()
+        };
+        let page = store.conversations(&options)?;
+        let full = page.len() == PAGE;
+        ids.extend(page.into_iter().map(|l| l.row.id));
+        if !full {
+            break;
+        }
+    }
+    if ids.is_empty() {
+        return Err(CliError::Failed("no conversation matches".into()));
+    }
+    ids.reverse();
+    Ok(ids)
+}
+
+/// Sends each conversation to a collector (OTLP over HTTP).
+fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) -> Result<(), CliError> {
+    if form != ExportFormat::Otel {
+        return Err(CliError::Usage("--otlp requires --format otel".to_owned()));
+    }
+    let url = if url.contains("/v1/") { url.to_owned() } else { format!("{}/v1/traces", url.trim_end_matches('/')) };
+    let wrong = |why: String| CliError::Failed(format!("the collector {url}: {why}"));
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent: ureq::Agent = config.timeout_global(Some(std::time::Duration::from_secs(30))).build().into();
+    let mut progress = ProgressDisplay::new("sending");
+    for (n, id) in ids.iter().enumerate() {
+        let Some(tree) = export::load_tree(store, id)? else { continue };
+        let body = export::write(&tree, ExportFormat::Otel);
+        let answer = agent.post(&url).header("Content-Type", "application/json").send(body);
+        match answer.map_err(|e| wrong(e.to_string()))?.status() {
+            status if status.is_success() => progress.update(n as u64 + 1, ids.len() as u64),
+            status => return Err(wrong(format!("it answered {status}"))),
+        }
+    }
+    ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations sent to {url}", ids.len()))
+}
+
+fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {
+    let Some(tree) = export::load_tree(store, id)? else { return Ok(()) };
+    ignore_broken_pipe(out.write_all(export::write(&tree, form).as_bytes()))
+}
+
+fn failed(path: &Path, error: &io::Error) -> CliError {
+    CliError::Failed(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,94 @@
+//! `interflow conversations list`.
+
+use std::io::{self, Write};
+
+use interflow_query::Query;
+use interflow_store::{ConversationOptions, ConversationSummary, FlowStore};
+use interflow_types::Timestamp;
+
+use super::{ConversationListArgs, ignore_broken_pipe};
+use crate::CliError;
+use crate::cli::flows::{ListFormat, width};
+
+/// Prints the newest conversations of a query, newest last.
+pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), CliError> {
+    let text = args.query.join(" ");
+    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
+    let options = ConversationOptions { query, all: args.all, limit: args.limit, ..ConversationOptions::default() };
+    let mut found = store.conversations(&options)?;
+    found.reverse();
+    let mut out = anstream::stdout().lock();
+    ignore_broken_pipe(match args.format {
+        ListFormat::Jsonl => found.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
+        ListFormat::Table => table(&mut out, &found),
+    })
+}
+
+fn table(out: &mut impl Write, found: &[ConversationSummary]) -> io::Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let dim = anstyle::Style::new().dimmed();
+    let width = width().map_or(120, |w| w.saturating_sub(96).max(20));
+    writeln!(
+        out,
+        "{dim}{:<16}  {:<6} {:<12} {:<22} {:>5} {:>8} {:>7} {:>8}  TITLE{dim:#}",
+        "ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST"
+    )?;
+    let now = Timestamp::now().micros();
+    for ConversationSummary { row, used } in found {
+        let cost = if used.exchanges > used.unpriced { format!("${:.3}", used.cost) } else { String::new() };
+        let nested = if row.parent.is_some() { "└ " } else { "" };
+        writeln!(
+            out,
+            "{:<16}  {:<6} {:<12} {:<22} {:>5} {:>8} {:>7} {:>8}  {nested}{}",
+            row.id,
+            format_age(now.saturating_sub(row.updated.micros())),
+            truncate(&row.agent, 12),
+            truncate(&row.model, 22),
+            row.turns,
+            count(used.input),
+            count(used.output),
+            cost,
+            truncate(&row.title, width),
+        )?;
+    }
+    Ok(())
+}
+
+/// Formats an age in the largest fitting unit.
+pub fn format_age(micros: u64) -> String {
+    match micros / 1_000_000 {
+        s @ 0..60 => format!("{s}s"),
+        s @ 60..3600 => format!("{}m", s / 60),
+        s @ 3600..86_400 => format!("{}h", s / 3600),
+        s => format!("{}d", s / 86_400),
+    }
+}
+
+/// Abbreviates a count.
+pub fn count(n: u64) -> String {
+    match n {
+        0..10_000 => n.to_string(),
+        10_000..1_000_000 => format!("{:.1}k", n as f64 / 1e3),
+        _ => format!("{:.2}M", n as f64 / 1e6),
+    }
+}
+
+/// Reduces text to one line of at most this many characters, without control characters.
+pub fn truncate(text: &str, most: usize) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    interflow_store::single_line(&plain, most).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        assert_eq!([count(9_999), count(12_345), count(2_500_000)], ["9999", "12.3k", "2.50M"]);
+        assert_eq!([format_age(59_000_000), format_age(61_000_000), format_age(90_000_000_000)], ["59s", "1m", "1d"]);
+        assert_eq!(truncate("a\u{1b}[31m\nb and more", 8), "a [31m …");
+    }
+}

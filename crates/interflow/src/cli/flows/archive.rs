@@ -1,0 +1,176 @@
+//! `interflow flows export` and `import`.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+
+use interflow_archive::pcapng::{PacketSides, PcapngOptions};
+use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, fxzy};
+use interflow_files::{AtomicFile, FileAccess, owner_only};
+use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
+use interflow_store::{FlowStore, ListOptions, ListOrder};
+use interflow_types::Direction;
+
+use super::compressed_output::CompressedOutput;
+use super::progress::ProgressDisplay;
+use super::store_access::StoreAccess;
+use super::{FlowExportArgs, ignore_broken_pipe, open};
+use crate::CliError;
+use crate::instance::config::InterflowConfig;
+
+/// Flows per page.
+const PAGE: usize = 100;
+
+/// Exports the flows of a query, oldest first.
+pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
+    let exported = export_to(store, args);
+    open::warn_of_damage(store);
+    exported
+}
+
+fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
+    let by_name = args
+        .output
+        .as_deref()
+        .and_then(Path::file_name)
+        .and_then(|n| ArchiveFormat::from_file_name(&n.to_string_lossy()));
+    let format = args.format.or(by_name).unwrap_or(ArchiveFormat::Har);
+    if format != ArchiveFormat::Pcapng && (args.keylog.is_some() || args.leg != PacketSides::default()) {
+        return Err(CliError::Usage(format!("--leg and --keylog require the format pcapng, not {format}")));
+    }
+    if format != ArchiveFormat::Jsonl && args.originals {
+        return Err(CliError::Usage(format!("--originals requires the format jsonl, not {format}")));
+    }
+    match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
+        None => {
+            if format.is_binary() && io::stdout().is_terminal() {
+                anstream::eprintln!("interflow: writing raw bytes to the terminal; use -o FILE to write a file");
+            }
+            write(store, args, format, io::stdout().lock()).and_then(|(_, result)| ignore_broken_pipe(result))
+        }
+        Some(path) => to_file(store, args, format, path),
+    }
+}
+
+/// Write to a temporary name first, so that a partial file never replaces a complete one.
+fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<(), CliError> {
+    let cannot = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
+    let file = AtomicFile::create(path, FileAccess::Keep).map_err(cannot)?;
+    let mut out = CompressedOutput::new(path, io::BufWriter::new(file));
+    let (flows, result) = write(store, args, format, &mut out)?;
+    result.and_then(|()| out.finish()?.into_inner()?.commit()).map_err(cannot)?;
+    anstream::eprintln!("{} to {}", pluralize(flows, "flow"), path.display());
+    Ok(())
+}
+
+/// Number of flows written, and the result of the output.
+fn write(
+    store: &dyn FlowStore,
+    args: &FlowExportArgs,
+    format: ArchiveFormat,
+    out: impl Write,
+) -> Result<(u64, io::Result<()>), CliError> {
+    let query = open::query(&args.select.query)?;
+    let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
+    // Counting with a body search would take as long as the export.
+    let total = if deep { 0 } else { store.count(&query)? };
+    let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+    let (mut progress, mut flows) = (ProgressDisplay::new("exporting"), 0);
+    let mut exporter = match begin(args, format, out) {
+        Ok(exporter) => exporter,
+        Err(e) => return Ok((0, Err(e))),
+    };
+    let sound = ReadableBodySource::new(store);
+    loop {
+        let page = store.list(&options)?;
+        for row in &page {
+            let row = sound.row(row)?;
+            if let Err(e) = exporter.flow(&row, &sound) {
+                return Ok((flows, Err(e)));
+            }
+            flows += 1;
+            progress.update(flows, total);
+        }
+        options.after = page.last().map(|r| r.id);
+        if page.len() < PAGE {
+            if sound.truncated_flows() > 0 {
+                let n = pluralize(sound.truncated_flows(), "flow");
+                anstream::eprintln!("interflow: bodies of {n} are damaged on disk; the intact part was written");
+            }
+            return Ok((flows, exporter.finish()));
+        }
+    }
+}
+
+/// Starts the exporter; pcapng and JSONL have additional options.
+fn begin<'w>(
+    args: &FlowExportArgs,
+    format: ArchiveFormat,
+    out: impl Write + 'w,
+) -> io::Result<Box<dyn FlowExporter + 'w>> {
+    let keylog = match &args.keylog {
+        Some(path) => Some(Box::new(io::BufWriter::new(secret_file(path)?)) as Box<dyn Write>),
+        None => None,
+    };
+    let packets = PcapngOptions { leg: args.leg, keylog };
+    interflow_archive::exporter_with(format, out, ExportOptions { packets, originals: args.originals })
+}
+
+/// Creates a file with mode 0600: the TLS secrets in it decrypt the recorded traffic.
+fn secret_file(path: &Path) -> io::Result<File> {
+    owner_only(File::options().write(true).create(true).truncate(true)).open(path)
+}
+
+/// Imports flows from files. A rejected file does not stop the others.
+pub fn import(files: &[PathBuf], config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let writing = StoreAccess::open(config, home)?;
+    let mut refused = Vec::new();
+    for path in files {
+        match import_one(&writing, path) {
+            Ok(report) => anstream::println!("{}: {report}", path.display()),
+            Err(CliError::Failed(why) | CliError::Usage(why)) => refused.push(format!("{}: {why}", path.display())),
+            Err(other) => return Err(other),
+        }
+    }
+    if refused.is_empty() { Ok(()) } else { Err(CliError::Failed(refused.join("\n"))) }
+}
+
+fn import_one(writing: &StoreAccess, path: &Path) -> Result<String, CliError> {
+    let cannot = |e: io::Error| CliError::Failed(format!("cannot be read: {e}"));
+    let done = if path == Path::new("-") {
+        writing.import(io::stdin().lock())?
+    } else {
+        let file = if path.is_dir() { fxzy::pack_to_temp_file(path) } else { File::open(path) };
+        let file = file.map_err(cannot)?;
+        let size = file.metadata().map_err(cannot)?.len();
+        writing.import(ProgressReader { file, read: 0, size, progress: ProgressDisplay::new("importing") })?
+    };
+    for reason in &done.reasons {
+        anstream::eprintln!("  left out: {reason}");
+    }
+    let mut report = format!("{} imported", pluralize(done.imported, "flow"));
+    for (n, what) in [(done.present, "already present"), (done.skipped, "skipped")] {
+        if n > 0 {
+            report.push_str(&format!(", {n} {what}"));
+        }
+    }
+    Ok(report)
+}
+
+/// A file reader that reports progress.
+struct ProgressReader {
+    file: File,
+    read: u64,
+    size: u64,
+    progress: ProgressDisplay,
+}
+
+impl Read for ProgressReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read(buf)?;
+        self.read += n as u64;
+        self.progress.update(self.read, self.size);
+        Ok(n)
+    }
+}

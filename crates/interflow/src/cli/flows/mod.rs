@@ -1,0 +1,280 @@
+//! `interflow flows`: commands on recorded flows.
+
+mod archive;
+mod compressed_output;
+mod diff;
+mod list;
+mod maintenance;
+mod negated_terms;
+pub mod open;
+mod progress;
+mod replay;
+mod show;
+mod store_access;
+mod table;
+mod tail;
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use interflow_archive::ArchiveFormat;
+use interflow_archive::pcapng::PacketSides;
+use interflow_archive::view::ProtoSchemas;
+use interflow_host::data_dir::DataDir;
+use interflow_types::units::HumanDuration;
+
+pub use negated_terms::normalize_negated_terms;
+pub use open::open_for_reading;
+pub use progress::ProgressDisplay;
+pub use store_access::StoreAccess;
+pub use table::width;
+
+use crate::CliError;
+use crate::instance::config::InterflowConfig;
+
+#[derive(Debug, Subcommand)]
+pub enum FlowsCommand {
+    /// List flows, newest last.
+    List(FlowListArgs),
+    /// Show a flow: headers, bodies, messages, timings.
+    Show(FlowShowArgs),
+    /// Print flows as they complete.
+    Tail(TailArgs),
+    /// Export flows: HAR, JSONL, pcapng, archives of other tools, curl commands and more.
+    Export(FlowExportArgs),
+    /// Import flows from archive files: HAR, JSONL, SAZ, Fluxzy, mitmproxy.
+    Import {
+        /// Archive files, detected by content; `-` for stdin. A directory is a Fluxzy recording.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Replay a recorded request, optionally modified.
+    Replay(ReplayArgs),
+    /// Show the differences between two flows.
+    Diff {
+        /// First flow.
+        a: String,
+        /// Second flow.
+        b: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete flows and reclaim disk space; asks for confirmation.
+    Prune(PruneArgs),
+    /// Verify the integrity of the store.
+    Check {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show store statistics.
+    Stats {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add or remove tags of a flow, or set its comment.
+    Tag(TagArgs),
+    /// Count the flows that match a query.
+    Count(QueryArgs),
+}
+
+/// How a flow is selected on the command line.
+const ID: &str = "Flow ID or the end of it, `last`, or `last-2` for the second before the last";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = interflow_query::help())]
+pub struct QueryArgs {
+    /// Query: `host:api.example.com status:>=400` [default: all flows].
+    pub query: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct FlowListArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    /// Maximum number of flows, newest first.
+    #[arg(short = 'n', long, default_value_t = 50)]
+    pub limit: usize,
+    /// Show all flows.
+    #[arg(long, conflicts_with = "limit")]
+    pub all: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    pub format: ListFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// Table.
+    Table,
+    /// One JSON object per line.
+    Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub struct FlowShowArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// Output format: `text`, `json`, or an export format (curl, raw, har, fetch, python, httpie, jsonl).
+    #[arg(long, default_value = "text")]
+    pub format: String,
+    /// Print only this body, as sent on the wire.
+    #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "format")]
+    pub body: Option<SideArg>,
+    /// With --body: decompress the content coding (gzip, br, …).
+    #[arg(long, requires = "body")]
+    pub decoded: bool,
+    /// Show request and response as received, before edits by rules or breakpoints.
+    #[arg(long)]
+    pub original: bool,
+    /// Maximum bytes of a body to show in text format.
+    #[arg(long, default_value_t = 16 << 10, value_name = "BYTES")]
+    pub max_body: usize,
+    /// Schema for gRPC and Protocol Buffers: a .proto file, a directory of them, or a descriptor set (repeatable).
+    #[arg(long, value_name = "PATH")]
+    pub proto: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SideArg {
+    /// The request body.
+    Request,
+    /// The response body.
+    Response,
+}
+
+impl From<SideArg> for interflow_types::Direction {
+    fn from(side: SideArg) -> Self {
+        match side {
+            SideArg::Request => Self::Request,
+            SideArg::Response => Self::Response,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct TailArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    /// Print this number of completed flows first.
+    #[arg(short = 'n', long, default_value_t = 10)]
+    pub limit: usize,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    pub format: ListFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct FlowExportArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    /// Output format: har, jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response,
+    /// table [default: by file extension].
+    #[arg(long)]
+    pub format: Option<ArchiveFormat>,
+    /// With pcapng: side to export: client, upstream or both.
+    #[arg(long, default_value = "client", value_name = "LEG")]
+    pub leg: PacketSides,
+    /// With pcapng: also write the TLS secrets to this file (the pcapng file contains them, too).
+    #[arg(long, value_name = "FILE")]
+    pub keylog: Option<PathBuf>,
+    /// With jsonl: include requests and responses as received, before edits, so that an import restores them.
+    #[arg(long)]
+    pub originals: bool,
+    /// Output file [default: stdout].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// Replace the method.
+    #[arg(long)]
+    pub method: Option<String>,
+    /// Replace the URL, or the path (`/v2?x=1`) on the same origin.
+    #[arg(long)]
+    pub url: Option<String>,
+    /// Header: `Name: value` sets it, `Name:` removes it, `Name;` sends it empty (repeatable).
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    pub headers: Vec<String>,
+    /// Replace the body: text, `@FILE`, or `@-` for stdin.
+    #[arg(long, value_name = "TEXT")]
+    pub body: Option<String>,
+    /// Do not verify the upstream certificate (only if no instance is running).
+    #[arg(long)]
+    pub danger_insecure_upstream: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PruneArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    /// Only flows older than this: 7d, 12h.
+    #[arg(long, value_name = "AGE")]
+    pub older: Option<HumanDuration>,
+    /// Delete all flows.
+    #[arg(long)]
+    pub all: bool,
+    /// Do not ask for confirmation.
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TagArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// Remove the tags.
+    #[arg(long)]
+    pub remove: bool,
+    /// Comment; an empty one removes it.
+    #[arg(long)]
+    pub comment: Option<String>,
+}
+
+pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    match command {
+        FlowsCommand::List(args) => list::list(&open::open_for_reading(config, home)?, &args),
+        FlowsCommand::Show(args) => {
+            let configured = config.record.schemas.iter().map(|p| home.join(p));
+            let schemas = ProtoSchemas::load(&configured.chain(args.proto.iter().cloned()).collect::<Vec<_>>());
+            let schemas = schemas.map_err(|e| CliError::Failed(e.to_string()))?;
+            show::show(&open::open_for_reading(config, home)?, &args, &schemas)
+        }
+        FlowsCommand::Tail(args) => tail::tail(&args, config, home),
+        FlowsCommand::Export(args) => archive::export(&open::open_for_reading(config, home)?, &args),
+        FlowsCommand::Import { files } => archive::import(&files, config, home),
+        FlowsCommand::Replay(args) => replay::replay(&args, config, home),
+        FlowsCommand::Diff { a, b, json } => diff::diff(&open::open_for_reading(config, home)?, &a, &b, json),
+        FlowsCommand::Prune(args) => maintenance::prune(&args, config, home),
+        FlowsCommand::Check { json } => maintenance::check(&open::open_for_reading(config, home)?, json),
+        FlowsCommand::Stats { json } => maintenance::stats(json, config, home),
+        FlowsCommand::Tag(args) => maintenance::tag(&args, config, home),
+        FlowsCommand::Count(args) => maintenance::count(&open::open_for_reading(config, home)?, &args),
+    }
+}
+
+/// Reports write errors, except for a closed pipe (`head`).
+fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("output failed: {e}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Pretty-prints a value as JSON.
+pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
+    use io::Write as _;
+    let text = serde_json::to_string_pretty(value).map_err(|e| format!("cannot serialize as JSON: {e}"))?;
+    ignore_broken_pipe(writeln!(io::stdout().lock(), "{text}"))
+}

@@ -1,0 +1,82 @@
+//! Opens the store and finds flows in it.
+
+use interflow_host::data_dir::DataDir;
+use interflow_query::Query;
+use interflow_store::{FlowRow, FlowStore, ListOptions, SqliteStore};
+use interflow_types::FlowId;
+
+use crate::CliError;
+use crate::instance::config::InterflowConfig;
+
+/// Number of newest flows searched for an ID suffix.
+const RECENT: usize = 10_000;
+
+/// Opens the store read-only, without disturbing a running instance.
+pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<SqliteStore, CliError> {
+    Ok(SqliteStore::open_read(&home.join(&config.record.dir))?)
+}
+
+/// Parses a query from command-line arguments.
+pub fn query(words: &[String]) -> Result<Query, CliError> {
+    let text = words.join(" ");
+    Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))
+}
+
+/// Finds a flow by ID, end of ID, `last` or `last-2`.
+pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
+    if let Ok(id) = word.parse::<FlowId>() {
+        return Ok(store.get(id)?);
+    }
+    if let Some(back) = back_from_last(word) {
+        let latest = store.list(&ListOptions { limit: back + 1, ..ListOptions::default() })?;
+        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("no flow `{word}`")));
+    }
+    let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
+    let end = word.to_ascii_uppercase();
+    let mut found = recent.into_iter().filter(|f| f.id.to_string().ends_with(&end));
+    match (found.next(), found.next()) {
+        (Some(flow), None) => Ok(flow),
+        (None, _) => Err(CliError::Failed(format!("no flow ID equals or ends with `{word}`; see `flows list`"))),
+        (Some(_), Some(_)) => {
+            Err(CliError::Failed(format!("several flow IDs end with `{word}`: give more characters")))
+        }
+    }
+}
+
+/// Reports on stderr how many damaged flows were skipped.
+pub fn warn_of_damage(store: &dyn FlowStore) {
+    match store.damaged_flows() {
+        0 => {}
+        n => anstream::eprintln!(
+            "interflow: {} damaged on disk and skipped; `interflow flows check` lists them",
+            interflow_host::pluralize::pluralize(n, "flow")
+        ),
+    }
+}
+
+/// Parses `last` as 0 and `last-2` as 2.
+fn back_from_last(word: &str) -> Option<usize> {
+    match word.strip_prefix("last")? {
+        "" => Some(0),
+        rest => rest.strip_prefix('-')?.parse().ok().filter(|n| *n < RECENT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_flows_are_named_by_their_distance() {
+        for (word, back) in [
+            ("last", Some(0)),
+            ("last-1", Some(1)),
+            ("last-20", Some(20)),
+            ("lastly", None),
+            ("last-", None),
+            ("A", None),
+        ] {
+            assert_eq!(back_from_last(word), back, "{word}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `interflow flows tail`: prints flows as they complete, from the running instance's event socket, or else by polling
+//! the store.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_query::Query;
+use interflow_store::{FlowState, FlowStore, ListOptions, ListOrder, SqliteStore, StoreError};
+use interflow_types::{FlowId, Timestamp};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use super::table::FlowTable;
+use super::{ListFormat, TailArgs, ignore_broken_pipe, list, open};
+use crate::CliError;
+use crate::instance::config::InterflowConfig;
+
+/// Polling interval of the store.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Number of newest flows per poll.
+const MAX_RECENT: usize = 500;
+/// Socket idle timeout; the instance pings more often.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Prints flows until the output is closed.
+pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let query = open::query(&args.select.query)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let table = FlowTable::streaming(false);
+    let mut follower =
+        FlowFollower { query, form: args.format, table, config, home, seen: BTreeSet::new(), began: Timestamp::now() };
+    match runtime.block_on(follower.follow(args.limit)) {
+        Err(TailEnd::Enough) => Ok(()),
+        Err(TailEnd::Failed(failure)) => Err(failure),
+        Ok(never) => match never {},
+    }
+}
+
+enum TailEnd {
+    /// The output was closed.
+    Enough,
+    Failed(CliError),
+}
+
+impl<T: Into<CliError>> From<T> for TailEnd {
+    fn from(failure: T) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+enum NeverReturns {}
+
+struct FlowFollower<'a> {
+    query: Query,
+    form: ListFormat,
+    table: FlowTable,
+    config: &'a InterflowConfig,
+    home: &'a DataDir,
+    /// Recently printed flows.
+    seen: BTreeSet<FlowId>,
+    /// Flows that completed earlier are ignored, except for the initial ones.
+    began: Timestamp,
+}
+
+impl FlowFollower<'_> {
+    async fn follow(&mut self, first: usize) -> Result<NeverReturns, TailEnd> {
+        if self.form == ListFormat::Table {
+            self.print(|table, out| table.heading(out))?;
+        }
+        self.poll_store(Some(first))?;
+        loop {
+            if let Some(api) = InstanceApi::for_instance(self.home)?
+                && let Some(mut socket) = self.connect(&api).await
+            {
+                // Flows that completed while the socket was being opened.
+                self.poll_store(None)?;
+                while let Some(ids) = next_finished_flows(&mut socket).await {
+                    self.show_all(&ids)?;
+                }
+                anstream::eprintln!("interflow: the instance has gone; waiting for the next one");
+            }
+            self.poll_store(None)?;
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn connect(&self, api: &InstanceApi) -> Option<WebSocketStream<TcpStream>> {
+        let query = interflow_types::percent::encoded(&self.query.to_string());
+        let mut request = format!("ws://{}/api/v1/events?query={query}", api.address()).into_client_request().ok()?;
+        request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
+        let tcp = TcpStream::connect(api.address()).await.ok()?;
+        let (socket, _) = timeout(IDLE_TIMEOUT, client_async(request, tcp)).await.ok()?.ok()?;
+        Some(socket)
+    }
+
+    /// Prints the completed flows among these IDs.
+    fn show_all(&mut self, ids: &[FlowId]) -> Result<(), TailEnd> {
+        let Some(store) = self.store()? else { return Ok(()) };
+        for id in ids {
+            match store.get(*id) {
+                Ok(row) => self.show(row)?,
+                Err(StoreError::NotFound(_)) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints flows completed since the last poll, or the newest ones initially.
+    fn poll_store(&mut self, first: Option<usize>) -> Result<(), TailEnd> {
+        let Some(store) = self.store()? else { return Ok(()) };
+        let limit = first.unwrap_or(MAX_RECENT);
+        let options = ListOptions { query: self.query.clone(), order: ListOrder::Newest, after: None, limit };
+        let rows = store.list(&options)?;
+        for row in rows.into_iter().rev() {
+            let ended = row.started.micros() + row.duration().unwrap_or_default();
+            if first.is_some() || ended >= self.began.micros() {
+                self.show(row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, row: interflow_store::FlowRow) -> Result<(), TailEnd> {
+        if row.state == FlowState::Open || !self.seen.insert(row.id) {
+            return Ok(());
+        }
+        while self.seen.len() > MAX_RECENT * 4 {
+            self.seen.pop_first();
+        }
+        let form = self.form;
+        self.print(|table, out| list::line(out, &row, form, table))
+    }
+
+    fn print(&self, write: impl FnOnce(&FlowTable, &mut dyn Write) -> std::io::Result<()>) -> Result<(), TailEnd> {
+        let mut out = anstream::stdout().lock();
+        match write(&self.table, &mut out).and_then(|()| out.flush()) {
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(TailEnd::Enough),
+            done => ignore_broken_pipe(done).map_err(TailEnd::Failed),
+        }
+    }
+
+    /// The store, once it exists.
+    fn store(&self) -> Result<Option<SqliteStore>, TailEnd> {
+        match open::open_for_reading(self.config, self.home) {
+            Ok(store) => Ok(Some(store)),
+            Err(_) if !self.home.join(&self.config.record.dir).exists() => Ok(None),
+            Err(e) => Err(TailEnd::Failed(e)),
+        }
+    }
+}
+
+/// Flow IDs of the next batch; `None` if the socket was closed.
+async fn next_finished_flows(socket: &mut WebSocketStream<TcpStream>) -> Option<Vec<FlowId>> {
+    loop {
+        let text = match timeout(IDLE_TIMEOUT, socket.next()).await.ok()??.ok()? {
+            Message::Text(text) => text,
+            Message::Close(_) => return None,
+            _ => continue,
+        };
+        let message: Value = serde_json::from_str(&text).ok()?;
+        match message["type"].as_str() {
+            Some("flows") => {
+                let flows = message["flows"].as_array().into_iter().flatten();
+                return Some(flows.filter_map(|f| f["id"].as_str()?.parse().ok()).collect());
+            }
+            Some("lag") => anstream::eprintln!("interflow: too many flows at once; `flows list` shows those left out"),
+            _ => {}
+        }
+    }
+}

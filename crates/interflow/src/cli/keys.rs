@@ -1,0 +1,210 @@
+//! `interflow keys`: creates, lists and revokes virtual keys. A running instance reloads the file automatically.
+
+use std::io::Write as _;
+
+use clap::{Args, Subcommand};
+use interflow_host::data_dir::DataDir;
+use interflow_limits::{KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
+use interflow_types::units::HumanDuration;
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::CliError;
+use crate::instance::config::InterflowConfig;
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Create a key. It is printed once and stored as a hash.
+    Add(Box<KeyAddArgs>),
+    /// List keys with owner, scope, limits and state.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a key immediately.
+    Revoke {
+        /// Key ID, as shown by `keys list`.
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct KeyAddArgs {
+    /// Key ID used in limits, logs and audit lines [default: generated].
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Owner of the key; counts as the user of its requests.
+    #[arg(long)]
+    pub owner: Option<String>,
+    /// Description.
+    #[arg(long)]
+    pub note: Option<String>,
+    /// Expiry: `30d`, `2027-01-31` or `2027-01-31T12:00:00Z`.
+    #[arg(long, value_name = "WHEN")]
+    pub expires: Option<String>,
+    /// Allow only this provider; `*` matches any characters (repeatable).
+    #[arg(long = "provider", value_name = "NAME")]
+    pub providers: Vec<String>,
+    /// Allow only this model (repeatable).
+    #[arg(long = "model", value_name = "NAME")]
+    pub models: Vec<String>,
+    /// Allow only this path (repeatable).
+    #[arg(long = "path", value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// Redaction policy for its requests: a name in `redact.policies`.
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// Request rate limit: `60/m`.
+    #[arg(long, value_name = "RATE")]
+    pub requests: Option<RateLimit>,
+    /// Token rate limit, input and output: `100000/m`.
+    #[arg(long, value_name = "RATE")]
+    pub tokens: Option<RateLimit>,
+    /// Maximum concurrent requests.
+    #[arg(long, value_name = "N")]
+    pub concurrent: Option<u32>,
+    /// Token budget per day (UTC).
+    #[arg(long, value_name = "N")]
+    pub tokens_per_day: Option<u64>,
+    /// Token budget per calendar month (UTC).
+    #[arg(long, value_name = "N")]
+    pub tokens_per_month: Option<u64>,
+    /// Budget per day in USD (UTC).
+    #[arg(long, value_name = "DOLLARS")]
+    pub money_per_day: Option<f64>,
+    /// Budget per calendar month in USD (UTC).
+    #[arg(long, value_name = "DOLLARS")]
+    pub money_per_month: Option<f64>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    home.create()?;
+    let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
+    let text = match command {
+        KeysCommand::Add(args) => add(*args, &store, config)?,
+        KeysCommand::List { json: true } => {
+            let keys: Vec<_> = store.ring().keys().iter().map(|k| as_json(k)).collect();
+            serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
+        }
+        KeysCommand::List { json: false } => table(&store),
+        KeysCommand::Revoke { id } => {
+            if !store.revoke(&id).map_err(|e| e.to_string())? {
+                return Err(CliError::Failed(format!("no such key: {id}; see `interflow keys list`")));
+            }
+            format!("{id} is revoked\n")
+        }
+    };
+    // Write errors are ignored: the reader may have closed the pipe (`head`).
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Ok(())
+}
+
+fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<String, CliError> {
+    if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
+        return Err(CliError::Usage(format!("no policy {name} in redact.policies: add its file there first")));
+    }
+    let limits = Quota {
+        requests: args.requests,
+        burst: None,
+        tokens: args.tokens,
+        concurrent: args.concurrent,
+        tokens_per_day: args.tokens_per_day,
+        tokens_per_month: args.tokens_per_month,
+        money_per_day: args.money_per_day,
+        money_per_month: args.money_per_month,
+    };
+    limits.check().map_err(CliError::Usage)?;
+    let new = NewVirtualKey {
+        id: args.id.unwrap_or_default(),
+        owner: args.owner,
+        note: args.note,
+        expires: args.expires.as_deref().map(parse_expiry).transpose().map_err(CliError::Usage)?,
+        scope: KeyScope { providers: args.providers, models: args.models, paths: args.paths },
+        policy: args.policy,
+        limits,
+    };
+    let (secret, id) = store.add(new).map_err(|e| e.to_string())?;
+    if args.json {
+        return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
+    }
+    anstream::eprintln!("created key {id}; it is shown only once and stored as a hash in {}", store.path().display());
+    Ok(format!("{}\n", secret.reveal()))
+}
+
+/// Parses a timestamp, a date or a duration from now.
+fn parse_expiry(text: &str) -> Result<Timestamp, String> {
+    match text.parse::<HumanDuration>() {
+        Ok(span) => {
+            let micros = i64::try_from(span.0.as_micros()).unwrap_or(i64::MAX);
+            Timestamp::now()
+                .as_microsecond()
+                .checked_add(micros)
+                .and_then(|at| Timestamp::from_microsecond(at).ok())
+                .ok_or_else(|| format!("`{text}` is too far in the future"))
+        }
+        Err(_) => parse_timestamp(text),
+    }
+}
+
+fn as_json(key: &VirtualKey) -> serde_json::Value {
+    let mut value = serde_json::to_value(key).unwrap_or_default();
+    value["state"] = key.state(Timestamp::now()).as_str().into();
+    value
+}
+
+fn table(store: &KeyStore) -> String {
+    let ring = store.ring();
+    if ring.keys().is_empty() {
+        return format!("no keys in {}; create one with `interflow keys add --owner NAME`\n", store.path().display());
+    }
+    let list = |l: &[String]| if l.is_empty() { "all".to_owned() } else { l.join(",") };
+    let day = |t: Option<Timestamp>| t.map_or_else(|| "never".into(), |t| t.to_string()[..10].to_owned());
+    let mut rows = vec![["ID", "OWNER", "STATE", "EXPIRES", "PROVIDERS", "MODELS", "LIMITS"].map(str::to_owned)];
+    rows.extend(ring.keys().iter().map(|k| {
+        [
+            k.id.to_string(),
+            k.owner.as_deref().unwrap_or("-").to_owned(),
+            k.state(Timestamp::now()).as_str().to_owned(),
+            day(k.expires),
+            list(&k.scope.providers),
+            list(&k.scope.models),
+            k.limits.as_ref().map_or_else(|| "-".into(), limits),
+        ]
+    }));
+    let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    rows.iter().fold(String::new(), |mut out, row| {
+        let line: Vec<_> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
+        out.push_str(line.join("  ").trim_end());
+        out.push('\n');
+        out
+    })
+}
+
+fn limits(quota: &Quota) -> String {
+    let value = serde_json::to_value(quota).unwrap_or_default();
+    let members = value.as_object().into_iter().flatten();
+    members
+        .map(|(n, v)| format!("{n}={}", v.as_str().map_or_else(|| v.to_string(), str::to_owned)))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_moment_or_a_time_from_now() {
+        assert_eq!(parse_expiry("2027-01-31").unwrap().to_string(), "2027-01-31T00:00:00Z");
+        let soon = parse_expiry("1d").unwrap().as_second() - Timestamp::now().as_second();
+        assert!((86_399..=86_401).contains(&soon), "{soon}");
+        for bad in ["tomorrow", "", "30"] {
+            assert!(parse_expiry(bad).is_err(), "{bad}");
+        }
+    }
+}

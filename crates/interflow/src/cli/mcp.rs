@@ -1,0 +1,104 @@
+//! `interflow mcp`: serves recorded traffic to agents over stdio. The admin listener serves the same at `/mcp`.
+
+use std::io::{self, BufRead, Read, Write};
+
+use interflow_admin::mcp::{self, RemoteToolCall, ToolAction, WriteAccess};
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use interflow_store::FlowStore;
+use serde_json::Value;
+
+use crate::CliError;
+use crate::cli::flows::open_for_reading;
+use crate::instance::config::InterflowConfig;
+
+/// Maximum message size, in bytes.
+const MAX_LINE: u64 = 4 << 20;
+
+#[derive(Debug, clap::Args)]
+pub struct McpArgs {
+    /// Print the settings for clients that connect to the running instance over HTTP, and exit.
+    #[arg(long)]
+    pub http: bool,
+    /// Also offer tools with side effects: tagging, comments, and replaying requests.
+    #[arg(long, conflicts_with = "http")]
+    pub write: bool,
+}
+
+/// Serves until stdin is closed.
+pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    if args.http {
+        return settings(home);
+    }
+    let store = open_for_reading(config, home)?;
+    let access = if args.write { WriteAccess::Writes } else { WriteAccess::ReadOnly };
+    let mut input = io::stdin().lock();
+    let mut out = io::stdout().lock();
+    loop {
+        let mut line = Vec::new();
+        let n =
+            input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(|e| format!("standard input: {e}"))?;
+        if n == 0 {
+            return Ok(());
+        }
+        if n as u64 == MAX_LINE && !line.ends_with(b"\n") {
+            return Err(CliError::Failed(format!("a message is longer than {MAX_LINE} bytes")));
+        }
+        let text = String::from_utf8_lossy(&line);
+        if text.trim().is_empty() {
+            continue;
+        }
+        if let Some(answer) = answer_message(&store, &text, access, home) {
+            let written = writeln!(out, "{answer}").and_then(|()| out.flush());
+            if written.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn answer_message(store: &dyn FlowStore, text: &str, access: WriteAccess, home: &DataDir) -> Option<Value> {
+    let (messages, many) = match mcp::message(text).and_then(mcp::messages) {
+        Ok(messages) => messages,
+        Err(answer) => return Some(answer),
+    };
+    let one = |message: &Value| match mcp::remote_tool_call(message, access) {
+        Some(Ok(call)) => Some(call.answer(forward_to_instance(&call, home))),
+        Some(Err(refused)) => Some(refused),
+        None => mcp::answer(store, message, access),
+    };
+    let mut answers: Vec<Value> = messages.iter().filter_map(one).collect();
+    match many {
+        true => (!answers.is_empty()).then(|| answers.into()),
+        false => answers.pop(),
+    }
+}
+
+/// Forwards a tool call to the running instance.
+fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, String> {
+    let said = |e: CliError| match e {
+        CliError::Failed(text) | CliError::Usage(text) => text,
+        CliError::Child(code) => format!("exit code {code}"),
+    };
+    let none = "this needs a running instance: ask the operator to start `interflow run`";
+    let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
+    let path = call.path();
+    let done = match call.verb {
+        ToolAction::ExplainRules => api.get(&path),
+        ToolAction::Annotate => api.patch(&path, &call.input),
+        ToolAction::Replay => api.post(&path, &call.input),
+    };
+    done.map_err(said)
+}
+
+fn settings(home: &DataDir) -> Result<(), CliError> {
+    let api = InstanceApi::for_instance(home)?
+        .ok_or_else(|| CliError::Failed("no instance with an admin port is running: start `interflow run`".into()))?;
+    let settings = serde_json::json!({"mcpServers": {"interflow": {
+        "type": "http",
+        "url": format!("http://{}/mcp", api.address()),
+        "headers": {"Authorization": api.bearer()},
+    }}});
+    let text = serde_json::to_string_pretty(&settings).map_err(|e| e.to_string())?;
+    writeln!(io::stdout(), "{text}").map_err(|e| CliError::Failed(format!("could not write: {e}")))
+}

@@ -1,0 +1,153 @@
+//! `interflow media url`: creates a link for a player, sealed with this installation's key.
+
+use std::sync::Arc;
+
+use clap::Args;
+use interflow_host::data_dir::DataDir;
+use interflow_media::endpoint::{LinkRequest, UnknownName};
+use interflow_media::{MediaService, MediaSetup};
+use interflow_types::units::HumanDuration;
+use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use serde_json::{Map, Value, json};
+
+use crate::CliError;
+use crate::components::media::{KEY_FILE, link_secret};
+use crate::instance::config::InterflowConfig;
+
+#[derive(Debug, Args)]
+pub struct UrlArgs {
+    /// URL to fetch: a file, an HLS playlist or a DASH manifest.
+    pub destination: String,
+    /// Endpoint [default: by the URL's extension].
+    #[arg(long, value_name = "PATH")]
+    pub endpoint: Option<String>,
+    /// Header to send upstream (repeatable).
+    #[arg(short = 'H', long, value_name = "NAME:VALUE")]
+    pub header: Vec<String>,
+    /// Parameter of the endpoint, such as resolution=720p (repeatable).
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub param: Vec<String>,
+    /// Key of encrypted media, KID:KEY in hex (repeatable).
+    #[arg(long, value_name = "KID:KEY")]
+    pub key: Vec<String>,
+    /// Lifetime of the link, such as 6h or 7d.
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<HumanDuration>,
+    /// Restrict the link to this client address or network.
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Option<String>,
+    /// Restrict the link to this upstream host, such as *.cdn.example.com (repeatable).
+    #[arg(long, value_name = "HOST")]
+    pub host: Vec<String>,
+    /// File name for downloads in a browser.
+    #[arg(long, value_name = "FILE")]
+    pub name: Option<String>,
+    /// Base URL of the gateway as players reach it [default: the running instance].
+    #[arg(long, value_name = "URL")]
+    pub base: Option<String>,
+    /// Do not encrypt the link; works only if no password is required.
+    #[arg(long, conflicts_with_all = ["expires", "ip", "host", "key"])]
+    pub clear: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = UrlFormat::Text)]
+    pub format: UrlFormat,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum UrlFormat {
+    /// The link only.
+    Text,
+    /// A JSON object with `url` and `expires`.
+    Json,
+}
+
+/// Creates and prints the link.
+pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let request = link_request(args)?;
+    request.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
+    if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
+        anstream::eprintln!(
+            "warning: no instance has used the data directory {} yet: the link is sealed with a new key, and an \
+             instance with another data directory will reject it",
+            home.path().display()
+        );
+    }
+    let setup = MediaSetup {
+        config: config.media.clone(),
+        secret: link_secret(home)?,
+        egress: Arc::new(NoEgress),
+        folder: None,
+    };
+    let media = MediaService::new(setup)?;
+    let gateway =
+        home.running_instance().and_then(|i| i.gateway).or_else(|| config.engine().gateway.listen.first().copied());
+    let base = match (&args.base, gateway) {
+        (Some(base), _) => base.clone(),
+        (None, Some(gateway)) => media.base(gateway),
+        (None, None) => {
+            return Err(CliError::Usage("no gateway is configured: say where players reach it with --base".into()));
+        }
+    };
+    let linked = media.link(&request, &base).map_err(CliError::Usage)?;
+    match args.format {
+        UrlFormat::Text => println!("{}", linked.url),
+        UrlFormat::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
+    }
+    Ok(())
+}
+
+/// Error for an unknown name, with the most similar known one.
+fn unknown(e: &UnknownName) -> String {
+    let distance = |known: &str| strsim::damerau_levenshtein(known, &e.name);
+    let near = e.known.iter().map(|known| (distance(known), known)).min();
+    match near.filter(|(distance, _)| *distance <= (e.name.len() / 3).max(1)) {
+        Some((_, known)) => format!("unknown {} `{}`: did you mean `{known}`?", e.what, e.name),
+        None => format!("unknown {} `{}`: known are {}", e.what, e.name, e.known.join(", ")),
+    }
+}
+
+fn link_request(args: &UrlArgs) -> Result<LinkRequest, CliError> {
+    let mut query = pairs(&args.param, '=', "--param")?;
+    if !args.key.is_empty() {
+        query.insert("key".into(), args.key.join(",").into());
+    }
+    Ok(LinkRequest {
+        endpoint: Some(args.endpoint.clone().unwrap_or_else(|| endpoint(&args.destination).into())),
+        destination_url: Some(args.destination.clone()),
+        query_params: query,
+        request_headers: pairs(&args.header, ':', "--header")?,
+        expiration: args.expires.map(|e| e.0.as_secs()),
+        ip: args.ip.clone(),
+        hosts: args.host.clone(),
+        filename: args.name.clone(),
+        sealed: Some(!args.clear),
+        ..LinkRequest::default()
+    })
+}
+
+fn pairs(given: &[String], between: char, flag: &str) -> Result<Map<String, Value>, CliError> {
+    let one = |text: &String| {
+        let pair = text.split_once(between).map(|(name, value)| (name.trim().to_owned(), value.trim().into()));
+        pair.ok_or_else(|| CliError::Usage(format!("{flag} {text}: write it as NAME{between}VALUE")))
+    };
+    given.iter().map(one).collect()
+}
+
+fn endpoint(destination: &str) -> &'static str {
+    let path = destination.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
+    match path.rsplit('.').next() {
+        Some("m3u8" | "m3u") => "/proxy/hls/manifest.m3u8",
+        Some("mpd") => "/proxy/mpd/manifest.m3u8",
+        _ => "/proxy/stream",
+    }
+}
+
+/// Stub client: creating a link fetches nothing.
+struct NoEgress;
+
+impl HttpClient for NoEgress {
+    fn send(&self, _: Request) -> ResponseFuture<'_> {
+        Box::pin(async { Err(Error::new(ErrorKind::Internal, "nothing is fetched to make a link")) })
+    }
+}

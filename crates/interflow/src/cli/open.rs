@@ -1,0 +1,35 @@
+//! `interflow open`: opens the web UI of the running instance in the browser, with a one-time login link.
+
+use clap::Args;
+use interflow_host::InstanceApi;
+use interflow_host::data_dir::DataDir;
+use serde_json::json;
+
+use crate::CliError;
+
+#[derive(Debug, Args)]
+pub struct OpenArgs {
+    /// Print the URL instead of opening a browser.
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// Opens the browser, or prints the URL if there is none.
+pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
+    let Some(api) = InstanceApi::for_instance(home)? else {
+        return Err(CliError::Failed(format!(
+            "no instance with an admin port is running from {}: start one with `interflow run`",
+            home.path().display()
+        )));
+    };
+    let link = api.post("/login-links", &json!({}))?;
+    let path = link["path"].as_str().unwrap_or("/login");
+    let url = format!("http://{}{path}", api.address());
+    if !args.print && interflow_host::browser::open(&url) {
+        anstream::eprintln!("interflow: opening the web UI at http://{}/ in the browser", api.address());
+        return Ok(());
+    }
+    anstream::println!("{url}");
+    anstream::eprintln!("interflow: open this URL in a browser within a minute; it works once");
+    Ok(())
+}

@@ -1,0 +1,485 @@
+//! `interflow import philter`: converts the YAML configuration of philter-ai-proxy, with notes on settings that have no
+//! counterpart.
+
+mod keys;
+mod known_keys;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use serde_json::Value as Yaml;
+use toml::{Table, Value};
+
+use crate::CliError;
+
+#[derive(Debug, clap::Args)]
+pub struct PhilterArgs {
+    /// Configuration file of philter-ai-proxy (YAML).
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write the clients' keys, as hashes, to this new file.
+    #[arg(long, value_name = "FILE")]
+    pub keys: Option<PathBuf>,
+}
+
+/// Prints the converted configuration; notes go to stderr.
+pub fn run(args: &PhilterArgs) -> Result<(), CliError> {
+    let (file, keys) = (&args.file, args.keys.as_deref());
+    let shown = file.display();
+    let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+    let imported = import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
+    for note in imported.notes {
+        anstream::eprintln!("{note}");
+    }
+    match (imported.keys, keys) {
+        (Some(text), Some(path)) => {
+            let wrong = |e| format!("{} cannot be written: {e}", path.display());
+            let mut file = std::fs::File::create_new(path).map_err(wrong)?;
+            file.write_all(text.as_bytes()).map_err(wrong)?;
+        }
+        (Some(_), None) => {
+            anstream::eprintln!("auth.apiKeys: --keys FILE writes them, as hashes; name that file in keys.file")
+        }
+        (None, _) => {}
+    }
+    crate::cli::approvals::print(&imported.text);
+    Ok(())
+}
+
+/// The converted configuration, and notes on what must be done manually.
+pub struct PhilterImport {
+    /// Configuration as TOML.
+    pub text: String,
+    /// Client keys in the format of the keys file, if there are any.
+    pub keys: Option<String>,
+    /// Notes, one sentence each.
+    pub notes: Vec<String>,
+}
+
+///
+/// # Errors
+/// The input is not valid YAML, or its schema version is not 1.
+pub fn import(yaml: &str) -> Result<PhilterImport, String> {
+    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
+    if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
+        return Err("only schema version 1 is supported".into());
+    }
+    let mut import = PhilterImporter::default();
+    for key in known_keys::unknown(&root) {
+        import.note(format!("{key}: unknown key; ignored"));
+    }
+    import.listen(&root["listen"]);
+    import.providers(&root["providers"]);
+    import.philter(&root["philter"], &root["defaults"]);
+    import.defaults(&root["defaults"]);
+    import.routes(&root["routes"]);
+    let keys = import.keys(&root["auth"]);
+    import.import_telemetry(&root);
+    import.note_removed(&root);
+    let text = toml::to_string_pretty(&import.config).map_err(|e| e.to_string())?;
+    Ok(PhilterImport { text, keys, notes: import.notes })
+}
+
+#[derive(Default)]
+struct PhilterImporter {
+    config: Table,
+    notes: Vec<String>,
+}
+
+impl PhilterImporter {
+    fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        self.section(section).insert(key.into(), value.into());
+    }
+
+    fn section(&mut self, name: &str) -> &mut Table {
+        let section = self.config.entry(name).or_insert_with(|| Table::new().into());
+        section.as_table_mut().expect("sections are tables")
+    }
+
+    fn push(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        let list = self.section(section).entry(key).or_insert(Value::Array(Vec::new()));
+        if let Value::Array(list) = list {
+            let value = value.into();
+            if !list.contains(&value) {
+                list.push(value);
+            }
+        }
+    }
+
+    /// Resolves `${NAME}` and `file:PATH` references, as philter-ai-proxy does at startup.
+    fn value(&mut self, theirs: &str) -> Option<String> {
+        if let Some(path) = theirs.strip_prefix("file:") {
+            match std::fs::read_to_string(path) {
+                Ok(text) => return Some(text.trim().to_owned()),
+                Err(e) => self.note(format!("{path} cannot be read: {e}")),
+            }
+            return None;
+        }
+        let mut out = String::new();
+        let mut rest = theirs;
+        while let Some((before, (name, after))) = rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?)))
+        {
+            let Ok(value) = std::env::var(name) else {
+                self.note(format!("the environment variable {name} is not set, so `{theirs}` cannot be resolved"));
+                return None;
+            };
+            out.push_str(before);
+            out.push_str(&value);
+            rest = after;
+        }
+        Some(out + rest)
+    }
+
+    fn listen(&mut self, listen: &Yaml) {
+        let port = listen["port"].as_u64().unwrap_or(8080);
+        self.push("gateway", "listen", format!("0.0.0.0:{port}"));
+        if let (Some(certificate), Some(key)) = (listen["cert"].as_str(), listen["key"].as_str()) {
+            let tls = [("certificate".to_owned(), certificate.into()), ("key".to_owned(), key.into())];
+            self.set("gateway", "tls", Table::from_iter(tls));
+        } else if listen["devSelfSignedCert"].as_bool() == Some(true) {
+            self.set("gateway", "tls_self_signed", true);
+            self.note("listen.devSelfSignedCert: certificates are signed by Interflow's CA, which clients must trust");
+        } else {
+            self.note("listen: without cert and key the gateway serves plain HTTP");
+        }
+        if let Some(authorities) = listen["clientCA"].as_str() {
+            self.push("gateway", "client_ca", authorities);
+        }
+        for trusted in listen["trustedProxies"].as_array().into_iter().flatten().filter_map(Yaml::as_str) {
+            self.push("gateway", "trusted_proxies", trusted);
+            self.note("listen.trustedProxies: the client is the right-most address of X-Forwarded-For that is not one of them, not the left-most");
+        }
+        if let Some(bytes) = listen["maxRequestBodyBytes"].as_u64() {
+            self.set("redact", "max_body", bytes.to_string());
+            self.set("llm", "max_body", bytes.to_string());
+        }
+        if let Some(bytes) = listen["maxHeaderBytes"].as_u64() {
+            self.set("limits", "max_header_bytes", bytes.to_string());
+        }
+        if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
+            self.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
+        }
+        for (theirs, key) in [
+            ("readHeaderTimeoutMs", "header_timeout"),
+            ("readTimeoutMs", "body_idle_timeout"),
+            ("tlsHandshakeTimeoutMs", "handshake"),
+        ] {
+            if let Some(ms) = listen[theirs].as_u64().filter(|ms| *ms > 0) {
+                self.set("timeouts", key, format!("{ms}ms"));
+            }
+        }
+        let drain = &listen["shutdownTimeout"];
+        if let Some(span) = drain.as_str().map(str::to_owned).or_else(|| drain.as_u64().map(|s| format!("{s}s"))) {
+            self.set("proxy", "drain_timeout", span);
+        }
+        if !listen["maxConcurrentTLSHandshakes"].is_null() {
+            self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate limit connections instead");
+        }
+    }
+
+    fn providers(&mut self, providers: &Yaml) {
+        let mut upstreams = Table::new();
+        let named = providers.as_object().into_iter().flatten();
+        for (name, own) in named.filter(|(name, _)| *name != "openaiCompatible") {
+            let upstream = self.provider(name, own);
+            if !upstream.is_empty() {
+                upstreams.insert(name.clone(), upstream.into());
+            }
+        }
+        let compatible = providers["openaiCompatible"].as_object().into_iter().flatten();
+        for (name, own) in compatible {
+            let upstream = self.provider(name, own);
+            upstreams.insert(name.clone(), upstream.into());
+        }
+        if !upstreams.is_empty() {
+            self.set("llm", "provider", upstreams);
+        }
+        let all: Vec<&Yaml> = providers.as_object().into_iter().flatten().map(|(_, own)| own).collect();
+        let compatible = providers["openaiCompatible"].as_object().into_iter().flatten().map(|(_, own)| own);
+        let all: Vec<&Yaml> = all.into_iter().chain(compatible).collect();
+        let longest = |key: &str| all.iter().filter_map(|own| own["timeouts"][key].as_u64()).max();
+        for (theirs, section, key) in [
+            ("connectMs", "timeouts", "connect"),
+            ("responseHeaderMs", "timeouts", "response_header_timeout"),
+            ("idleConnMs", "upstream", "idle_timeout"),
+        ] {
+            if let Some(ms) = longest(theirs).filter(|ms| *ms > 0) {
+                self.set(section, key, format!("{ms}ms"));
+                self.note(format!(
+                    "providers.*.timeouts.{theirs}: the longest one applies to all providers, as {section}.{key}"
+                ));
+            }
+        }
+        if longest("tlsHandshakeMs").is_some() {
+            self.note("providers.*.timeouts.tlsHandshakeMs: timeouts.handshake applies to clients and upstreams");
+        }
+    }
+
+    /// Hosts without certificate verification.
+    fn verify(&mut self, own: &Yaml, url: Option<&str>, at: &str) {
+        if own["tlsVerify"].as_bool() != Some(false) {
+            return;
+        }
+        match url.and_then(|t| t.split("://").nth(1)?.split(['/', ':']).next()) {
+            Some(host) => self.push("upstream", "danger_insecure_hosts", host),
+            None => self.note(format!("{at}.tlsVerify: the provider's own certificate is still verified")),
+        }
+    }
+
+    fn provider(&mut self, name: &str, own: &Yaml) -> Table {
+        let mut upstream = Table::new();
+        let keys = [("target", "url"), ("endpoint", "url"), ("apiVersion", "api_version"), ("region", "region")];
+        for (theirs, key) in keys {
+            if let Some(value) = own[theirs].as_str().and_then(|v| self.value(v)) {
+                upstream.insert(key.into(), value.into());
+            }
+        }
+        let target = upstream.get("url").and_then(Value::as_str).map(str::to_owned);
+        self.verify(own, target.as_deref(), &format!("providers.{name}"));
+        // These providers take credentials from the environment of the process.
+        let entra = own["entraID"].as_bool() == Some(true);
+        if entra || matches!(name, "bedrock" | "vertex") && !own.is_null() {
+            upstream.insert("credentials".into(), "ambient".into());
+            self.note(format!("providers.{name}: credentials come from the environment of the process (credentials = \"ambient\"), entraID and roles included"));
+        }
+        if let Some(role) = own["roleArn"].as_str().filter(|_| name == "bedrock") {
+            upstream.insert("role_arn".into(), role.into());
+        }
+        upstream
+    }
+
+    fn philter(&mut self, philter: &Yaml, defaults: &Yaml) {
+        let Some(endpoint) = philter["endpoint"].as_str().and_then(|v| self.value(v)) else { return };
+        self.verify(philter, Some(&endpoint), "philter");
+        if let Some(ca) = philter["caCert"].as_str() {
+            self.push("upstream", "extra_ca", ca);
+        }
+        let mut backend = Table::new();
+        backend.insert("kind".into(), "philter".into());
+        backend.insert("url".into(), endpoint.into());
+        for key in ["policy", "context"] {
+            if let Some(value) = defaults[key].as_str() {
+                backend.insert(key.into(), value.into());
+            }
+        }
+        if let Some(ms) = philter["timeouts"]["responseHeaderMs"].as_u64().filter(|ms| *ms > 0) {
+            backend.insert("timeout".into(), format!("{ms}ms").into());
+        }
+        let breaker = &philter["circuitBreaker"];
+        if breaker["enabled"].as_bool() == Some(true) && breaker["fallback"].as_str() == Some("passthrough") {
+            backend.insert("failure".into(), "open".into());
+            self.note("philter.circuitBreaker.fallback passthrough: the backend's failure = \"open\"; the built-in detectors still apply");
+        }
+        if !philter["retry"].is_null() || !breaker.is_null() {
+            self.note(
+                "philter.retry, philter.circuitBreaker: the server is called once; if it fails, the request is refused",
+            );
+        }
+        self.push("redact", "backend", backend);
+        self.note("philter.endpoint: the server is called in addition to the built-in detectors; remove redact.backend to disable it, or set redact.backend.token for Philter 4");
+    }
+
+    fn defaults(&mut self, defaults: &Yaml) {
+        if let Some(context) = defaults["context"].as_str().filter(|c| *c != "none") {
+            self.set("redact", "context", context);
+        }
+        self.set("redact", "responses", response_mode(&defaults["outbound"]));
+        self.set("redact", "restore", false);
+        if defaults["outbound"]["allowUnscannedStreams"].as_bool() == Some(true) {
+            self.note("defaults.outbound.allowUnscannedStreams: streams are scanned as they pass");
+        }
+        self.note(
+            "redact.restore is off, because philter-ai-proxy leaves responses redacted; remove the line to restore original values",
+        );
+        if let Some(policy) = defaults["policy"].as_str() {
+            self.note(format!(
+                "defaults.policy: save the policy {policy} as JSON from Philter and name its file in redact.policy"
+            ));
+        }
+    }
+
+    fn routes(&mut self, routes: &Yaml) {
+        let mut all = Vec::new();
+        for (i, theirs) in routes.as_array().into_iter().flatten().enumerate() {
+            let matches = &theirs["match"];
+            let mut route = Table::new();
+            for key in ["path", "model"] {
+                if let Some(value) = matches[key].as_str() {
+                    route.insert(key.into(), value.into());
+                }
+            }
+            if matches["path"].is_string() {
+                self.note(format!("routes[{i}].match.path: it also matches the paths below it"));
+            }
+            if let (Some(header), Some(value)) = (matches["header"].as_str(), matches["value"].as_str()) {
+                let mut headers = Table::new();
+                headers.insert(header.into(), value.into());
+                route.insert("headers".into(), headers.into());
+            }
+            if let Some(context) = theirs["context"].as_str() {
+                route.insert("context".into(), context.into());
+            }
+            // In philter-ai-proxy, a route does not inherit from the defaults.
+            route.insert("responses".into(), response_mode(&theirs["outbound"]).into());
+            if let Some(policy) = theirs["policy"].as_str() {
+                self.note(format!(
+                    "routes[{i}].policy: save the policy {policy} as JSON and name its file in redact.route[{i}].policy"
+                ));
+            }
+            all.push(Value::Table(route));
+        }
+        if !all.is_empty() {
+            self.set("redact", "route", all);
+        }
+    }
+
+    /// Imports the client keys. They are sent in addition to the client's provider credentials, which are forwarded.
+    fn keys(&mut self, auth: &Yaml) -> Option<String> {
+        let keys = auth["apiKeys"].as_array().filter(|keys| !keys.is_empty())?;
+        let required = auth["enabled"].as_bool() != Some(false);
+        self.set("keys", "require_virtual_key", required);
+        if required {
+            // Every client presents a key, which a web page does not have, so DNS rebinding needs no host check.
+            self.set("gateway", "hosts", vec!["*"]);
+        }
+        self.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
+        let imported = keys::file(keys, &mut |theirs| self.value(theirs));
+        self.notes.extend(imported.notes);
+        if !imported.policies.is_empty() {
+            self.set("redact", "policies", imported.policies);
+        }
+        Some(imported.file)
+    }
+
+    fn import_telemetry(&mut self, root: &Yaml) {
+        if root["logging"]["enabled"].as_bool() != Some(false) {
+            self.set("audit", "enabled", true);
+            self.set("audit", "file", root["logging"]["file"].as_str().unwrap_or("-"));
+        }
+        let tracing = &root["tracing"];
+        if tracing["enabled"].as_bool() == Some(true) {
+            if let Some(service) = tracing["serviceName"].as_str() {
+                self.set("telemetry", "service", service);
+            }
+            self.note(
+                "tracing: the collector is the one in OTEL_EXPORTER_OTLP_ENDPOINT; without it write telemetry.endpoint",
+            );
+        }
+        if root["metrics"]["enabled"].as_bool() != Some(false) {
+            self.note("metrics: they are at /metrics of the admin port, under the same names; admin.public_metrics lets them be read without the token");
+        }
+    }
+
+    fn note_removed(&mut self, root: &Yaml) {
+        for (section, instead) in [
+            (
+                "rateLimit",
+                "write [[quota.rule]] with allow = { requests = \"60/m\", burst = 10 }, and quota.shared for Redis",
+            ),
+            ("quotas", "write [[quota.rule]] with count_by = \"key\" and allow = { tokens_per_day = … }"),
+            ("usage", "use is at GET /api/v1/limits"),
+            ("cache", "answers are not cached"),
+        ] {
+            if !root[section].is_null() {
+                self.note(format!("{section}: not imported; {instead}"));
+            }
+        }
+    }
+}
+
+fn response_mode(theirs: &Yaml) -> &'static str {
+    if theirs["enabled"].as_bool() != Some(true) {
+        return "off";
+    }
+    match theirs["action"].as_str() {
+        Some("block") => "block",
+        Some("flag") => "flag",
+        _ => "redact",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::config::InterflowConfig;
+
+    const THEIRS: &str = r#"
+version: 1
+listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, readTimeoutMs: 6000, shutdownTimeout: 30s, clientCA: /etc/tls/ca.pem, trustedProxies: [10.0.0.0/8] }
+philter: { endpoint: "https://philter:8080", tlsVerify: false, caCert: /etc/ca.pem, timeouts: { responseHeaderMs: 7000 }, circuitBreaker: { enabled: true, fallback: passthrough } }
+providers:
+  openai: { target: "https://openai.internal:8443/base", tlsVerify: false, timeouts: { connectMs: 1500, responseHeaderMs: 2000, idleConnMs: 9000 } }
+  azure: { target: "https://r.openai.azure.com", apiVersion: "2024-10-21", entraID: true }
+  bedrock: { region: us-east-1 }
+  openaiCompatible: { groq: { target: "https://api.groq.com/openai" } }
+defaults: { policy: hipaa, context: ward, outbound: { enabled: true, action: block } }
+routes:
+  - { match: { model: gpt-4 }, policy: strict }
+  - { match: { header: x-team, value: red, path: /v1/messages }, policy: p, outbound: { enabled: true, action: flag } }
+auth: { header: x-team-key, apiKeys: [ { key: plain-word, id: a, scopes: { models: ["gpt-4*"], paths: [/v1/chat] } }, { key: "bcrypt$x" }, { key: "bcrypt$$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", id: slow, policy: strict } ] }
+rateLimit: { requests: 5 }
+logging: { file: /var/log/audit.jsonl }
+lisen: { port: 1 }
+"#;
+
+    #[test]
+    fn what_has_a_counterpart_is_taken_over_and_the_rest_is_said() {
+        let imported = import(THEIRS).unwrap();
+        let config: InterflowConfig =
+            toml::from_str(&imported.text).unwrap_or_else(|e| panic!("{e}\n{}", imported.text));
+        assert_eq!(config.gateway.listen[0].port(), 8443);
+        assert!(config.gateway.tls.is_some());
+        assert_eq!(config.gateway.client_ca, [std::path::PathBuf::from("/etc/tls/ca.pem")]);
+        assert!(config.gateway.trusts([10, 1, 2, 3].into()) && !config.gateway.trusts([11, 1, 2, 3].into()));
+        assert_eq!(config.redact.policies["strict"], std::path::Path::new("strict.json"));
+        assert_eq!(config.redact.max_body.0, 1 << 20);
+        assert_eq!(config.llm.provider["openai"].url.as_deref(), Some("https://openai.internal:8443/base"));
+        assert_eq!(config.upstream.danger_insecure_hosts, ["openai.internal", "philter"]);
+        assert_eq!(config.upstream.extra_ca, [std::path::PathBuf::from("/etc/ca.pem")]);
+        assert_eq!(config.llm.provider["bedrock"].region.as_deref(), Some("us-east-1"));
+        let ambient = Some(interflow_llm::CredentialsMode::Ambient);
+        assert_eq!(
+            [config.llm.provider["bedrock"].credentials, config.llm.provider["azure"].credentials],
+            [ambient; 2]
+        );
+        assert_eq!(config.llm.provider["groq"].url.as_deref(), Some("https://api.groq.com/openai"));
+        let redact = &config.redact;
+        assert_eq!((redact.context.as_str(), redact.responses), ("ward", interflow_redact::OutboundMode::Block));
+        assert_eq!(
+            (redact.route[0].responses, redact.route[1].responses),
+            (Some(interflow_redact::OutboundMode::Off), Some(interflow_redact::OutboundMode::Flag))
+        );
+        assert_eq!(redact.route[1].headers["x-team"], "red");
+        assert_eq!(redact.backend[0].url, "https://philter:8080");
+        assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
+        assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.header_timeout.0.as_secs()), (1500, 5));
+        assert_eq!(config.timeouts.response_header_timeout.0.as_secs(), 2);
+        assert_eq!(config.upstream.idle_timeout.0.as_secs(), 9);
+        assert_eq!((config.gateway.max_concurrent_requests, config.proxy.drain_timeout.0.as_secs()), (9, 30));
+        assert_eq!((config.keys.require_virtual_key, config.keys.header.as_str()), (Some(true), "x-team-key"));
+        assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
+        let ring = interflow_limits::VirtualKeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
+        let slow = ring.keys().iter().find(|k| &*k.id == "slow").unwrap();
+        assert!(ring.needs_check("any") && slow.policy.as_deref() == Some("strict"));
+        let key = ring.find_now("plain-word").unwrap();
+        assert_eq!(
+            (&*key.id, &key.scope.models[..], &key.scope.paths[..]),
+            ("a", &["gpt-4*".to_owned()][..], &["/v1/chat*".to_owned()][..])
+        );
+        assert!(!imported.keys.unwrap().contains("plain-word") && !imported.text.contains("plain-word"));
+        for says in ["hipaa", "strict", "entraID", "apiKeys[1].key", "rateLimit: ", "lisen: unknown key"] {
+            assert!(imported.notes.iter().any(|n| n.contains(says)), "{says}: {:?}", imported.notes);
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        assert!(import("version: 2").is_err());
+        assert!(import("- [").is_err());
+        assert!(import("{}").is_ok());
+    }
+}

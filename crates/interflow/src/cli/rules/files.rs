@@ -1,0 +1,231 @@
+//! Commands on rule files.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_host::data_dir::DataDir;
+use interflow_rules::action::ACTIONS;
+use interflow_rules::{
+    RuleFileSource, RuleProblem, RuleProgram, RuleRuntime, RulesConfig, explain as explaining, mitmproxy, phase_names,
+    simulate,
+};
+use serde_json::{Value, json};
+
+use super::{ExplainArgs, FilesArgs, FormatArgs, ImportArgs, RuleListArgs};
+use crate::CliError;
+use crate::cli::flows::{open, print_json};
+use crate::components::{BuildCapabilities, RecordingArchives};
+use crate::instance::config::InterflowConfig;
+
+fn sources(files: &[PathBuf]) -> Result<Vec<RuleFileSource>, CliError> {
+    files.iter().map(|f| source(f)).collect()
+}
+
+fn source(path: &Path) -> Result<RuleFileSource, CliError> {
+    if path != Path::new("-") {
+        return RuleFileSource::read(path).map_err(|p| CliError::Failed(p.to_string()));
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|e| format!("standard input cannot be read: {e}"))?;
+    Ok(RuleFileSource::from_text("standard input", text))
+}
+
+/// For rules that are only checked, recordings come from archives, not from a store.
+fn offline_runtime() -> RuleRuntime {
+    RuleRuntime::default()
+        .with_recordings(Arc::new(RecordingArchives::Looking))
+        .with_capabilities(Arc::new(BuildCapabilities))
+}
+
+fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<RuleProgram>, CliError> {
+    RuleProgram::from_sources(sources(files)?, config, Arc::new(offline_runtime()))
+        .map_err(|e| CliError::Failed(e.to_string()))
+}
+
+/// `rules check`
+pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> {
+    let read = RuleProgram::from_sources(sources(&args.files)?, &config.rules, Arc::new(offline_runtime()));
+    let (rules, problems, notes) = match &read {
+        Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
+        Err(e) => (0, &e.problems[..], &e.notes[..]),
+    };
+    if args.format.json() {
+        print_json(
+            &json!({ "ok": read.is_ok(), "rules": rules, "problems": problems_json(problems), "notes": problems_json(notes) }),
+        )?;
+    } else {
+        notes.iter().for_each(|n| anstream::println!("{n}"));
+        if read.is_ok() {
+            anstream::println!("{rules} rules are valid");
+        }
+    }
+    match read {
+        Ok(_) => Ok(()),
+        Err(e) => Err(CliError::Failed(e.to_string())),
+    }
+}
+
+fn problems_json(problems: &[RuleProblem]) -> Vec<Value> {
+    let one = |p: &RuleProblem| json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message });
+    problems.iter().map(one).collect()
+}
+
+/// `rules list FILE`
+pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliError> {
+    let program = load(&args.files, &config.rules)?;
+    let rules: Vec<Value> = program
+        .rules
+        .iter()
+        .map(|r| {
+            let actions: Vec<Value> =
+                r.actions.iter().map(|(p, a)| json!({ "name": a.info().name, "phase": phase_names::name(*p) })).collect();
+            json!({ "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions, "enabled": r.enabled })
+        })
+        .collect();
+    if args.format.json() {
+        return print_json(&json!({ "rules": rules }));
+    }
+    table(&rules);
+    Ok(())
+}
+
+/// One rule per line: name, condition, actions.
+pub fn table(rules: &[Value]) {
+    let bold = anstyle::Style::new().bold();
+    for rule in rules {
+        let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+        let actions: Vec<String> = rule["actions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|a| {
+                format!("{} ({})", a["name"].as_str().unwrap_or_default(), a["phase"].as_str().unwrap_or_default())
+            })
+            .collect();
+        let off = if rule["enabled"] == false { "  off" } else { "" };
+        let matches = rule["matches"].as_u64().map(|n| format!("  {n} matches")).unwrap_or_default();
+        anstream::println!("{bold}{}{bold:#}{off}{matches}", text("name"));
+        anstream::println!("    {}:{}", text("file"), rule["line"]);
+        anstream::println!("    when {}", text("when"));
+        anstream::println!("    then {}", actions.join(", "));
+    }
+}
+
+/// `rules list --actions`
+pub fn actions(format: &FormatArgs) -> Result<(), CliError> {
+    if format.json() {
+        let one = |a: &interflow_rules::action::ActionInfo| {
+            let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phase_names::name);
+            json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
+        };
+        return print_json(&ACTIONS.iter().map(one).collect::<Vec<_>>());
+    }
+    for a in ACTIONS {
+        anstream::println!("{:<26} {:<14} {}", a.name, phase_names::name(a.natural), a.doc.trim());
+    }
+    Ok(())
+}
+
+/// `rules explain FLOW`
+pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let files = if args.files.is_empty() { &config.rules.files } else { &args.files };
+    if files.is_empty() {
+        return Err(CliError::Usage("no rule files: give --rules FILE or set rules.files in the configuration".into()));
+    }
+    let program = load(files, &config.rules)?;
+    let store = open::open_for_reading(config, home)?;
+    let row = open::find(&store, &args.flow)?;
+    let sample = interflow_admin::flow_fixture(&store, &row)?;
+    let all = explaining::explain(&program, &sample);
+    if args.format.json() {
+        return print_json(&json!({ "flow": row.id.to_string(), "rules": all }));
+    }
+    anstream::println!("{} {}", row.id, row.url());
+    let bold = anstyle::Style::new().bold();
+    for rule in all {
+        let word = if rule.matches { "matched" } else { "did not match" };
+        anstream::println!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.place);
+        for p in rule.phases {
+            anstream::println!("    {:<14} {:<8} {}  [{}]", p.phase, p.outcome, p.why, p.actions.join(", "));
+        }
+    }
+    Ok(())
+}
+
+/// `rules test FILE`
+pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> {
+    let program = load(&args.files, &config.rules)?;
+    if program.tests.is_empty() {
+        return Err(CliError::Failed("no tests: add them under `tests` in the rule files".into()));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let mut failed = 0;
+    let mut results = Vec::new();
+    for test in &program.tests {
+        let name = test.name.clone().unwrap_or_else(|| test.request.url.clone());
+        let wrong = match runtime.block_on(simulate::check_expectation(&program, test)) {
+            Ok(wrong) => wrong,
+            Err(e) => vec![e],
+        };
+        failed += usize::from(!wrong.is_empty());
+        if !args.format.json() {
+            anstream::println!("{} {name}", if wrong.is_empty() { "ok    " } else { "FAILED" });
+            wrong.iter().for_each(|w| anstream::println!("       {w}"));
+        }
+        results.push(json!({ "name": name, "file": test.file, "ok": wrong.is_empty(), "wrong": wrong }));
+    }
+    if args.format.json() {
+        print_json(&results)?;
+    }
+    match failed {
+        0 => Ok(()),
+        n => Err(CliError::Failed(format!("{n} of {} tests failed", program.tests.len()))),
+    }
+}
+
+/// `rules import`
+pub fn import(args: &ImportArgs, config: &InterflowConfig) -> Result<(), CliError> {
+    let file = Path::new(&args.option);
+    let options = if args.specs.is_empty() && file.is_file() {
+        from_config(file)?
+    } else {
+        let specs = if args.specs.is_empty() { vec![String::new()] } else { args.specs.clone() };
+        let made = mitmproxy::import_option(&args.option, &specs).map_err(CliError::Usage)?;
+        vec![(args.option.clone(), made)]
+    };
+    let (mut rules, mut notes) = (Vec::new(), Vec::new());
+    for (option, made) in options {
+        // The generated rules are validated by the loader.
+        let text = mitmproxy::to_yaml(made.rules.clone());
+        RuleProgram::from_sources(
+            vec![RuleFileSource::from_text("rule", text)],
+            &config.rules,
+            Arc::new(offline_runtime()),
+        )
+        .map_err(|e| CliError::Failed(format!("{option} cannot be imported: {e}")))?;
+        rules.extend(made.rules);
+        notes.extend(made.notes);
+    }
+    notes.iter().for_each(|n| anstream::eprintln!("note: {n}"));
+    anstream::print!("{}", mitmproxy::to_yaml(rules));
+    Ok(())
+}
+
+/// Converts the options of mitmproxy's `config.yaml` that correspond to rules.
+fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::ImportedRules)>, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+    let failed = |e: String| CliError::Failed(format!("{}: {e}", path.display()));
+    let (options, notes) = mitmproxy::config_options(&text).map_err(failed)?;
+    let replays = mitmproxy::server_replay(&text).map_err(failed)?;
+    let mut all = vec![
+        ("options".to_owned(), mitmproxy::ImportedRules { notes, ..Default::default() }),
+        ("server_replay".to_owned(), mitmproxy::ImportedRules { rules: replays, ..Default::default() }),
+    ];
+    for (option, specs) in options {
+        let made = mitmproxy::import_option(&option, &specs).map_err(|e| failed(format!("{option}: {e}")))?;
+        all.push((option, made));
+    }
+    Ok(all)
+}

@@ -1,0 +1,160 @@
+//! `interflow run`: starts an instance and serves until a signal.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use interflow_host::data_dir::DataDir;
+use interflow_host::system_proxy;
+use interflow_proxy::config::InterceptMode;
+
+use crate::CliError;
+use crate::cli::listen_address::parse_listen_address;
+use crate::instance::config::{InterflowConfig, LoadedConfig};
+use crate::instance::log;
+use crate::instance::reload::ConfigReloader;
+use crate::instance::run::{ShutdownSignal, start};
+
+/// Startup has certainly finished after this time.
+#[cfg(target_os = "linux")]
+const SETTLE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
+#[derive(Debug, Args, Default)]
+pub struct RunArgs {
+    /// Listen address of the proxy; a port alone means 127.0.0.1 (repeatable).
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_proxy: Vec<SocketAddr>,
+    /// Listen address of the gateway.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_gateway: Option<SocketAddr>,
+    /// Serve TLS on the gateway with a certificate signed by Interflow's CA, for development.
+    #[arg(long)]
+    pub gateway_tls_self_signed: bool,
+    /// Listen address of the admin API and web UI.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_admin: Option<SocketAddr>,
+    /// Rule file, in addition to those in the configuration (repeatable).
+    #[arg(long, value_name = "FILE")]
+    pub rules: Vec<PathBuf>,
+    /// Do not intercept TLS; tunnel it.
+    #[arg(long)]
+    pub no_intercept: bool,
+    /// Do not record traffic.
+    #[arg(long)]
+    pub no_record: bool,
+    /// Do not verify upstream certificates. Dangerous: anyone on the network path can read and modify all traffic.
+    #[arg(long)]
+    pub danger_insecure_upstream: bool,
+    /// Set this instance as the system's proxy while it runs (GNOME, KDE, macOS, Windows).
+    #[arg(long)]
+    pub system_proxy: bool,
+    /// Print the effective configuration and exit.
+    #[arg(long)]
+    pub print_config: bool,
+}
+
+/// Runs until a signal.
+pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), CliError> {
+    let LoadedConfig { mut config, file, .. } = loaded;
+    apply(args, &mut config);
+    if args.print_config {
+        let text =
+            toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?;
+        anstream::print!("{text}");
+        return Ok(());
+    }
+    log::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    runtime.block_on(async move {
+        // Before anything listens, because a port check decides whether an earlier instance is still running.
+        system_proxy::restore_leftover(&home);
+        let running = start(&config, &home).await?;
+        // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
+        let stop = ShutdownSignal::listen();
+        let _instance_file = running.write_instance_file();
+        let _mdns = running.register_mdns(&config)?;
+        let _system_proxy = system_proxy::SystemProxyGuard::new(&home);
+        if args.system_proxy {
+            running.set_system_proxy()?;
+        }
+        running.banner(&config);
+        running.warn_of_exposure(&config);
+        let flags = RunFlags::from_args(args);
+        let reloader = ConfigReloader::new(
+            file,
+            &config,
+            Arc::clone(&running.engine),
+            Arc::clone(&running.components),
+            Box::new(move |config| flags.apply(config)),
+        );
+        tokio::spawn(reloader.run());
+        #[cfg(target_os = "linux")]
+        tokio::spawn(release_startup_memory());
+        running.run_until_shutdown(stop).await;
+        Ok(())
+    })
+}
+
+/// Releases mapped code pages that only startup needed.
+#[cfg(target_os = "linux")]
+async fn release_startup_memory() {
+    tokio::time::sleep(SETTLE_TIMEOUT).await;
+    interflow_net::text_pages::release_code();
+}
+
+/// Command-line flags. They override file and environment, at every reload.
+#[derive(Clone)]
+struct RunFlags {
+    proxy: Vec<SocketAddr>,
+    gateway: Option<SocketAddr>,
+    gateway_tls_self_signed: bool,
+    admin: Option<SocketAddr>,
+    rules: Vec<PathBuf>,
+    no_intercept: bool,
+    no_record: bool,
+    danger_insecure: bool,
+}
+
+impl RunFlags {
+    fn from_args(args: &RunArgs) -> Self {
+        Self {
+            proxy: args.listen_proxy.clone(),
+            gateway: args.listen_gateway,
+            gateway_tls_self_signed: args.gateway_tls_self_signed,
+            admin: args.listen_admin,
+            rules: args.rules.clone(),
+            no_intercept: args.no_intercept,
+            no_record: args.no_record,
+            danger_insecure: args.danger_insecure_upstream,
+        }
+    }
+
+    fn apply(&self, config: &mut InterflowConfig) {
+        if !self.proxy.is_empty() {
+            config.proxy.listen = self.proxy.clone();
+        }
+        if self.gateway_tls_self_signed {
+            config.gateway.tls_self_signed = true;
+        }
+        if let Some(gateway) = self.gateway {
+            config.gateway.listen = vec![gateway];
+        }
+        if self.admin.is_some() {
+            config.admin.listen = self.admin;
+        }
+        if self.no_intercept {
+            config.intercept.mode = InterceptMode::None;
+        }
+        config.rules.files.extend(self.rules.iter().cloned());
+        config.record.enabled &= !self.no_record;
+        config.upstream.danger_insecure |= self.danger_insecure;
+    }
+}
+
+fn apply(args: &RunArgs, config: &mut InterflowConfig) {
+    RunFlags::from_args(args).apply(config);
+}

@@ -1,0 +1,79 @@
+//! `interflow secrets` and `interflow sessions`: secrets that replace placeholders, and the agent sessions that bring them.
+
+use clap::Subcommand;
+use interflow_host::data_dir::DataDir;
+use serde_json::json;
+
+use crate::CliError;
+use crate::cli::approvals::{escaped, joined_values, member, members, print, print_json, running_instance};
+
+#[derive(Debug, Subcommand)]
+pub enum SecretsCommand {
+    /// List secrets without their values.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Store a secret read from stdin; prints its placeholder.
+    Add {
+        /// Label of the secret.
+        label: String,
+        /// Origin that may receive it (repeatable): `api.example.com` (https, port 443), `api.example.com:8443`,
+        /// `http://10.0.0.7:8080`. Local addresses need a port: `127.0.0.1:3000`.
+        #[arg(long = "host", value_name = "HOST", required = true)]
+        hosts: Vec<String>,
+        /// Placeholder text [default: generated].
+        #[arg(long)]
+        placeholder: Option<String>,
+        /// Allow hosts that are given without a scheme to receive it over plain HTTP.
+        #[arg(long)]
+        plain_http: bool,
+    },
+    /// Remove a secret.
+    Remove {
+        /// Label of the secret.
+        label: String,
+    },
+}
+
+pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
+    let api = running_instance(home)?;
+    match command {
+        SecretsCommand::List { json: true } => print_json(&api.get("/secrets")?["secrets"]),
+        SecretsCommand::List { json: false } => {
+            for s in members(&api.get("/secrets")?, "secrets") {
+                let (label, used) = (member(s, "label"), member(s, "used"));
+                print(&format!(
+                    "{label:<16}  {}  to {}  ({used} used)\n",
+                    member(s, "placeholder"),
+                    joined_values(s, "hosts")
+                ));
+            }
+        }
+        SecretsCommand::Add { label, hosts, placeholder, plain_http } => {
+            let value = std::io::read_to_string(std::io::stdin().lock()).map_err(|e| format!("standard input: {e}"))?;
+            let value = value.trim_end_matches(['\r', '\n']);
+            let mut secret = json!({"label": label, "value": value, "hosts": hosts, "plain_http": plain_http});
+            if let Some(placeholder) = placeholder {
+                secret["placeholder"] = placeholder.into();
+            }
+            let made = api.post("/secrets", &secret)?;
+            eprintln!("the placeholder is replaced by the secret in requests to {}", joined_values(&made, "hosts"));
+            print(&format!("{}\n", member(&made, "placeholder")));
+        }
+        SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
+    }
+    Ok(())
+}
+
+/// Lists the agent sessions of the running instance.
+pub fn sessions(home: &DataDir) -> Result<(), CliError> {
+    let api = running_instance(home)?;
+    for s in members(&api.get("/sessions")?, "sessions") {
+        let secrets = s["secrets"].as_array().map_or(0, Vec::len);
+        let (id, agent, rules) = (member(s, "id"), member(s, "agent"), member(s, "rules"));
+        print(&format!("{id:<24}  {agent:<12}  {rules} rules  {secrets} secrets\n"));
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! `interflow system-proxy`: sets the system's proxy to Interflow, restores and shows it.
+
+use std::net::SocketAddr;
+
+use clap::Subcommand;
+use interflow_host::data_dir::{DataDir, connect_address};
+use interflow_host::system_proxy::{SystemProxyStatus, restore, set};
+use serde_json::json;
+
+use crate::CliError;
+use crate::cli::flows::print_json;
+
+#[derive(Debug, Subcommand)]
+pub enum SystemProxyCommand {
+    /// Set the running instance as the system's proxy until it stops or `off` is run.
+    On {
+        /// Proxy address [default: the running instance].
+        #[arg(long, value_name = "ADDR")]
+        proxy: Option<SocketAddr>,
+    },
+    /// Restore the previous settings.
+    Off,
+    /// Show the system's proxy settings and whether they point to Interflow.
+    Status {
+        /// Output format: `table` or `json`.
+        #[arg(long, default_value = "table", value_parser = ["table", "json"])]
+        format: String,
+    },
+}
+
+/// `interflow system-proxy`
+pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError> {
+    match command {
+        SystemProxyCommand::On { proxy } => {
+            let running = home.running_instance();
+            let pid = if proxy.is_some() { 0 } else { running.as_ref().map_or(0, |i| i.pid) };
+            let proxy = proxy.or_else(|| running?.proxy.first().copied());
+            let proxy = proxy
+                .ok_or("no instance is running: start one with `interflow run`, or give --proxy ADDR".to_owned())?;
+            let names = set(home, proxy, pid)?;
+            names.iter().for_each(|n| anstream::println!("{n}"));
+            anstream::println!(
+                "the system's proxy is {}; `interflow system-proxy off` restores the previous settings",
+                connect_address(proxy)
+            );
+            Ok(())
+        }
+        SystemProxyCommand::Off => {
+            match restore(home)? {
+                None => anstream::println!("Interflow has not changed the system's proxy"),
+                Some(left) => {
+                    left.iter().for_each(|l| anstream::println!("{l}"));
+                    anstream::println!("the system's proxy settings were restored");
+                }
+            }
+            Ok(())
+        }
+        SystemProxyCommand::Status { format } => status(home, format == "json"),
+    }
+}
+
+fn status(home: &DataDir, as_json: bool) -> Result<(), CliError> {
+    let SystemProxyStatus { set_to, settings } = SystemProxyStatus::read(home)?;
+    if as_json {
+        let settings: Vec<_> = settings.iter().map(|(n, v)| json!({ "setting": n, "value": v })).collect();
+        return print_json(&json!({
+            "set_by_interflow": set_to.is_some(), "proxy": set_to.map(|proxy| proxy.to_string()), "settings": settings,
+        }));
+    }
+    for (name, value) in &settings {
+        anstream::println!("{name}: {}", value.as_deref().unwrap_or("not set"));
+    }
+    match set_to {
+        Some(proxy) => {
+            anstream::println!(
+                "set to {proxy} by Interflow; `interflow system-proxy off` restores the previous settings"
+            )
+        }
+        None if settings.is_empty() => anstream::println!("no desktop's proxy settings were found here"),
+        None => anstream::println!("not set by Interflow"),
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Environment variables `INTERFLOW_SECTION_KEY`, one for each key of the configuration file.
+
+use serde_json::Value as Json;
+use toml::Value;
+
+use super::InterflowConfig;
+use crate::instance::renamed;
+
+const PREFIX: &str = "INTERFLOW_";
+
+/// Variables that are not configuration keys but are used by the program or its tools (`docs/ui.md`).
+const RESERVED: [&str; 6] =
+    ["INTERFLOW_DATA_DIR", "INTERFLOW_CONFIG", "INTERFLOW_LOG", "INTERFLOW_TOKEN", "INTERFLOW_BIN", "INTERFLOW_ADMIN"];
+
+/// A variable's name, the path of its key, and its value.
+pub type EnvOverride = (String, Vec<String>, Value);
+
+#[derive(Debug, Default)]
+pub struct EnvOverrides {
+    pub values: Vec<EnvOverride>,
+    /// One warning per unknown variable, with a suggestion if a known one is similar.
+    pub unknown: Vec<String>,
+}
+
+/// Extracts overrides from these variables. Unknown variables produce warnings, not errors: other software may set them.
+pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
+    let is_override = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
+    let mut given: Vec<_> = vars.iter().filter(|(name, _)| is_override(name)).collect();
+    let mut found = EnvOverrides::default();
+    if given.is_empty() {
+        return found;
+    }
+    given.sort();
+    let keys = keys();
+    for (name, text) in given {
+        // Checked first: a key's variable can look like a Service variable (`media.compat.port`); the value distinguishes
+        // them.
+        if is_service_link(name, text) {
+            continue;
+        }
+        match keys.iter().find(|(known, _)| known == name) {
+            Some((_, path)) => found.values.push((name.clone(), path.clone(), value(text))),
+            None => found.unknown.push(unknown(name, &keys)),
+        }
+    }
+    found
+}
+
+fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
+    if let Some(present) = renamed::variable(name) {
+        return format!(
+            "the environment variable {name} is not a configuration key and is ignored: did you mean {present}?"
+        );
+    }
+    let own = |name: &str| name[PREFIX.len()..].to_owned();
+    let wanted = own(name);
+    let near = keys
+        .iter()
+        .map(|(known, _)| known.as_str())
+        .chain(RESERVED)
+        .map(|known| (strsim::damerau_levenshtein(&own(known), &wanted), known))
+        .filter(|(distance, known)| *distance <= (wanted.len().max(known.len() - PREFIX.len()) / 3).max(1))
+        .min();
+    let near = near.map(|(_, known)| format!(": did you mean {known}?")).unwrap_or_default();
+    format!("the environment variable {name} is not a configuration key and is ignored{near}")
+}
+
+/// Whether this is a Kubernetes Service variable: `X_SERVICE_HOST`, `X_SERVICE_PORT`, `X_SERVICE_PORT_NAME`, `X_PORT` (a
+/// URL), `X_PORT_7070_TCP`, `X_PORT_7070_TCP_ADDR` and so on. `X_PORT` with a bare number is not one.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let service = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| name.ends_with(end));
+    if service || name.contains("_SERVICE_PORT_") || (name.ends_with("_PORT") && value.contains("://")) {
+        return true;
+    }
+    name.match_indices("_PORT_").any(|(at, part)| {
+        let mut rest = name[at + part.len()..].split('_');
+        let number = rest.next().is_some_and(|n| n.parse::<u16>().is_ok());
+        number && rest.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"))
+    })
+}
+
+/// Parses a value as TOML if possible (number, list, table); otherwise it is a string.
+fn value(text: &str) -> Value {
+    toml::from_str::<toml::Table>(&format!("v = {text}"))
+        .ok()
+        .and_then(|mut t| t.remove("v"))
+        .unwrap_or_else(|| Value::String(text.into()))
+}
+
+/// All configuration keys, as variable name and path.
+fn keys() -> Vec<(String, Vec<String>)> {
+    let schema = InterflowConfig::schema();
+    let mut found = Vec::new();
+    walk(&schema, &schema, &mut Vec::new(), &mut found);
+    found
+}
+
+fn walk(schema: &Json, root: &Json, path: &mut Vec<String>, found: &mut Vec<(String, Vec<String>)>) {
+    let target = resolve(schema, root);
+    match target["properties"].as_object() {
+        Some(properties) => {
+            for (name, inner) in properties {
+                path.push(name.clone());
+                walk(inner, root, path, found);
+                path.pop();
+            }
+        }
+        None => found.push((format!("INTERFLOW_{}", path.join("_").to_ascii_uppercase()), path.clone())),
+    }
+}
+
+/// Follows `$ref` and selects the non-null alternative of `anyOf`.
+fn resolve<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
+    if let Some(pointer) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
+        return root.pointer(pointer).unwrap_or(schema);
+    }
+    if let Some(any) = schema["anyOf"].as_array() {
+        return any.iter().map(|s| resolve(s, root)).find(|s| s["type"] != "null").unwrap_or(schema);
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_its_variable() {
+        let keys = keys();
+        for name in
+            ["INTERFLOW_PROXY_LISTEN", "INTERFLOW_TIMEOUTS_HEADER_TIMEOUT", "INTERFLOW_UPSTREAM_DANGER_INSECURE"]
+        {
+            assert!(keys.iter().any(|(k, _)| k == name), "{name}");
+        }
+        let mut names: Vec<_> = keys.iter().map(|(k, _)| k).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), keys.len(), "no two keys share a variable");
+    }
+
+    fn of(list: &[(&str, &str)]) -> EnvOverrides {
+        overrides(&list.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_variable_that_names_no_key_is_reported_with_what_is_near_and_ignored() {
+        let found = of(&[
+            ("INTERFLOW_INTERCEPT_MOD", "none"),
+            ("INTERFLOW_ZZZ", "1"),
+            ("INTERFLOW_PROXY_PORT", "8080"),
+            ("INTERFLOW_WORKERS_COUNT", "3"),
+        ]);
+        assert_eq!(found.values.len(), 1);
+        assert_eq!(found.unknown.len(), 3);
+        assert!(found.unknown[0].contains("INTERFLOW_INTERCEPT_MOD is not a configuration key"), "{:?}", found.unknown);
+        assert!(found.unknown[0].ends_with("did you mean INTERFLOW_INTERCEPT_MODE?"), "{:?}", found.unknown);
+        assert!(found.unknown[1].contains("INTERFLOW_PROXY_PORT"), "{:?}", found.unknown);
+        assert!(found.unknown[2].ends_with("is ignored"), "nothing is near: {:?}", found.unknown);
+    }
+
+    #[test]
+    fn a_former_variable_is_reported_with_the_present_one() {
+        let found = of(&[("INTERFLOW_HOME", "/data"), ("INTERFLOW_INTERCEPT_NEVER", "[]")]);
+        assert!(found.values.is_empty());
+        assert!(found.unknown[0].ends_with("did you mean INTERFLOW_DATA_DIR?"), "{:?}", found.unknown);
+        assert!(found.unknown[1].ends_with("did you mean INTERFLOW_INTERCEPT_EXCLUDE?"), "{:?}", found.unknown);
+    }
+
+    #[test]
+    fn what_kubernetes_sets_for_services_and_what_our_tools_read_is_not_even_reported() {
+        let found = of(&[
+            ("INTERFLOW_SERVICE_HOST", "10.0.0.1"),
+            ("INTERFLOW_SERVICE_PORT", "7070"),
+            ("INTERFLOW_SERVICE_PORT_HTTP_GATEWAY", "7071"),
+            ("INTERFLOW_PORT", "tcp://10.0.0.1:7070"),
+            ("INTERFLOW_PORT_7070_TCP", "tcp://10.0.0.1:7070"),
+            ("INTERFLOW_PORT_7070_TCP_ADDR", "10.0.0.1"),
+            ("INTERFLOW_PORT_7070_TCP_PORT", "7070"),
+            ("INTERFLOW_PORT_7070_TCP_PROTO", "tcp"),
+            ("INTERFLOW_ADMIN_SERVICE_HOST", "10.0.0.2"),
+            ("INTERFLOW_ADMIN_PORT", "tcp://10.0.0.2:7072"),
+            ("INTERFLOW_BIN", "target/debug/interflow"),
+            ("INTERFLOW_ADMIN", "http://127.0.0.1:7072"),
+            ("INTERFLOW_DATA_DIR", "/data"),
+        ]);
+        assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn what_kubernetes_sets_for_services_never_sets_a_key() {
+        for (name, _) in keys() {
+            assert!(!is_service_link(&name, "7070"), "{name}: the key cannot be set");
+            let looks_like_a_service = name.ends_with("_PORT");
+            assert_eq!(is_service_link(&name, "tcp://10.0.0.1:7070"), looks_like_a_service, "{name}");
+        }
+        let found = of(&[("INTERFLOW_MEDIA_COMPAT_PORT", "tcp://10.0.0.1:8888")]);
+        assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");
+        assert_eq!(of(&[("INTERFLOW_MEDIA_COMPAT_PORT", "8889")]).values.len(), 1);
+    }
+}

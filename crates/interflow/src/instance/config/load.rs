@@ -1,0 +1,225 @@
+//! Reads the configuration file. Errors carry line, column and a suggestion.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+use toml::{Spanned, Table, Value};
+
+use super::env::EnvOverride;
+use super::{InterflowConfig, env, mediaflow};
+use crate::instance::renamed;
+
+#[derive(Debug)]
+pub struct LoadedConfig {
+    /// Environment overrides included.
+    pub config: InterflowConfig,
+    pub file: Option<PathBuf>,
+    /// Warnings about environment variables.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct LoadError {
+    /// The file and place (`config.toml:3:5`), or the environment variable.
+    pub place: String,
+    /// The error and its remedy.
+    pub what: String,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Loads the file, or the defaults if there is none, and applies the `INTERFLOW_…` variables.
+///
+/// # Errors
+/// The file cannot be read, is not valid TOML, or has an unknown key or an invalid value; or a variable has an invalid
+/// value.
+pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
+    let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+    let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    let overrides = env::overrides(&vars);
+    let mut config = match file {
+        None => parse("", "defaults", &overrides.values)?,
+        Some(path) => {
+            let place = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| LoadError { place: place.clone(), what: format!("cannot read the file: {e}") })?;
+            parse(&text, &place, &overrides.values)?
+        }
+    };
+    mediaflow::apply(&mut config, &vars)?;
+    Ok(LoadedConfig { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
+}
+
+/// Parses a configuration and applies these environment overrides.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<InterflowConfig, LoadError> {
+    let config: InterflowConfig = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+    if overrides.is_empty() {
+        return Ok(config);
+    }
+    let base: Table = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+    let laid = |left_out: Option<&str>| {
+        let mut table = base.clone();
+        for (_, path, value) in overrides.iter().filter(|(name, ..)| left_out != Some(name)) {
+            set(&mut table, path, value.clone());
+        }
+        table.try_into::<InterflowConfig>()
+    };
+    // Overrides are validated together, because some keys need each other (`tls.certificate`, `tls.key`). The one whose
+    // removal fixes the error is reported.
+    laid(None).map_err(|e| {
+        let culprit = overrides.iter().map(|(name, ..)| name).find(|name| laid(Some(name)).is_ok());
+        LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: short_message(e.message()) }
+    })
+}
+
+fn set(table: &mut Table, path: &[String], value: Value) {
+    match path {
+        [] => {}
+        [last] => {
+            table.insert(last.clone(), value);
+        }
+        [first, rest @ ..] => {
+            let inner = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(inner) = inner {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
+    let at = error.span().map_or(0, |s| s.start.min(text.len()));
+    let before = &text[..text.floor_char_boundary(at)];
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    LoadError { place: format!("{place}:{line}:{column}"), what: suggest(error.message()) }
+}
+
+/// Turns serde's list of expected keys into a suggestion.
+fn suggest(message: &str) -> String {
+    let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))
+    else {
+        return short_message(message);
+    };
+    let what = if message.starts_with("unknown field") { "key" } else { "value" };
+    let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let near = renamed::key(unknown, &known).filter(|_| what == "key").map(|present| (0, present)).or_else(|| {
+        known
+            .iter()
+            .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
+            .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
+            .min()
+    });
+    match near {
+        Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
+        None => format!("unknown {what} `{unknown}`: known {what}s are {}", known.join(", ")),
+    }
+}
+
+fn short_message(message: &str) -> String {
+    let first = suggest_or_first_line(message);
+    first.trim_end_matches('.').to_owned()
+}
+
+fn suggest_or_first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or(message)
+}
+
+/// Line and column of a key such as `upstream.proxy`, for errors that are found after parsing.
+pub fn key_position(text: &str, key: &str) -> Option<(usize, usize)> {
+    let table = DeTable::parse(text).ok()?;
+    let mut table: &DeTable<'_> = table.get_ref();
+    let mut at = None;
+    for part in key.split(['.', '[']).filter(|p| !p.ends_with(']')) {
+        let (name, value) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part)?;
+        at = Some(Spanned::span(name).start);
+        match value.get_ref() {
+            toml::de::DeValue::Table(inner) => table = inner,
+            _ => break,
+        }
+    }
+    let before = &text[..at?];
+    Some((before.matches('\n').count() + 1, before.chars().rev().take_while(|&c| c != '\n').count() + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(text: &str) -> String {
+        parse(text, "c.toml", &[]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        assert_eq!(parse("", "c.toml", &[]), Ok(InterflowConfig::default()));
+    }
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        let printed = toml::to_string_pretty(&InterflowConfig::default()).unwrap();
+        assert_eq!(parse(&printed, "c.toml", &[]), Ok(InterflowConfig::default()), "{printed}");
+    }
+
+    #[test]
+    fn errors_name_the_place_and_a_remedy() {
+        for (text, error) in [
+            ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
+            ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
+            ("home = \"x\"\n", "c.toml:1:1: unknown key `home`: did you mean `data_dir`?"),
+            ("[intercept]\nnever = []\n", "c.toml:2:1: unknown key `never`: did you mean `exclude`?"),
+            ("[[quota.rule]]\nper = \"user\"\n", "c.toml:2:1: unknown key `per`: did you mean `count_by`?"),
+            ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
+            (
+                "[timeouts]\nheader_timeout = \"soon\"",
+                "c.toml:2:18: `soon` is not a duration: write it as 500ms, 30s, 5m, 2h or 7d",
+            ),
+        ] {
+            assert_eq!(fails(text), error);
+        }
+        assert!(fails("[proxy]\nlisten = [\"localhost\"]").starts_with("c.toml:2:11: "));
+        assert!(fails("x = = 1").starts_with("c.toml:1:"));
+        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known keys are count"));
+    }
+
+    #[test]
+    fn variables_lie_over_the_file() {
+        let vars = |list: &[(&str, &str)]| {
+            let list: Vec<_> = list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            env::overrides(&list).values
+        };
+        let text = "[intercept]\nmode = \"none\"\n[timeouts]\nheader_timeout = \"7s\"";
+        let set = vars(&[
+            ("INTERFLOW_INTERCEPT_MODE", "listed"),
+            ("INTERFLOW_INTERCEPT_EXCLUDE", "[\"a.test\", \"b.test\"]"),
+            ("INTERFLOW_LIMITS_CONNECTIONS_PER_CLIENT", "9"),
+            ("INTERFLOW_DATA_DIR", "/tmp/x"),
+            ("OTHER", "1"),
+        ]);
+        let c = parse(text, "c.toml", &set).unwrap();
+        assert_eq!(c.intercept.mode, interflow_proxy::config::InterceptMode::Listed);
+        assert_eq!(c.intercept.exclude, ["a.test", "b.test"]);
+        assert_eq!((c.limits.connections_per_client, c.timeouts.header_timeout.0.as_secs()), (9, 7));
+        let pair = [("INTERFLOW_PROXY_TLS_CERTIFICATE", "c.pem"), ("INTERFLOW_PROXY_TLS_KEY", "k.pem")];
+        assert!(parse(text, "c.toml", &vars(&pair)).unwrap().proxy.tls.is_some());
+        let e = parse(text, "c.toml", &vars(&[("INTERFLOW_LIMITS_CONNECTIONS", "many")])).unwrap_err();
+        assert!(e.to_string().starts_with("INTERFLOW_LIMITS_CONNECTIONS: "), "{e}");
+    }
+
+    #[test]
+    fn a_key_is_found_in_the_text() {
+        assert_eq!(key_position("a = 1\n[upstream]\nextra_ca = []\n", "upstream.extra_ca"), Some((3, 1)));
+        assert_eq!(key_position("", "upstream.extra_ca"), None);
+    }
+}

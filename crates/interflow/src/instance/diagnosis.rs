@@ -1,0 +1,64 @@
+//! The checks of `interflow doctor` for this configuration, for the command and for the admin API.
+
+use std::sync::Arc;
+
+use interflow_admin::DoctorFn;
+use interflow_host::data_dir::DataDir;
+use interflow_host::doctor::{CheckedPorts, DoctorFinding};
+
+use crate::instance::config::InterflowConfig;
+use crate::instance::exposure;
+
+/// Runs all checks.
+pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
+    interflow_host::doctor::findings(&checked_ports(config, home), home)
+}
+
+/// The checks, for the admin API.
+pub fn for_admin(config: &InterflowConfig, home: &DataDir) -> DoctorFn {
+    let (config, home) = (config.clone(), home.clone());
+    Arc::new(move || serde_json::to_value(findings(&config, &home)).unwrap_or_default())
+}
+
+/// The ports of the running instance, or else the configured ones.
+fn checked_ports(config: &InterflowConfig, home: &DataDir) -> CheckedPorts {
+    if let Some(instance) = home.running_instance() {
+        let warnings = exposure::warnings(config, &instance.proxy, instance.admin);
+        return CheckedPorts::Running { instance, warnings };
+    }
+    let engine = config.engine();
+    let proxy = engine.proxy.listen.iter().map(|a| ("proxy", *a));
+    let gateway = engine.gateway.listen.iter().map(|a| ("gateway", *a));
+    let admin = config.admin.listen.iter().map(|a| ("admin", *a));
+    let listen = proxy.chain(gateway).chain(admin).collect();
+    CheckedPorts::Configured { listen, warnings: exposure::config_warnings(config) }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_host::data_dir::InstanceInfo;
+
+    use super::*;
+
+    #[test]
+    fn the_ports_of_the_running_instance_are_checked_and_not_those_of_the_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = InterflowConfig::default();
+        config.proxy.listen = vec!["127.0.0.1:1".parse().unwrap()];
+        assert!(matches!(checked_ports(&config, &home), CheckedPorts::Configured { listen, .. }
+            if listen[0] == ("proxy", config.proxy.listen[0])));
+        let instance = InstanceInfo {
+            pid: std::process::id(),
+            proxy: vec![proxy.local_addr().unwrap()],
+            gateway: None,
+            admin: None,
+            greyproxy: None,
+            dns: None,
+        };
+        let _announced = home.write_instance_file(&instance).unwrap();
+        assert!(matches!(checked_ports(&config, &home), CheckedPorts::Running { instance: found, .. }
+            if found.proxy == instance.proxy));
+    }
+}

@@ -1,0 +1,9 @@
+//! A running instance: its configuration, start, reload, log and shutdown.
+
+pub mod config;
+pub mod diagnosis;
+pub mod exposure;
+pub mod log;
+pub mod reload;
+pub mod renamed;
+pub mod run;

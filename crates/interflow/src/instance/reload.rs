@@ -1,0 +1,221 @@
+//! Configuration reload: polls the configuration file and the files it refers to, and reacts to SIGHUP.
+//!
+//! Files are polled by path. Directory watches would report every file nearby (such as the log), and miss changes on file
+//! systems without events, mounted config maps and replaced symlinks.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use interflow_proxy::ProxyServer;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::components::ComponentSet;
+use crate::instance::config;
+use crate::instance::config::InterflowConfig;
+
+/// Polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Delay after a change, because editors write a file in several steps.
+const SETTLE_DELAY: Duration = Duration::from_millis(200);
+
+/// Reloads the configuration whenever it or a file that it refers to changes.
+pub struct ConfigReloader {
+    file: Option<PathBuf>,
+    apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
+    engine: Arc<ProxyServer>,
+    components: Arc<ComponentSet>,
+    asked: mpsc::Receiver<()>,
+    watched: Arc<Mutex<Vec<PathBuf>>>,
+}
+
+impl ConfigReloader {
+    /// Watches the file and the files that `config` refers to. `apply` applies the command-line flags to each loaded
+    /// configuration.
+    pub fn new(
+        file: Option<PathBuf>,
+        config: &InterflowConfig,
+        engine: Arc<ProxyServer>,
+        components: Arc<ComponentSet>,
+        apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
+    ) -> Self {
+        let (ask, asked) = mpsc::channel(1);
+        let watched = Arc::new(Mutex::new(Vec::new()));
+        let this = Self { file, apply, engine, components, asked, watched };
+        this.watch(config);
+        let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
+        let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&paths, seen, &ask));
+        if let Err(e) = started {
+            tracing::warn!("cannot watch files ({e}): send SIGHUP after a change");
+        }
+        this
+    }
+
+    /// Sets the watched files according to a configuration.
+    fn watch(&self, config: &InterflowConfig) {
+        let files = self.file.iter().chain(&config.auth.users).cloned();
+        *self.watched.lock() = files.chain(self.components.files(config)).collect();
+    }
+
+    /// Reloads on changes, forever.
+    pub async fn run(mut self) {
+        let mut hangup = sighup_stream();
+        loop {
+            tokio::select! {
+                asked = self.asked.recv() => {
+                    if asked.is_none() {
+                        hangup.recv().await;
+                    } else {
+                        tokio::time::sleep(SETTLE_DELAY).await;
+                        while self.asked.try_recv().is_ok() {}
+                    }
+                }
+                () = hangup.recv() => {}
+            }
+            self.reload();
+        }
+    }
+
+    fn reload(&self) {
+        let mut config = match config::load(self.file.as_deref()) {
+            Ok(loaded) => loaded.config,
+            Err(e) => return tracing::error!("configuration not reloaded, the previous one stays active: {e}"),
+        };
+        (self.apply)(&mut config);
+        match self.apply_config(&config) {
+            Ok(()) => {
+                self.watch(&config);
+                tracing::info!("reloaded");
+            }
+            Err(e) => tracing::error!("configuration not reloaded, the previous one stays active: {e}"),
+        }
+    }
+
+    /// Everything is prepared before anything is activated.
+    fn apply_config(&self, config: &InterflowConfig) -> Result<(), String> {
+        interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
+        for change in self.components.prepare(config)? {
+            change();
+        }
+        // Last, because it drops the plans that were cached under the old configuration.
+        self.engine.reload(config.engine()).map_err(|e| e.to_string())
+    }
+}
+
+/// Identity of a file version: modification time, length and inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileStamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    #[cfg(unix)]
+    file: (u64, u64),
+}
+
+/// `None` if the file does not exist.
+fn file_stamp(path: &Path) -> Option<FileStamp> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(FileStamp {
+        modified: meta.modified().ok(),
+        length: meta.len(),
+        #[cfg(unix)]
+        file: (std::os::unix::fs::MetadataExt::dev(&meta), std::os::unix::fs::MetadataExt::ino(&meta)),
+    })
+}
+
+type FileStamps = HashMap<PathBuf, Option<FileStamp>>;
+
+fn file_stamps(paths: &[PathBuf]) -> FileStamps {
+    paths.iter().map(|path| (path.clone(), file_stamp(path))).collect()
+}
+
+/// Whether a file that was already watched has changed. Newly watched files do not count.
+fn changed(before: &FileStamps, now: &FileStamps) -> bool {
+    now.iter().any(|(path, look)| before.get(path).is_some_and(|old| old != look))
+}
+
+/// Polls the files until the receiver is dropped.
+fn watch_files(paths: &Mutex<Vec<PathBuf>>, mut seen: FileStamps, ask: &mpsc::Sender<()>) {
+    while !ask.is_closed() {
+        std::thread::sleep(POLL_INTERVAL);
+        let paths = paths.lock().clone();
+        let now = file_stamps(&paths);
+        if changed(&seen, &now) {
+            let _ = ask.try_send(());
+        }
+        seen = now;
+    }
+}
+
+/// SIGHUP, on systems that have it.
+struct SighupStream {
+    #[cfg(unix)]
+    signal: Option<tokio::signal::unix::Signal>,
+}
+
+fn sighup_stream() -> SighupStream {
+    SighupStream {
+        #[cfg(unix)]
+        signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok(),
+    }
+}
+
+impl SighupStream {
+    async fn recv(&mut self) {
+        #[cfg(unix)]
+        if let Some(signal) = &mut self.signal {
+            signal.recv().await;
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_written_replaced_or_removed_has_changed_and_what_is_beside_it_says_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("c.toml"), "a").unwrap();
+        let paths = [path("c.toml"), path("missing")];
+        let mut before = file_stamps(&paths);
+        let mut now_changed = || {
+            let now = file_stamps(&paths);
+            changed(&std::mem::replace(&mut before, now.clone()), &now)
+        };
+        std::fs::write(path("log"), "beside").unwrap();
+        std::fs::write(path("log"), "and more").unwrap();
+        assert!(!now_changed());
+        std::fs::write(path("c.toml"), "ab").unwrap();
+        assert!(now_changed() && !now_changed());
+        std::fs::write(path("new"), "ab").unwrap();
+        std::fs::rename(path("new"), path("c.toml")).unwrap();
+        assert!(now_changed() && !now_changed());
+        std::fs::remove_file(path("c.toml")).unwrap();
+        assert!(now_changed() && !now_changed());
+        std::fs::write(path("missing"), "").unwrap();
+        assert!(now_changed() && !now_changed());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_to_another_file_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for version in ["v1", "v2"] {
+            std::fs::create_dir(path(version)).unwrap();
+            std::fs::write(path(version).join("c.toml"), "same").unwrap();
+        }
+        // Like a Kubernetes config map mount: the directory is a symlink that is replaced.
+        std::os::unix::fs::symlink("v1", path("data")).unwrap();
+        let paths = [path("data/c.toml")];
+        let before = file_stamps(&paths);
+        std::os::unix::fs::symlink("v2", path("next")).unwrap();
+        std::fs::rename(path("next"), path("data")).unwrap();
+        assert!(changed(&before, &file_stamps(&paths)));
+    }
+}

@@ -1,0 +1,439 @@
+//! Builds, starts and gracefully stops an instance.
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use interflow_admin::greyproxy::GreyproxyServer;
+use interflow_admin::{AdminDeps, AdminServer, LimitDeps};
+use interflow_archive::view::ProtoSchemas;
+use interflow_conversations::conversations::indexer::IndexerHandle;
+use interflow_host::data_dir::{DataDir, InstanceInfo};
+use interflow_host::pluralize::pluralize;
+use interflow_host::{data_dir, system_proxy};
+use interflow_net::ca::{CaOptions, CertificateAuthority};
+use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
+use interflow_proxy::{ProxyServer, ServerDeps, dns};
+use interflow_store::{FlowStore, SqliteStore};
+use interflow_types::Recorder;
+
+use crate::CliError;
+use crate::components::ComponentSet;
+use crate::instance::config::{InterflowConfig, LogFormat};
+use crate::instance::{diagnosis, exposure};
+
+/// If connections are still open this long after a signal, a notice explains the wait.
+const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
+
+/// A running instance.
+pub struct RunningInstance {
+    /// The proxy server.
+    pub engine: Arc<ProxyServer>,
+    /// The store, if recording is enabled.
+    pub store: Option<Arc<SqliteStore>>,
+    /// The conversation indexer, if recording is enabled. It stops when the last handle is dropped.
+    conversations: Option<IndexerHandle>,
+    /// The admin server, if it listens.
+    pub admin: Option<(AdminServer, SocketAddr)>,
+    /// The Greyproxy-compatible API, if enabled.
+    pub greyproxy: Option<(GreyproxyServer, SocketAddr)>,
+    /// Address of the DNS listener.
+    dns: Option<SocketAddr>,
+    /// The admin token.
+    pub token: String,
+    /// The feature components.
+    pub components: Arc<ComponentSet>,
+    home: DataDir,
+}
+
+/// Starts all servers and components.
+pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
+    home.create()?;
+    raise_file_limit();
+    let intercept = &config.intercept;
+    let leaves = CaOptions {
+        leaves: intercept.leaf_cache_size,
+        leaf_days: intercept.leaf_validity_days,
+        persist_leaves: intercept.persist_leaves,
+    };
+    let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
+    let store = open_store(config, home)?;
+    let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
+    let admin = match config.admin.listen {
+        Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+            format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR")
+        })?),
+        None => None,
+    };
+    let compat = match &config.compat {
+        c if c.greyproxy && admin.is_some() => Some(bind_greyproxy(c.greyproxy_api).await?),
+        _ => None,
+    };
+    let own = admin.iter().chain(&compat).filter_map(|l| l.local_addr().ok()).collect();
+    let components = ComponentSet::new(config, home, store.as_ref())?;
+    let parts = ServerDeps { ca, recorder, stages: components.stages.clone(), mounts: components.mounts.clone(), own };
+    let engine = ProxyServer::start(config.engine(), parts).map_err(|e| e.to_string())?;
+    components.attach(&engine);
+    let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
+    let dns = dns::start(&config.dns(), &components.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
+    components.approvals.notify_desktop();
+    let token = home.admin_token()?;
+    let admin = match admin {
+        Some(listener) => {
+            let addr = listener.local_addr().map_err(|e| format!("the admin port has no address: {e}"))?;
+            let parts = AdminDeps {
+                rules: Some(Arc::clone(&components.rules)),
+                engine: Arc::clone(&engine),
+                store: store.clone().map(|s| s as Arc<dyn FlowStore>),
+                conversations: conversations.clone(),
+                media: config.media.enabled.then(|| Arc::clone(&components.media)),
+                config: serde_json::to_value(config)
+                    .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
+                token: token.clone(),
+                token_file: home.admin_token_file(),
+                redaction: Some(Arc::clone(&components.redaction)),
+                limits: Some(LimitDeps {
+                    keys: Arc::clone(&components.limits.keys),
+                    limits: Arc::clone(&components.limits.limits),
+                    accounts: Arc::clone(&components.accounts.accounts),
+                }),
+                schemas: Arc::new(schemas(config, home)?),
+                approvals: Some(Arc::clone(&components.approvals.approvals)),
+                doctor: Some(diagnosis::for_admin(config, home)),
+            };
+            let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
+            Some((admin, addr))
+        }
+        None => None,
+    };
+    let greyproxy = match (&admin, compat) {
+        (Some((admin, _)), Some(listener)) => {
+            let wrong = |e: std::io::Error| format!("Greyproxy's API: {e}");
+            let addr = listener.local_addr().map_err(wrong)?;
+            admin.greyproxy(config.compat.clone(), listener, dns).map_err(wrong)?.map(|server| (server, addr))
+        }
+        _ => None,
+    };
+    if config.upstream.danger_insecure {
+        tracing::warn!(
+            "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
+        );
+    }
+    Ok(RunningInstance {
+        engine,
+        store,
+        conversations,
+        admin,
+        greyproxy,
+        dns,
+        token,
+        components: Arc::new(components),
+        home: home.clone(),
+    })
+}
+
+/// Bound before the proxy server starts, which must refuse proxied connections to this address.
+async fn bind_greyproxy(addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
+    tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+        format!("Greyproxy's API cannot listen on {addr}: {e}; is Greyproxy itself running? compat.greyproxy_api takes another")
+    })
+}
+
+/// Protocol Buffers schemas, for body views.
+fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
+    let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
+    ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
+}
+
+fn open_store(config: &InterflowConfig, home: &DataDir) -> Result<Option<Arc<SqliteStore>>, CliError> {
+    if !config.record.enabled {
+        return Ok(None);
+    }
+    let dir = home.join(&config.record.dir);
+    let store =
+        SqliteStore::open(&dir, &config.record).map_err(|e| format!("the recording in {}: {e}", dir.display()))?;
+    Ok(Some(Arc::new(store)))
+}
+
+impl RunningInstance {
+    /// Writes `instance.json` unless another instance uses the data directory. A full disk does not stop the instance:
+    /// the store's reserve is released first, and if that does not help, other commands do not find it.
+    pub fn write_instance_file(&self) -> Option<data_dir::InstanceFileGuard> {
+        let instance = InstanceInfo {
+            pid: std::process::id(),
+            proxy: self.engine.proxy_addresses(),
+            gateway: self.engine.gateway_addresses().first().copied(),
+            admin: self.admin.as_ref().map(|(_, addr)| *addr),
+            greyproxy: self.greyproxy.as_ref().map(|(_, addr)| *addr),
+            dns: self.dns,
+        };
+        let written = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
+            Some(store) if store.release_reserve() => self.home.write_instance_file(&instance),
+            _ => Err(e),
+        });
+        match written {
+            Ok(Some(announced)) => Some(announced),
+            Ok(None) => {
+                tracing::warn!("another instance is running with this data directory: other commands use that one");
+                None
+            }
+            Err(e) => {
+                tracing::error!("{e}; other Interflow commands cannot find this instance");
+                None
+            }
+        }
+    }
+
+    /// Registers the mDNS service, if configured.
+    pub fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>, CliError> {
+        let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
+        let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
+        let Some(proxy) = self.engine.proxy_addresses().into_iter().find(reached) else {
+            let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
+            return Err(CliError::Usage(what.into()));
+        };
+        let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
+        let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
+            .map_err(|e| format!("proxy.mdns_name: cannot register the service: {e}"))?;
+        tracing::info!("registered in the local network (mDNS) as {name:?}");
+        Ok(Some(registration))
+    }
+
+    /// Makes this instance the system's proxy.
+    pub fn set_system_proxy(&self) -> Result<(), String> {
+        let proxy = self.engine.proxy_addresses().first().copied().ok_or("there is no proxy port")?;
+        system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
+    }
+
+    fn ca_file(&self) -> PathBuf {
+        self.home.ca().join("ca.pem")
+    }
+
+    /// Prints exposure warnings last, where they are most visible.
+    pub fn warn_of_exposure(&self, config: &InterflowConfig) {
+        let admin = self.admin.as_ref().map(|(_, addr)| *addr);
+        let exposed = exposure::warnings(config, &self.engine.proxy_addresses(), admin);
+        for text in exposed.into_iter().chain(self.home.exposure_warning()) {
+            match config.log.format {
+                LogFormat::Text => crate::warn(&text),
+                LogFormat::Json => tracing::warn!("{text}"),
+            }
+        }
+    }
+
+    /// Prints the addresses and where data is kept.
+    pub fn banner(&self, config: &InterflowConfig) {
+        let bold = anstyle::Style::new().bold();
+        let list = |addrs: Vec<SocketAddr>| {
+            let all = addrs.into_iter().flat_map(exposure::usable).map(|a| format!("http://{a}"));
+            all.collect::<Vec<_>>().join("  ")
+        };
+        anstream::println!("{bold}Interflow {}{bold:#}", env!("CARGO_PKG_VERSION"));
+        anstream::println!("  proxy    {}   HTTP, CONNECT and SOCKS5", list(self.engine.proxy_addresses()));
+        for (name, addrs) in
+            [("redirect", self.engine.transparent_addresses()), ("reverse", self.engine.reverse_addresses())]
+        {
+            if !addrs.is_empty() {
+                let addrs: Vec<_> = addrs.iter().map(ToString::to_string).collect();
+                anstream::println!("  {name:8} {}", addrs.join("  "));
+            }
+        }
+        let gateway = list(self.engine.gateway_addresses());
+        anstream::println!("  gateway  {}   {} routes", gateway, config.gateway.route.len());
+        if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
+            let print = self.engine.ca().fingerprint_sha256();
+            anstream::println!("           https too, by Interflow's own CA (SHA-256 {print})");
+        }
+        if config.llm.gateway {
+            anstream::println!("  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway);
+        }
+        if let Some((_, addr)) = &self.admin {
+            let terminal = std::io::stdout().is_terminal();
+            for addr in exposure::usable(*addr) {
+                // The token is not printed to logs, which more people can read than a terminal.
+                if terminal {
+                    anstream::println!("  admin    http://{addr}/?token={}", self.token);
+                } else {
+                    let file = self.home.admin_token_file();
+                    let place = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
+                    anstream::println!("  admin    http://{addr}/   token in {place}; `interflow open` logs in");
+                }
+            }
+        }
+        if let Some((_, addr)) = &self.greyproxy {
+            anstream::println!("  compat   http://{addr}   Greyproxy's API, without a token");
+        }
+        if let Some(addr) = &self.dns {
+            anstream::println!("  DNS      {addr}");
+        }
+        anstream::println!("  CA       {}", self.ca_file().display());
+        match &self.store {
+            Some(_) => anstream::println!("  record   {}", self.home.join(&config.record.dir).display()),
+            None => anstream::println!("  record   off"),
+        }
+        if let Some(proxy) = self.engine.proxy_addresses().first().copied().map(data_dir::connect_address) {
+            anstream::println!("\nSend a request through it:\n");
+            anstream::println!(
+                "  curl -x http://{proxy} --cacert '{}' https://example.com/\n",
+                self.ca_file().display()
+            );
+        }
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains. A second signal stops immediately.
+    pub async fn run_until_shutdown(mut self, mut stop: ShutdownSignal) {
+        let (end, ended) = tokio::sync::watch::channel(false);
+        let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
+            let _ = ended.wait_for(|e| *e).await;
+        };
+        if let Some((server, _)) = self.greyproxy.take() {
+            let until = until(ended.clone());
+            tokio::spawn(async move {
+                if let Err(e) = server.serve(until).await {
+                    tracing::error!("the Greyproxy API stopped: {e}");
+                }
+            });
+        }
+        if let Some((admin, _)) = self.admin.take() {
+            let until = until(ended);
+            tokio::spawn(async move {
+                if let Err(e) = admin.serve(until).await {
+                    tracing::error!("the admin server stopped: {e}");
+                }
+            });
+        }
+        let asked = stop.recv().await;
+        tokio::select! {
+            () = self.finish(asked) => {}
+            _ = stop.recv() => tracing::warn!("stopped immediately"),
+        }
+        let _ = end.send(true);
+        self.close();
+    }
+
+    /// Drains open connections.
+    async fn finish(&self, asked: StopSignal) {
+        let config = self.engine.config().proxy;
+        tracing::info!("stopping: connections may finish for {}", config.drain_timeout);
+        self.engine.begin_shutdown();
+        if asked == StopSignal::Terminate {
+            tokio::time::sleep(config.drain_delay.0).await;
+        }
+        // Release held requests: no one can decide them any more.
+        self.components.approvals.approvals.close();
+        self.components.rules.runtime().holds.close();
+        let say = async {
+            tokio::time::sleep(DRAIN_NOTICE_DELAY).await;
+            let open = self.engine.connections() as u64;
+            if open > 0 {
+                let open = pluralize(open, "connection");
+                tracing::warn!("waiting for {open}, {} at most; press Ctrl-C again to stop now", config.drain_timeout);
+            }
+        };
+        let stopped = self.engine.stop();
+        tokio::pin!(stopped, say);
+        tokio::select! {
+            () = &mut stopped => {}
+            () = &mut say => stopped.await,
+        }
+    }
+
+    /// Stops once everything so far, including conversations, has been recorded.
+    pub async fn flush_and_stop(self) -> Result<(), CliError> {
+        if let (Some(store), Some(live)) = (&self.store, &self.conversations) {
+            let flushed = Arc::clone(store);
+            tokio::task::spawn_blocking(move || flushed.flush()).await.map_err(|e| e.to_string())??;
+            live.flush().await?;
+        }
+        self.engine.stop().await;
+        self.close();
+        Ok(())
+    }
+
+    /// Flushes pending records and counters.
+    pub fn close(self) {
+        self.components.accounts.accounts.close();
+        self.components.limits.close();
+        if let Some(store) = self.store {
+            store.close();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    /// Ctrl-C.
+    Interrupt,
+    /// SIGTERM, which service managers send.
+    Terminate,
+}
+
+/// Receives SIGTERM and SIGINT from its creation on.
+pub struct ShutdownSignal {
+    #[cfg(unix)]
+    signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
+}
+
+impl ShutdownSignal {
+    /// Installs the signal handlers.
+    pub fn listen() -> Self {
+        Self {
+            #[cfg(unix)]
+            signals: {
+                use tokio::signal::unix::{SignalKind, signal};
+                signal(SignalKind::terminate()).ok().zip(signal(SignalKind::interrupt()).ok())
+            },
+        }
+    }
+
+    /// Waits for the next signal.
+    pub async fn recv(&mut self) -> StopSignal {
+        #[cfg(unix)]
+        match &mut self.signals {
+            Some((term, int)) => {
+                tokio::select! {
+                    _ = term.recv() => StopSignal::Terminate,
+                    _ = int.recv() => StopSignal::Interrupt,
+                }
+            }
+            None => std::future::pending().await,
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = tokio::signal::ctrl_c().await;
+            StopSignal::Interrupt
+        }
+    }
+}
+
+/// Raises the open-file limit; the usual default is too low for ten thousand connections.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    match rlimit::increase_nofile_limit(200_000) {
+        Ok(limit) => interflow_net::descriptors::reserve(limit),
+        Err(e) => tracing::debug!("the open-file limit could not be raised: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Components hold HTTP clients of the server, and the server holds the components: no reference cycle may remain.
+    #[tokio::test]
+    async fn the_server_is_dropped_once_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let mut config = InterflowConfig::default();
+        config.make_private();
+        let running = start(&config, &home).await.unwrap();
+        let (engine, components) = (Arc::downgrade(&running.engine), Arc::downgrade(&running.components));
+        running.flush_and_stop().await.unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while engine.strong_count() + components.strong_count() > 0 {
+            assert!(std::time::Instant::now() < deadline, "{} {}", engine.strong_count(), components.strong_count());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}
