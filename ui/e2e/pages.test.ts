@@ -84,8 +84,8 @@ describe('the settings', () => {
         forgotten = true;
         await route.fulfill({ status: 204 });
       } else {
-        const passing = forgotten ? [] : [{ client: '127.0.0.1', host: 'pinned.test', seconds_left: 61 }];
-        await route.fulfill({ json: { passing } });
+        const clients = forgotten ? [] : [{ client: '127.0.0.1', host: 'pinned.test', seconds_left: 61 }];
+        await route.fulfill({ json: { clients } });
       }
     });
     await page.reload();

@@ -4,7 +4,6 @@
 mod api;
 mod auth;
 mod config;
-pub mod greyproxy;
 mod health;
 mod login;
 pub mod mcp;
@@ -15,6 +14,9 @@ mod sessions;
 mod status_page;
 mod ui;
 
+pub use api::instance::{DoctorFinding, FindingState};
 pub use api::rules::flow_fixture;
+pub use api::{ApiError, run_query};
 pub use config::AdminConfig;
-pub use server::{AdminDeps, AdminServer, DoctorFn, LimitDeps};
+pub use serve::{PortLimits, serve};
+pub use server::{AdminDeps, AdminServer, AdminState, DoctorFn, LimitDeps};

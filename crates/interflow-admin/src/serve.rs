@@ -31,7 +31,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The limits of a port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PortLimits {
+pub struct PortLimits {
     header_timeout: Duration,
     max_connections: usize,
 }
@@ -85,7 +85,7 @@ impl Drop for ConnectionSlot {
 
 /// Serves until `end` resolves, then lets requests in progress finish. Handlers get the client's address from
 /// [`ConnectInfo`].
-pub(crate) async fn serve(
+pub async fn serve(
     listener: TcpListener,
     router: Router,
     limits: PortLimits,

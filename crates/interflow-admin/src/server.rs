@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+#[cfg(feature = "media")]
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::Router;
@@ -17,6 +19,7 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{KeyStore, UsageLimiter};
 use interflow_llm_gateway::llm_telemetry::LlmTelemetry;
 use interflow_llm_gateway::redaction::RedactionService;
+#[cfg(feature = "media")]
 use interflow_media::MediaService;
 use interflow_proxy::ProxyServer;
 use interflow_rules::ActiveRules;
@@ -24,9 +27,9 @@ use interflow_store::FlowStore;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::api::instance::DoctorFinding;
 use crate::api::{self, ApiError, EventClients};
 use crate::auth::{self, AuthGuard};
-use crate::greyproxy::{GreyproxyCompatConfig, GreyproxyServer};
 use crate::serve::{PortLimits, serve};
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, health, metrics, ui};
@@ -46,8 +49,6 @@ pub struct AdminDeps {
     pub store: Option<Arc<dyn FlowStore>>,
     /// The conversation indexer, if recording is enabled.
     pub conversations: Option<IndexerHandle>,
-    /// The media component, if enabled.
-    pub media: Option<Arc<MediaService>>,
     /// The configuration at startup, as JSON; reloadable settings are read from the proxy each time.
     pub config: serde_json::Value,
     /// The active rules.
@@ -68,8 +69,8 @@ pub struct AdminDeps {
     pub doctor: Option<DoctorFn>,
 }
 
-/// Runs diagnostics; returns a list of findings, each with `what`, `state` and `text`.
-pub type DoctorFn = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+/// Runs diagnostics.
+pub type DoctorFn = Arc<dyn Fn() -> Vec<DoctorFinding> + Send + Sync>;
 
 /// Keys and limits of LLM traffic.
 #[derive(Clone)]
@@ -80,33 +81,35 @@ pub struct LimitDeps {
 }
 
 /// State shared by handlers.
-pub(crate) struct AdminState {
+pub struct AdminState {
     pub engine: Arc<ProxyServer>,
     pub store: Option<Arc<dyn FlowStore>>,
     pub conversations: Option<IndexerHandle>,
-    pub media: Option<Arc<MediaService>>,
+    /// The media component, once it was given.
+    #[cfg(feature = "media")]
+    pub media: OnceLock<Arc<MediaService>>,
     pub redaction: Option<Arc<RedactionService>>,
     pub config: serde_json::Value,
     pub rules: Option<Arc<ActiveRules>>,
     pub schemas: Arc<ProtoSchemas>,
     pub approvals: Option<Arc<Approvals>>,
     pub doctor: Option<DoctorFn>,
-    pub address: SocketAddr,
-    pub questions: Arc<Semaphore>,
-    pub transfers: Arc<Semaphore>,
-    pub viewers: EventClients,
-    pub events_patience: Duration,
-    pub mcp_writes: bool,
+    pub(crate) address: SocketAddr,
+    pub(crate) questions: Arc<Semaphore>,
+    pub(crate) transfers: Arc<Semaphore>,
+    pub(crate) viewers: EventClients,
+    pub(crate) events_patience: Duration,
+    pub(crate) mcp_writes: bool,
     pub limits: Option<LimitDeps>,
-    pub sessions: Arc<BrowserSessions>,
+    pub(crate) sessions: Arc<BrowserSessions>,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
-    pub checks: Arc<Semaphore>,
+    pub(crate) checks: Arc<Semaphore>,
     pub port_limits: PortLimits,
 }
 
 impl AdminState {
     /// The store, or an error if nothing is recorded.
-    pub(crate) fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
+    pub fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
         self.store.clone().ok_or_else(|| {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
                 .remedy("set record.enabled = true and start without --no-record")
@@ -133,7 +136,8 @@ impl AdminServer {
             engine: parts.engine,
             store: parts.store,
             conversations: parts.conversations,
-            media: parts.media,
+            #[cfg(feature = "media")]
+            media: OnceLock::new(),
             redaction: parts.redaction,
             config: parts.config,
             rules: parts.rules,
@@ -164,17 +168,16 @@ impl AdminServer {
         Ok(Self { state, router, listener })
     }
 
-    /// Greyproxy's API over the same state; `None` if there are no approvals. `dns` is the address of the DNS port.
-    ///
-    /// # Errors
-    /// The listener's address is not a loopback address.
-    pub fn greyproxy(
-        &self,
-        config: GreyproxyCompatConfig,
-        listener: TcpListener,
-        dns: Option<SocketAddr>,
-    ) -> std::io::Result<Option<GreyproxyServer>> {
-        GreyproxyServer::new(config, listener, Arc::clone(&self.state), dns)
+    /// Gives the media component to the API.
+    #[cfg(feature = "media")]
+    pub fn set_media(&self, media: Arc<MediaService>) {
+        // A second one would be a mistake of the caller; the first stays.
+        let _ = self.state.media.set(media);
+    }
+
+    /// The state that other APIs over the same components share.
+    pub fn state(&self) -> Arc<AdminState> {
+        Arc::clone(&self.state)
     }
 
     /// Serves until `end` resolves, then lets requests in progress finish.

@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use interflow_types::{Direction, Headers};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline, group_diff_ops};
@@ -17,7 +18,7 @@ const MAX_BODY: usize = 8 << 20;
 /// Aligning lines takes at most about this long; what is left then is shown as replaced.
 const MAX_TIME: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FlowChange {
     /// The location: a fact's or header's name, or a path in a JSON body (`messages[2].content`).
     pub at: String,
@@ -30,7 +31,7 @@ pub struct FlowChange {
 }
 
 /// The difference between two decoded bodies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum BodyDiff {
     /// No difference.
@@ -55,7 +56,7 @@ pub enum BodyDiff {
 }
 
 /// A line of a text diff.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DiffLine {
     pub side: DiffSide,
     /// The line without its terminator.
@@ -63,7 +64,7 @@ pub struct DiffLine {
 }
 
 /// Which of the two texts contains a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiffSide {
     Both,
@@ -76,7 +77,7 @@ pub enum DiffSide {
 }
 
 /// The differences between two flows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FlowDiff {
     /// Method, URL, versions, status, error.
     pub head: Vec<FlowChange>,

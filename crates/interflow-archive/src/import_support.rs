@@ -10,7 +10,7 @@ use super::{FlowSink, FlowWithBodies, ImportError, ImportReport, jsonl};
 use interflow_store::{BodyRow, FlowKind, FlowState, RequestRow, ResponseRow, TunnelRow};
 
 /// A flow id derived from `started` and `parts`: stable across imports of the same file.
-pub(super) fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
+pub fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
     let mut hash = blake3::Hasher::new();
     for part in parts {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
@@ -22,7 +22,7 @@ pub(super) fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
 }
 
 /// Adds a header field, or notes why it is invalid.
-pub(super) fn field(headers: &mut Headers, name: &[u8], value: &[u8], notes: &mut Vec<String>) {
+pub fn field(headers: &mut Headers, name: &[u8], value: &[u8], notes: &mut Vec<String>) {
     let text = String::from_utf8_lossy(name);
     if text.starts_with(':') {
         return;
@@ -33,12 +33,12 @@ pub(super) fn field(headers: &mut Headers, name: &[u8], value: &[u8], notes: &mu
 }
 
 /// A text without NUL characters, which the store rejects.
-pub(super) fn clean_text(text: &str) -> String {
+pub fn clean_text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
 /// At most 80 characters.
-pub(super) fn shorten(text: &str) -> String {
+pub fn shorten(text: &str) -> String {
     let mut short: String = text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(80).is_some() {
         short.push('…');
@@ -47,12 +47,12 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 /// The row of a complete body.
-pub(super) fn whole_body_row(body: &[u8]) -> BodyRow {
+pub fn whole_body_row(body: &[u8]) -> BodyRow {
     BodyRow::partial(body.len() as u64, body.len() as u64, None)
 }
 
 /// A request with a complete body.
-pub(super) fn request(method: &str, path: &str, version: &str, headers: Headers, body: &[u8]) -> RequestRow {
+pub fn request(method: &str, path: &str, version: &str, headers: Headers, body: &[u8]) -> RequestRow {
     let protocol = headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket"));
     RequestRow {
         method: method.to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn request(method: &str, path: &str, version: &str, headers: Headers,
 }
 
 /// A response with a complete body.
-pub(super) fn response(status: u16, reason: &[u8], version: &str, headers: Headers, body: &[u8]) -> ResponseRow {
+pub fn response(status: u16, reason: &[u8], version: &str, headers: Headers, body: &[u8]) -> ResponseRow {
     let reason: Vec<u8> = reason.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b }).collect();
     ResponseRow {
         status,
@@ -79,7 +79,7 @@ pub(super) fn response(status: u16, reason: &[u8], version: &str, headers: Heade
 }
 
 /// Sets the final state of a flow with all its parts.
-pub(super) fn set_complete(flow: &mut FlowWithBodies) {
+pub fn set_complete(flow: &mut FlowWithBodies) {
     let row = &mut flow.row;
     row.imported = true;
     row.messages = flow.messages.len() as u64;
@@ -94,7 +94,7 @@ pub(super) fn set_complete(flow: &mut FlowWithBodies) {
 }
 
 /// Passes flows to the sink and collects the report.
-pub(super) struct ImportSink<'s> {
+pub struct ImportSink<'s> {
     sink: FlowSink<'s>,
     pub report: ImportReport,
 }
@@ -138,7 +138,7 @@ impl<'s> ImportSink<'s> {
 }
 
 /// An HTTP/1 message as stored by some archives.
-pub(super) struct ArchivedMessage<'a> {
+pub struct ArchivedMessage<'a> {
     /// The three parts of its first line; the last one may be empty or contain spaces.
     pub line: [&'a [u8]; 3],
     pub headers: Headers,
@@ -148,7 +148,7 @@ pub(super) struct ArchivedMessage<'a> {
 }
 
 /// Parses a message; lines may end without CR, as in hand-made files.
-pub(super) fn message<'a>(bytes: &'a [u8], notes: &mut Vec<String>) -> Result<ArchivedMessage<'a>, &'static str> {
+pub fn message<'a>(bytes: &'a [u8], notes: &mut Vec<String>) -> Result<ArchivedMessage<'a>, &'static str> {
     let (line, mut rest) = split_line(bytes).ok_or("is empty")?;
     let mut words = line.splitn(3, |b| *b == b' ');
     let mut word = || words.next().unwrap_or_default().trim_ascii();

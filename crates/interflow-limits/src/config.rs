@@ -73,6 +73,7 @@ impl Default for QuotaConfig {
 /// One rule: whom it counts, which requests it matches, and how much it allows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(rename = "QuotaRule")]
 pub struct RuleConfig {
     /// The rule's name in responses, metrics and the API.
     pub name: String,

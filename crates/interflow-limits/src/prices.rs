@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::any_matches;
@@ -70,7 +71,7 @@ struct PriceFile {
 }
 
 /// Dates of the price lists: a year and a month, or the text in the operator's list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PriceListDates {
     pub built_in: String,
     /// That of the operator's list; empty if it has none.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::prices::TokenCounts;
@@ -20,7 +21,7 @@ struct UsageKey {
     model: Option<Arc<str>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct UsageSums {
     /// Admitted requests.
     pub requests: u64,
@@ -35,7 +36,7 @@ pub struct UsageSums {
     pub unpriced: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct UsageRow {
     /// The virtual key's id.
     pub key: Option<Arc<str>>,

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hashlink::LruCache;
 use interflow_codec::h1::HeadLimits;
 use interflow_files::resolve_secret_ref;
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
@@ -19,6 +20,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use crate::build_cache::BuildCache;
 use crate::config::{ConfigError, InterceptMode, ProxyServerConfig};
 use crate::downstream::access::{AccessRules, PrivateAddressFilter, UserDatabase, WebPagePolicy};
 use crate::downstream::gateway::GatewayRoutes;
@@ -26,7 +28,7 @@ use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
 
 /// A stage's overrides of the TLS settings for one upstream connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TlsOverride {
     /// Accept any certificate.
     pub danger: bool,
@@ -42,14 +44,10 @@ impl TlsOverride {
     }
 }
 
-/// A server certificate that a stage selected, with the ALPN protocols it was prepared for.
-type CachedLeafTls = (CertificateFiles, Alpn, Arc<ServerTls>);
-
 /// Configured client certificates by host glob.
 type ClientCertificateFiles = Vec<(HostPatterns, CertificateFiles)>;
 
-/// Bound on each cache of profiles, leaves and resolvers prepared for stages. Rules usually name a handful; beyond
-/// this, each use is prepared anew.
+/// Bound on each cache of profiles, leaves and resolvers prepared for stages, of which rules usually name a handful.
 const MAX_CACHED: usize = 64;
 
 /// A compiled configuration. A reload compiles a new one; flows in progress keep theirs.
@@ -76,11 +74,11 @@ pub(crate) struct CompiledConfig {
     /// Resolves host names of origins.
     pub resolver: DnsResolver,
     /// Profiles prepared for stages that override TLS settings.
-    tls_made: Mutex<Vec<(TlsOverride, Arc<TlsProfile>)>>,
+    tls_made: BuildCache<TlsOverride, Arc<TlsProfile>>,
     /// Resolvers prepared for stages that select a DNS-over-HTTPS server.
-    resolvers_made: Mutex<Vec<(String, DnsResolver)>>,
+    resolvers_made: Mutex<LruCache<String, DnsResolver>>,
     /// Server TLS prepared for stages that select a certificate for clients.
-    leaves_made: Mutex<Vec<CachedLeafTls>>,
+    leaves_made: BuildCache<(CertificateFiles, Alpn), Arc<ServerTls>>,
     tls_client: Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>,
     /// Certificate files of `upstream.client_certificate`.
     client_certificates: ClientCertificateFiles,
@@ -135,11 +133,11 @@ impl CompiledConfig {
             h2c: hosts("upstream.h2c_hosts", &up.h2c_hosts)?,
             http1: hosts("upstream.http1_hosts", &up.http1_hosts)?,
             resolver: resolver(&config)?,
-            tls: tls_profile(&config, None, false, None)?,
-            tls_insecure: tls_profile(&config, None, true, None)?,
-            tls_made: Mutex::default(),
-            resolvers_made: Mutex::default(),
-            leaves_made: Mutex::default(),
+            tls: tls_profile(&up.extra_ca, None, false, None)?,
+            tls_insecure: tls_profile(&up.extra_ca, None, true, None)?,
+            tls_made: BuildCache::new(MAX_CACHED),
+            resolvers_made: Mutex::new(LruCache::new(MAX_CACHED)),
+            leaves_made: BuildCache::new(MAX_CACHED),
             tls_client: client_profiles(&config)?,
             client_certificates: client_certificates(&config)?,
             fingerprints: FingerprintRules::new(&up.fingerprint)?,
@@ -224,7 +222,7 @@ impl CompiledConfig {
     ///
     /// # Errors
     /// A certificate or key that cannot be read.
-    pub fn tls_with(&self, to: &Authority, mut overrides: TlsOverride) -> Result<Arc<TlsProfile>, String> {
+    pub async fn tls_with(&self, to: &Authority, mut overrides: TlsOverride) -> Result<Arc<TlsProfile>, String> {
         overrides.danger |= self.config.upstream.danger_insecure || self.insecure.matches(&to.host, to.port);
         if overrides.own.is_none() {
             if overrides.version.is_none() {
@@ -234,18 +232,15 @@ impl CompiledConfig {
             let configured = self.client_certificates.iter().find(|(hosts, _)| hosts.matches(&to.host, to.port));
             overrides.own = configured.map(|(_, pair)| pair.clone());
         }
-        let mut made = self.tls_made.lock();
-        if let Some((_, profile)) = made.iter().find(|(w, _)| *w == overrides) {
-            return Ok(Arc::clone(profile));
-        }
-        let certificate = match &overrides.own {
-            Some(files) => Some(read_client_certificate(files)?),
-            None => None,
+        let (key, extra_ca) = (overrides.clone(), self.config.upstream.extra_ca.clone());
+        let build = move || {
+            let certificate = overrides.own.as_ref().map(read_client_certificate).transpose()?;
+            let made = tls_profile(&extra_ca, certificate, overrides.danger, overrides.version);
+            let profile = made.map_err(|e| e.to_string())?;
+            profile.preload();
+            Ok(profile)
         };
-        let profile =
-            tls_profile(&self.config, certificate, overrides.danger, overrides.version).map_err(|e| e.to_string())?;
-        cache_insert(&mut made, (overrides, Arc::clone(&profile)));
-        Ok(profile)
+        self.tls_made.get_or_build(key, build).await
     }
 
     /// The DNS-over-HTTPS resolver for `server`, whose certificate is verified as an origin's is.
@@ -253,13 +248,12 @@ impl CompiledConfig {
     /// # Errors
     /// `server` is not a valid server.
     pub fn resolver_for(&self, server: &str) -> Result<DnsResolver, String> {
-        let mut made = self.resolvers_made.lock();
-        if let Some((_, resolver)) = made.iter().find(|(s, _)| s == server) {
+        if let Some(resolver) = self.resolvers_made.lock().get(server) {
             return Ok(resolver.clone());
         }
         let https = Some(DohServer::parse(server, Arc::clone(&self.tls))?);
         let resolver = DnsResolver::new(ResolverOptions { https, ..resolver_options(&self.config) });
-        cache_insert(&mut made, (server.to_owned(), resolver.clone()));
+        self.resolvers_made.lock().insert(server.to_owned(), resolver.clone());
         Ok(resolver)
     }
 
@@ -267,16 +261,14 @@ impl CompiledConfig {
     ///
     /// # Errors
     /// Files that cannot be read or do not belong together.
-    pub fn leaf_from_files(&self, files: &CertificateFiles, alpn: Alpn) -> Result<Arc<ServerTls>, String> {
-        let mut made = self.leaves_made.lock();
-        if let Some((.., tls)) = made.iter().find(|(f, a, _)| f == files && *a == alpn) {
-            return Ok(Arc::clone(tls));
-        }
-        let ClientCertificate { chain_pem, key_pem } = read_client_certificate(files)?;
-        let tls = ServerTls::from_pem(&chain_pem, &key_pem).map_err(|e| e.to_string())?;
-        let tls = Arc::new(tls.with_alpn(alpn));
-        cache_insert(&mut made, (files.clone(), alpn, Arc::clone(&tls)));
-        Ok(tls)
+    pub async fn leaf_from_files(&self, files: &CertificateFiles, alpn: Alpn) -> Result<Arc<ServerTls>, String> {
+        let (key, files) = ((files.clone(), alpn), files.clone());
+        let build = move || {
+            let ClientCertificate { chain_pem, key_pem } = read_client_certificate(&files)?;
+            let tls = ServerTls::from_pem(&chain_pem, &key_pem).map_err(|e| e.to_string())?;
+            Ok(Arc::new(tls.with_alpn(alpn)))
+        };
+        self.leaves_made.get_or_build(key, build).await
     }
 
     fn via(&self, authority: &Authority) -> Arc<[UpstreamProxy]> {
@@ -342,13 +334,6 @@ pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
 }
 
-fn cache_insert<T>(made: &mut Vec<T>, one: T) {
-    if made.len() >= MAX_CACHED {
-        made.clear();
-    }
-    made.push(one);
-}
-
 fn resolver_options(config: &ProxyServerConfig) -> ResolverOptions {
     let names = config.upstream.hosts.iter();
     ResolverOptions {
@@ -369,7 +354,7 @@ fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
             ));
         }
         Some(server) => {
-            let tls = tls_profile(config, None, false, None)?;
+            let tls = tls_profile(&config.upstream.extra_ca, None, false, None)?;
             Some(DohServer::parse(server, tls).map_err(ConfigError::at_key(place))?)
         }
     };
@@ -387,13 +372,13 @@ fn client_certificates(config: &ProxyServerConfig) -> Result<ClientCertificateFi
 }
 
 fn tls_profile(
-    config: &ProxyServerConfig,
+    extra_ca: &[PathBuf],
     client: Option<ClientCertificate>,
     danger: bool,
     version: Option<TlsVersion>,
 ) -> Result<Arc<TlsProfile>, ConfigError> {
     let options = TlsProfileOptions {
-        extra_ca_files: config.upstream.extra_ca.clone(),
+        extra_ca_files: extra_ca.to_vec(),
         client_certificate: client,
         danger_accept_invalid: danger,
         version,
@@ -410,8 +395,9 @@ fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, Conf
         let at = || ConfigError::at_key(place.clone());
         let hosts = HostPatterns::parse(&c.hosts).map_err(|e| e.to_string()).map_err(at())?;
         let certificate = read_client_certificate(&c.files()).map_err(at())?;
-        let verified = tls_profile(config, Some(certificate.clone()), false, None).map_err(|e| at()(e.what))?;
-        let unverified = tls_profile(config, Some(certificate), true, None).map_err(|e| at()(e.what))?;
+        let extra_ca = &config.upstream.extra_ca;
+        let verified = tls_profile(extra_ca, Some(certificate.clone()), false, None).map_err(|e| at()(e.what))?;
+        let unverified = tls_profile(extra_ca, Some(certificate), true, None).map_err(|e| at()(e.what))?;
         Ok((hosts, verified, unverified))
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()

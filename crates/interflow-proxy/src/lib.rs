@@ -18,6 +18,7 @@
 //! [stages]: interflow_types::Stage
 #![forbid(unsafe_code)]
 
+mod build_cache;
 mod compiled;
 pub mod config;
 pub mod dns;
@@ -36,3 +37,4 @@ pub use config::{ConfigError, ProxyServerConfig};
 pub use interflow_net::ca::CertificateAuthority;
 pub use server::{ProxyServer, ServerDeps, StartError};
 pub use upstream::fingerprint::check_fingerprint;
+pub use upstream::local_client::LocalClient;

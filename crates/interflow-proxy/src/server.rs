@@ -7,28 +7,21 @@ use std::time::{Duration, Instant};
 
 use interflow_limits::{ConnectionLimiter, ConnectionLimits};
 use interflow_net::ca::CertificateAuthority;
-use interflow_net::egress::{EgressShared, UpstreamClient};
+use interflow_net::egress::EgressShared;
 use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, bind};
 use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::{
-    ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowId, GatewayMount, Host, HttpClient, NotRecorded, Recorder,
-    Request, Response, ResponseFuture, Result, Stage, Timestamp,
-};
-use ipnet::IpNet;
+use interflow_types::{Error, ErrorKind, FlowId, GatewayMount, Host, Recorder, Request, Response, Result, Stage};
 use parking_lot::Mutex;
 
 use crate::compiled::{CompiledConfig, ServerComponents};
 use crate::config::{ConfigError, LimitsConfig, ProxyServerConfig};
-use crate::downstream::access::{EphemeralCredentials, PrivateAddressFilter};
-use crate::downstream::connection::{ClientConnection, ConnectionKind};
+use crate::downstream::access::EphemeralCredentials;
 use crate::http::loop_detection::ViaPseudonym;
 use crate::listener_tls::ListenerTls;
 use crate::observe::stats::{ServerStats, StatsSnapshot};
 use crate::state::{ActiveConfig, ListenerRole, ProxyWorker, ServerState};
 use crate::tunnel::pinning_bypass::BypassedClient;
-use crate::upstream::filtered_client::{self, FilteredClient};
-use crate::upstream::local_client::LocalClient;
-use crate::upstream::local_request;
+use crate::upstream::local_client::{self, LocalClient, WorkerSet};
 
 /// Dependencies of the server besides its configuration.
 pub struct ServerDeps {
@@ -41,14 +34,16 @@ pub struct ServerDeps {
     pub mounts: Vec<Arc<dyn GatewayMount>>,
     /// Interflow's other listeners, which must not be reachable through the proxy: the admin listener.
     pub own: Vec<SocketAddr>,
+    /// The client for Interflow's own requests, which stages and mounts may hold; it works once the server has
+    /// started.
+    pub local: LocalClient,
 }
 
 /// A running proxy server.
 pub struct ProxyServer {
     parts: ServerDeps,
     shared: Arc<ServerState>,
-    workers: Vec<Arc<ProxyWorker>>,
-    runtimes: Vec<tokio::runtime::Handle>,
+    workers: Arc<WorkerSet>,
     stats: ServerStats,
     drain: DrainSignal,
     leaving: AtomicBool,
@@ -101,11 +96,13 @@ impl ProxyServer {
             let handle = spawn_worker(i, config.workers.cpu_affinity, Arc::clone(worker), listeners)?;
             runtimes.push(handle);
         }
+        let listeners = parts.own.iter().copied().chain(addresses.iter().map(|(_, a)| *a)).collect();
+        let workers = Arc::new(WorkerSet { workers, runtimes, listeners });
+        parts.local.attach(&workers);
         Ok(Arc::new(Self {
             parts,
             shared,
             workers,
-            runtimes,
             stats,
             drain,
             leaving: AtomicBool::new(false),
@@ -128,7 +125,7 @@ impl ProxyServer {
         self.shared.connections.set_limits(connection_limits(&config.limits));
         PROCESS_BUDGET.set_limit(config.limits.held_bytes.0);
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        for worker in &self.workers {
+        for worker in &self.workers.workers {
             worker.reload(ActiveConfig::new(generation, Arc::clone(&settings), &self.shared, tls.clone()));
         }
         *self.settings.lock() = settings;
@@ -223,106 +220,12 @@ impl ProxyServer {
     /// # Errors
     /// As for a client's request.
     pub async fn send(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        let (worker, runtime) = (Arc::clone(&self.workers[0]), &self.runtimes[0]);
-        let client = Arc::new(internal_client(&worker));
-        let url = &request.head.url;
-        let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
-        flow.parent = parent;
-        if parent.is_some() {
-            flow.tag("replay");
-        }
-        let id = flow.id;
-        let sent = runtime.spawn(async move {
-            let conn = ClientConnection::new(Arc::clone(&worker), client, ConnectionKind::Proxy, None);
-            let live = worker.active_config();
-            local_request::send_local(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await
-        });
-        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
-        (id, sent.await.unwrap_or_else(ended))
+        self.parts.local.send_linked(request, parent).await
     }
 
-    /// A client for URLs that outsiders supply: private, loopback, link-local and other special-purpose addresses,
-    /// and Interflow's own listeners, are refused after DNS resolution. `allow` lists exceptions, `key` is the
-    /// configuration key that sets them.
-    pub fn filtered_client(self: &Arc<Self>, allow: Vec<IpNet>, key: &'static str) -> Arc<dyn HttpClient> {
-        Arc::new(FilteredClient::new(self, allow, key))
-    }
-
-    /// A client for cloud metadata services, at link-local and loopback addresses, regardless of
-    /// `access.deny_private`. Never send anything over it that a client chose.
-    pub fn metadata_egress(self: &Arc<Self>) -> Arc<dyn HttpClient> {
-        Arc::new(FilteredClient::for_metadata(self))
-    }
-
-    pub(crate) fn worker_count(&self) -> usize {
-        self.workers.len()
-    }
-
-    pub(crate) fn listener_addresses(&self) -> Vec<SocketAddr> {
-        self.parts.own.iter().copied().chain(self.addresses.iter().map(|(_, a)| *a)).collect()
-    }
-
-    /// The index of the worker that runs on this thread.
-    pub(crate) fn current_worker(&self) -> Option<usize> {
-        filtered_client::current_worker(&self.workers)
-    }
-
-    pub(crate) fn active_config(&self, worker: usize) -> Arc<ActiveConfig> {
-        self.workers[worker].active_config()
-    }
-
-    pub(crate) fn client_with_filter(&self, live: &ActiveConfig, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
-        ActiveConfig::egress(&live.settings, &self.shared, guard)
-    }
-
-    /// Sends a request as a flow of its own over `egress` instead of the worker's client: on this thread's worker, or
-    /// else on the first.
-    pub(crate) async fn send_with_client(
-        &self,
-        here: Option<usize>,
-        live: Arc<ActiveConfig>,
-        egress: Arc<UpstreamClient>,
-        request: Request,
-        note: impl FnOnce(&mut Flow),
-    ) -> Result<Response> {
-        let index = here.unwrap_or(0);
-        let worker = Arc::clone(&self.workers[index]);
-        let client = Arc::new(internal_client(&worker));
-        let url = &request.head.url;
-        let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
-        note(&mut flow);
-        let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
-        let send = async move { local_request::send_local(&conn, live, &egress, Box::new(flow), request).await };
-        if here.is_some() {
-            return send.await;
-        }
-        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
-        self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
-    }
-
-    /// A client whose requests are not recorded, such as those with text not redacted yet.
-    pub fn unrecorded_client(self: &Arc<Self>) -> Arc<dyn HttpClient> {
-        Arc::new(LocalClient(Arc::downgrade(self)))
-    }
-
-    pub(crate) async fn send_unrecorded(&self, request: Request) -> Result<Response> {
-        let here = self.current_worker();
-        let index = here.unwrap_or(0);
-        let worker = Arc::clone(&self.workers[index]);
-        let client = Arc::new(internal_client(&worker));
-        let url = &request.head.url;
-        let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
-        flow.extension_mut::<NotRecorded>();
-        let live = worker.active_config();
-        let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
-        let send = async move {
-            local_request::send_local(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await
-        };
-        if here.is_some() {
-            return send.await;
-        }
-        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
-        self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
+    /// The client for Interflow's own requests.
+    pub fn local_client(&self) -> &LocalClient {
+        &self.parts.local
     }
 
     /// Shuts down: accepts nothing new, lets flows finish for at most `proxy.drain_timeout`, then ends.
@@ -337,25 +240,6 @@ impl ProxyServer {
         if left > 0 {
             tracing::warn!("{left} connections were closed after draining for {patience:?}");
         }
-    }
-}
-
-impl HttpClient for ProxyServer {
-    fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(async move { Self::send(self, request, None).await.1 })
-    }
-}
-
-fn internal_client(worker: &ProxyWorker) -> ClientInfo {
-    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    ClientInfo {
-        connection: worker.shared.next_connection.fetch_add(1, Ordering::Relaxed),
-        peer: nowhere,
-        local: nowhere,
-        listener: "internal".into(),
-        accepted: Timestamp::now(),
-        container: None,
-        process: None,
     }
 }
 
@@ -456,7 +340,7 @@ fn spawn_worker(
             if pin {
                 pin_to_processor(index);
             }
-            filtered_client::set_current_worker(&worker);
+            local_client::set_current_worker(&worker);
             runtime.block_on(async move {
                 for (role, listener) in listeners {
                     tokio::spawn(Arc::clone(&worker).accept(listener, role));

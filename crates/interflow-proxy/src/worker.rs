@@ -10,14 +10,16 @@ use interflow_limits::{ClientConnectionPermit, ConnectionRejection};
 use interflow_net::ingress::{self, ClientListener, ClientProtocol, SniffTimeouts};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn, ServerTls};
-use interflow_types::{ByteStr, ClientInfo, ClientProcess, ClientTls, Error, ErrorKind, Host, Result, Timestamp};
+use interflow_types::{
+    ByteStr, ClientInfo, ClientProcess, ClientTls, EntryKind, Error, ErrorKind, Host, Result, Timestamp,
+};
 use tokio::net::TcpStream;
 
 use crate::config::ProxyServerConfig;
 use crate::downstream::connection::{ClientConnection, ConnectionKind};
 use crate::downstream::container_lookup;
 use crate::state::{ActiveConfig, ListenerRole, ProxyWorker};
-use crate::tunnel::connect;
+use crate::tunnel::{socks, transparent};
 
 impl ProxyWorker {
     /// Accepts connections until shutdown.
@@ -101,7 +103,7 @@ impl ProxyWorker {
             (_, Some(Ok(wanted))) => {
                 let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);
                 // Boxed, as everything rare: its future would enlarge that of every connection.
-                Box::pin(connect::serve_transparent(&conn, live, io, wanted)).await;
+                Box::pin(transparent::serve_transparent(&conn, live, io, EntryKind::Transparent, wanted)).await;
                 Ok(Ok(()))
             }
             (_, Some(Err(e))) => {
@@ -109,7 +111,7 @@ impl ProxyWorker {
                 Err(e)
             }
             (ListenerRole::Reverse(port), None) => {
-                Box::pin(connect::serve_reverse(&self, &client, live, io, port)).await.map(Ok)
+                Box::pin(transparent::serve_reverse(&self, &client, live, io, port)).await.map(Ok)
             }
             (_, None) => self.serve_protocol(&live, io, &client, role, None).await,
         };
@@ -171,7 +173,7 @@ impl ProxyWorker {
                 Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await)
             }
             ClientProtocol::Socks5 if role == ListenerRole::Proxy => {
-                Box::pin(connect::serve_socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
+                Box::pin(socks::serve_socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
             }
             ClientProtocol::Tls(hello) if tls.is_none() => {
                 let port_tls = match role {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::detect::Finding;
@@ -106,7 +107,7 @@ impl RedactionSession {
 }
 
 /// One replacement, for explanations, audit and metrics. Does not contain the original.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Replacement {
     /// The type's name under the policy.
     #[serde(rename = "type")]

@@ -312,7 +312,7 @@ fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, Re
 impl RandomReplacement {
     fn generate(&self, subject: &StrategyInput<'_>) -> Result<String, RedactError> {
         match self {
-            Self::Uuid => uuid(),
+            Self::Uuid => Ok(uuid::Builder::from_random_bytes(random()?).into_uuid().to_string()),
             Self::From(list) => {
                 let at = u64::from_le_bytes(random()?) as usize % list.len().max(1);
                 Ok(list.get(at).cloned().unwrap_or_default())
@@ -344,15 +344,6 @@ fn random_same_shape(value: &str) -> Result<String, RedactError> {
         })
     };
     value.chars().map(one).collect()
-}
-
-fn uuid() -> Result<String, RedactError> {
-    let mut b = random::<16>()?;
-    // Version 4, variant 10 (RFC 9562 5.4).
-    b[6] = b[6] & 0x0f | 0x40;
-    b[8] = b[8] & 0x3f | 0x80;
-    let h = hex::encode(&b);
-    Ok(format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..]))
 }
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ impl ConditionExpr {
                 let name = p.name.to_ascii_lowercase();
                 ids.contains(&u64::from(p.pid)) || names.iter().any(|n| n == name.trim_end_matches(".exe"))
             })),
-            Self::Exec(exec) => Tristate::Known(exec.evaluate(view)),
+            Self::Exec(exec) => exec.evaluate(view),
         }
     }
 

@@ -1,12 +1,26 @@
 //! Conditions decided by the exit code of a program: Fluxzy's `exec` filter, with a time limit.
+//!
+//! A program may take long, and conditions are evaluated on a worker that serves other connections meanwhile. So the
+//! evaluation only says which program it needs ([`ExecAnswers::wanted`]); the rules of the phase wait for that program,
+//! and the condition is evaluated again with its answer.
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::cell::RefCell;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
-use interflow_types::Phase;
+use interflow_query::Tristate;
+use interflow_types::{ByteStr, Phase};
+use tokio::process::Command;
+use tokio::sync::Semaphore;
 
 use crate::template::TextTemplate;
 use crate::view::FlowView;
+
+/// How many filter programs run at once, in the whole process.
+const MAX_PROGRAMS: usize = 32;
+
+static SLOTS: Semaphore = Semaphore::const_new(MAX_PROGRAMS);
 
 #[derive(Debug)]
 pub struct ExecCondition {
@@ -14,7 +28,7 @@ pub struct ExecCondition {
     pub arguments: Vec<TextTemplate>,
     /// Whether the request's head is passed in `Exec.RequestHead`.
     pub head_in_env: bool,
-    /// Time limit.
+    /// Time limit, including the wait for one of [`MAX_PROGRAMS`] slots.
     pub limit: Duration,
 }
 
@@ -27,38 +41,95 @@ impl ExecCondition {
         format!("`{}` ends with 0", self.program.source())
     }
 
-    /// Runs the program and waits. Blocks the worker thread, so the limit is short.
-    pub(crate) fn evaluate(&self, view: &FlowView<'_>) -> bool {
-        let mut command = Command::new(&*self.program.render_view(view));
-        command.args(self.arguments.iter().map(|a| a.render_view(view).into_owned()));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        if let Some(request) = view.request.filter(|_| self.head_in_env) {
+    /// The program's answer, if it ran; otherwise it is wanted from now on.
+    pub(crate) fn evaluate(self: &Arc<Self>, view: &FlowView<'_>) -> Tristate {
+        let Some(answers) = view.exec else { return Tristate::NotYet };
+        let path = view.request.map(|r| r.url.path.clone());
+        if let Some((.., answer)) = answers.known.iter().find(|(c, p, _)| Arc::ptr_eq(c, self) && *p == path) {
+            return Tristate::Known(*answer);
+        }
+        answers.wanted.borrow_mut().get_or_insert_with(|| Box::new(self.render(path, view)));
+        Tristate::NotYet
+    }
+
+    fn render(self: &Arc<Self>, path: Option<ByteStr>, view: &FlowView<'_>) -> ExecRun {
+        let head = view.request.filter(|_| self.head_in_env).map(|request| {
             let mut head = format!("{} {} {}\r\n", request.method, request.url.path, request.version).into_bytes();
             request.headers.write_to(&mut head);
-            command.env("Exec.RequestHead", String::from_utf8_lossy(&head).replace('\0', ""));
+            String::from_utf8_lossy(&head).replace('\0', "")
+        });
+        ExecRun {
+            program: self.program.render_view(view).into_owned(),
+            arguments: self.arguments.iter().map(|a| a.render_view(view).into_owned()).collect(),
+            head,
+            path,
+            condition: Arc::clone(self),
         }
-        let program = self.program.source();
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(e) => {
+    }
+}
+
+/// What programs answered in the evaluation of one rule, and the one that it needs next.
+#[derive(Default)]
+pub(crate) struct ExecAnswers {
+    /// By condition and by the request's path, of which a rule may judge several interpretations.
+    known: Vec<(Arc<ExecCondition>, Option<ByteStr>, bool)>,
+    wanted: RefCell<Option<Box<ExecRun>>>,
+}
+
+impl ExecAnswers {
+    /// The program that must run before the rule can be decided. If there is none it is decided, and the answers are
+    /// dropped: another rule runs its programs itself.
+    pub(crate) fn take_wanted(&mut self) -> Option<Box<ExecRun>> {
+        let wanted = self.wanted.take();
+        if wanted.is_none() {
+            self.known.clear();
+        }
+        wanted
+    }
+
+    pub(crate) fn record(&mut self, (condition, path): (Arc<ExecCondition>, Option<ByteStr>), answer: bool) {
+        self.known.push((condition, path, answer));
+    }
+}
+
+/// A program to run.
+pub(crate) struct ExecRun {
+    program: String,
+    arguments: Vec<String>,
+    head: Option<String>,
+    path: Option<ByteStr>,
+    condition: Arc<ExecCondition>,
+}
+
+impl ExecRun {
+    /// Under what its answer is recorded.
+    pub(crate) fn key(&self) -> (Arc<ExecCondition>, Option<ByteStr>) {
+        (Arc::clone(&self.condition), self.path.clone())
+    }
+
+    /// Runs the program; false if it cannot be started or takes too long. Cancel-safe: if this is dropped, the program
+    /// is killed.
+    pub(crate) async fn run(self) -> bool {
+        let (program, limit) = (self.condition.program.source(), self.condition.limit);
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.kill_on_drop(true);
+        if let Some(head) = &self.head {
+            command.env("Exec.RequestHead", head);
+        }
+        let ran = tokio::time::timeout(limit, async {
+            let _slot = SLOTS.acquire().await.expect("the semaphore is never closed");
+            command.status().await
+        });
+        match ran.await {
+            Ok(Ok(status)) => status.success(),
+            Ok(Err(e)) => {
                 tracing::warn!("the filter program {program} could not be started, so its rule does not match: {e}");
-                return false;
+                false
             }
-        };
-        let deadline = Instant::now() + self.limit;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) => return status.success(),
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
-                _ => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    tracing::warn!(
-                        "the filter program {program} took longer than {:?}, so its rule does not match",
-                        self.limit
-                    );
-                    return false;
-                }
+            Err(_) => {
+                tracing::warn!("the filter program {program} took longer than {limit:?}, so its rule does not match");
+                false
             }
         }
     }
@@ -69,28 +140,40 @@ mod tests {
     use super::*;
     use crate::fixture::FlowFixture;
 
-    fn run(script: &str) -> bool {
+    async fn run(script: &str) -> bool {
         let sample = FlowFixture::for_get("http://a.test/x").with_header("X-A", "7").unwrap();
         let constants = Vec::new();
-        let exec = ExecCondition {
+        let exec = Arc::new(ExecCondition {
             program: TextTemplate::literal("sh"),
             arguments: vec![TextTemplate::literal("-c"), TextTemplate::parse(script).unwrap()],
             head_in_env: true,
             limit: Duration::from_millis(300),
+        });
+        let mut answers = ExecAnswers::default();
+        let evaluate = |answers: &ExecAnswers| {
+            let mut view = sample.view(Phase::RequestHead, &constants);
+            view.exec = Some(answers);
+            exec.evaluate(&view)
         };
-        exec.evaluate(&sample.view(Phase::RequestHead, &constants))
+        assert_eq!(evaluate(&answers), Tristate::NotYet);
+        let wanted = answers.take_wanted().expect("the program has not run");
+        let (key, answer) = (wanted.key(), wanted.run().await);
+        answers.record(key, answer);
+        assert_eq!(evaluate(&answers), Tristate::Known(answer));
+        assert!(answers.take_wanted().is_none());
+        answer
     }
 
-    #[test]
-    fn the_exit_code_decides() {
-        assert!(run("test ${host} = a.test"));
-        assert!(!run("exit 3"));
+    #[tokio::test]
+    async fn the_exit_code_decides() {
+        assert!(run("test ${host} = a.test").await);
+        assert!(!run("exit 3").await);
     }
 
-    #[test]
-    fn one_that_hangs_is_killed_and_says_no() {
-        let began = Instant::now();
-        assert!(!run("sleep 20"));
+    #[tokio::test]
+    async fn one_that_hangs_is_killed_and_says_no() {
+        let began = std::time::Instant::now();
+        assert!(!run("exec sleep 20").await);
         assert!(began.elapsed() < Duration::from_secs(5));
     }
 }

@@ -2,6 +2,7 @@
 
 use interflow_query::{Expr, Fact, Query, QuerySubject, Term, TermTest, Tristate};
 use interflow_types::Phase;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::condition::ConditionExpr;
@@ -11,25 +12,45 @@ use crate::program::{CompiledRule, RuleProgram};
 use crate::view::FlowView;
 
 /// The explanation of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RuleExplanation {
     pub rule: String,
     /// Its file and line.
-    pub place: String,
+    pub location: String,
     /// Whether it matches this flow.
     pub matches: bool,
     /// The phases in which it acts.
     pub phases: Vec<PhaseExplanation>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PhaseExplanation {
     pub phase: &'static str,
-    /// `matched`, `no`, or `open` if the deciding data was not available.
-    pub outcome: &'static str,
+    pub outcome: PhaseOutcome,
     pub why: String,
     /// The actions of this phase.
     pub actions: Vec<&'static str>,
+}
+
+/// Whether a rule's condition holds in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PhaseOutcome {
+    Matched,
+    No,
+    /// The deciding data was not available.
+    Open,
+}
+
+impl PhaseOutcome {
+    /// The published name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Matched => "matched",
+            Self::No => "no",
+            Self::Open => "open",
+        }
+    }
 }
 
 /// Explains every rule in order of evaluation. Each is evaluated on the flow as recorded: changes by earlier rules are
@@ -49,15 +70,15 @@ fn explain_rule(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixture
             (Tristate::Known(false), "it is not enabled".into())
         };
         let outcome = match truth {
-            Tristate::Known(true) => "matched",
-            Tristate::Known(false) => "no",
-            Tristate::NotYet => "open",
+            Tristate::Known(true) => PhaseOutcome::Matched,
+            Tristate::Known(false) => PhaseOutcome::No,
+            Tristate::NotYet => PhaseOutcome::Open,
         };
         all.push(PhaseExplanation { phase: phase_names::name(phase), outcome, why, actions });
     }
-    let place = if rule.line > 0 { format!("{}:{}", rule.file, rule.line) } else { rule.file.clone() };
-    let matches = all.iter().any(|p| p.outcome == "matched");
-    RuleExplanation { rule: rule.name.clone(), place, matches, phases: all }
+    let location = if rule.line > 0 { format!("{}:{}", rule.file, rule.line) } else { rule.file.clone() };
+    let matches = all.iter().any(|p| p.outcome == PhaseOutcome::Matched);
+    RuleExplanation { rule: rule.name.clone(), location, matches, phases: all }
 }
 
 fn explain_phase(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixture, phase: Phase) -> (Tristate, String) {
@@ -245,7 +266,7 @@ mod tests {
             ("'is:websocket'", "drop_message", "message", "no", "there was no message"),
         ] {
             let got = explained(when, then);
-            assert_eq!((got.phase, got.outcome, got.why.as_str()), (phase, outcome, why), "{when}");
+            assert_eq!((got.phase, got.outcome.as_str(), got.why.as_str()), (phase, outcome, why), "{when}");
         }
     }
 }

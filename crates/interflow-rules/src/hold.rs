@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use interflow_types::{ClientInfo, FlowId, Phase, Timestamp};
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 /// A flow that waits for a decision.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct HeldFlow {
     /// The number by which it is decided.
     pub id: u64,
@@ -19,8 +20,7 @@ pub struct HeldFlow {
     pub rule: String,
     /// The phase in which it is held.
     pub phase: &'static str,
-    /// What is held: `request`, `response` or `message`.
-    pub what: &'static str,
+    pub what: HeldPart,
     /// The rule author's note.
     pub note: Option<String>,
     /// The client's address.
@@ -34,7 +34,7 @@ pub struct HeldFlow {
     /// When the hold times out.
     pub until: Timestamp,
     /// Whether it continues if nobody decides.
-    pub pass: bool,
+    pub continue_on_timeout: bool,
     /// Method of the request.
     pub method: Option<String>,
     /// URL of the request.
@@ -47,8 +47,17 @@ pub struct HeldFlow {
     pub body: Option<String>,
 }
 
+/// The part of a flow that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HeldPart {
+    Request,
+    Response,
+    Message,
+}
+
 /// The operator's decision.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
 pub enum HoldDecision {
     /// Continue unchanged.
@@ -209,9 +218,9 @@ impl HoldQueue {
             rule: ask.rule,
             phase: crate::phase_names::name(ask.phase),
             what: match ask.phase {
-                Phase::Message => "message",
-                Phase::ResponseHead | Phase::ResponseBody => "response",
-                _ => "request",
+                Phase::Message => HeldPart::Message,
+                Phase::ResponseHead | Phase::ResponseBody => HeldPart::Response,
+                _ => HeldPart::Request,
             },
             note: ask.note,
             client: ask.client.peer.ip().to_canonical().to_string(),
@@ -219,7 +228,7 @@ impl HoldQueue {
             process: ask.client.process.as_deref().map(|p| p.name.to_string()),
             since,
             until: since.after(ask.timeout),
-            pass: ask.pass,
+            continue_on_timeout: ask.pass,
             method: ask.method,
             url: ask.url,
             status: ask.status,
@@ -283,7 +292,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let held = &holds.list()[0];
-        assert_eq!((held.rule.as_str(), held.phase, held.what), ("r", "request", "request"));
+        assert_eq!((held.rule.as_str(), held.phase, held.what), ("r", "request", HeldPart::Request));
         holds.decide(held.id, HoldDecision::Deny { reason: None }).unwrap();
         assert_eq!(waiting.await.unwrap(), Some(HoldDecision::Deny { reason: None }));
         assert!(holds.list().is_empty() && holds.decide(1, HoldDecision::Continue).is_err());

@@ -18,10 +18,13 @@ use crate::actions::{
 };
 use crate::body::{self, BodyReadState};
 use crate::config::OnFailure;
+use crate::exec::ExecRun;
 use crate::flow_state::RuleState;
 use crate::index::{Candidates, Prefilter, RequestIndex};
 use crate::program::{CompiledRule, RuleProgram};
-use crate::requirements::{has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body};
+use crate::requirements::{
+    has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body, runs_program,
+};
 use crate::service::ServiceMessageKind;
 use crate::verdict::RuleVerdict;
 use crate::{originals, path_variants};
@@ -72,6 +75,10 @@ pub(crate) struct HostRules {
     messages: bool,
     /// Whether rules before the request annotate the flow.
     marks_at_connect: bool,
+    /// Whether one of these rules runs a program.
+    marks_run_programs: bool,
+    /// Whether rules at the end of a flow run programs.
+    done_runs_programs: bool,
     /// Whether a rule may decide before the request's head that the request is answered.
     answers_at_connect: bool,
     /// Whether services are called at the response, which also receive the request's body.
@@ -85,6 +92,20 @@ pub(crate) struct HostRules {
 struct RuleCursor {
     entry: usize,
     action: usize,
+}
+
+/// Whether a rule acts.
+enum RuleMatch {
+    Yes,
+    No,
+    /// That depends on a program, which has not run yet.
+    Run(Box<ExecRun>),
+}
+
+impl From<bool> for RuleMatch {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
 }
 
 enum WalkResult {
@@ -142,6 +163,10 @@ impl HostRules {
         let messages = has(Phase::Message);
         let marks_at_connect =
             [Phase::Authority, Phase::ClientHello].iter().any(|p| leaves_marks(&program, &lists[*p as usize]));
+        let runs_programs =
+            |phase: Phase| lists[phase as usize].entries.iter().any(|e| runs_program(&program.rules[e.rule as usize]));
+        let marks_run_programs = runs_programs(Phase::Authority) || runs_programs(Phase::ClientHello);
+        let done_runs_programs = runs_programs(Phase::Done);
         let answers_at_connect = may_answer_at_connect(&program, &lists[Phase::Authority as usize]);
         let calls = rules
             .iter()
@@ -153,6 +178,8 @@ impl HostRules {
             keeps_response,
             messages,
             marks_at_connect,
+            marks_run_programs,
+            done_runs_programs,
             answers_at_connect,
             calls,
             later_body_rules: looks_back,
@@ -182,11 +209,16 @@ impl HostRules {
                 from.entry += 1;
                 continue;
             }
-            if from.action == 0
-                && !(entry.gate.may_match(at.request(), at.response.as_deref()) && self.rule_matches(at, entry))
-            {
-                from.entry += 1;
-                continue;
+            if from.action == 0 {
+                let may = entry.gate.may_match(at.request(), at.response.as_deref());
+                match if may { self.rule_matches(at, entry) } else { RuleMatch::No } {
+                    RuleMatch::Yes => {}
+                    RuleMatch::No => {
+                        from.entry += 1;
+                        continue;
+                    }
+                    RuleMatch::Run(program) => return WalkResult::Wait(from, PendingAction::Exec(program)),
+                }
             }
             let rule = &self.program.rules[entry.rule as usize];
             if entry.edits {
@@ -220,15 +252,18 @@ impl HostRules {
     }
 
     /// Whether a rule acts on the flow in this phase.
-    fn rule_matches(&self, at: &mut ActionContext<'_>, entry: &PhaseRule) -> bool {
+    fn rule_matches(&self, at: &mut ActionContext<'_>, entry: &PhaseRule) -> RuleMatch {
         let rule = &self.program.rules[entry.rule as usize];
         if rule.remembers
             && let Some(before) = at.flow.extension::<RuleState>().and_then(|s| s.decided(entry.rule))
         {
-            return before;
+            return RuleMatch::from(before);
         }
         let answer = path_variants::evaluate(rule, at, &self.program);
-        let Tristate::Known(holds) = answer else { return false };
+        if let Some(program) = at.exec.take_wanted() {
+            return RuleMatch::Run(program);
+        }
+        let Tristate::Known(holds) = answer else { return RuleMatch::No };
         if rule.remembers {
             at.state().record_decision(entry.rule, holds);
         }
@@ -239,12 +274,12 @@ impl HostRules {
             }
             capture_groups(at, rule, &self.program);
         }
-        holds
+        RuleMatch::from(holds)
     }
 
     /// Evaluates the rules of the connection phases again for a request in a tunnel, which is a flow of its own:
     /// annotations, variables and `stop` apply to it too. The other actions applied to the tunnel.
-    fn apply_connect_marks(&self, flow: &mut Flow) {
+    async fn apply_connect_marks(&self, flow: &mut Flow) {
         flow.extension_mut::<RuleState>().connected = true;
         for phase in [Phase::Authority, Phase::ClientHello] {
             if phase == Phase::ClientHello && flow.client_tls.is_none() {
@@ -256,7 +291,17 @@ impl HostRules {
                 let mut marks =
                     entry.actions.iter().map(|i| &rule.actions[usize::from(*i)].1).filter(|a| is_annotation(a));
                 let Some(first) = marks.next() else { continue };
-                if !self.rule_matches(&mut at, entry) {
+                let matches = loop {
+                    match self.rule_matches(&mut at, entry) {
+                        RuleMatch::Yes => break true,
+                        RuleMatch::No => break false,
+                        RuleMatch::Run(program) => {
+                            let (key, answer) = (program.key(), program.run().await);
+                            at.exec.record(key, answer);
+                        }
+                    }
+                };
+                if !matches {
                     continue;
                 }
                 let stops = std::iter::once(first)
@@ -521,7 +566,9 @@ impl HostRules {
     pub(crate) async fn run_message_rules(&self, at: &mut ActionContext<'_>) -> MessageVerdict {
         match self.run_rules(at, None, RuleCursor::default()) {
             WalkResult::Done(verdict) => verdict.into(),
-            WalkResult::Wait(cursor, run @ PendingAction::Script(_)) => self.resume(at, None, cursor, run).await.into(),
+            WalkResult::Wait(cursor, run @ (PendingAction::Script(_) | PendingAction::Exec(_))) => {
+                self.resume(at, None, cursor, run).await.into()
+            }
             // Asynchronous actions are not supported inside a body: the message continues.
             WalkResult::Wait(..) => MessageVerdict::Continue,
         }

@@ -57,7 +57,7 @@ pub use error::{RuleLoadError, RuleProblem};
 pub use expect::Expectation;
 pub use fixture::{FlowFixture, parse_url};
 pub use fluxzy::{ACTION_KINDS, FILTER_KINDS};
-pub use hold::{HeldFlow, HoldDecision, HoldQueue};
+pub use hold::{HeldFlow, HeldPart, HoldDecision, HoldQueue};
 pub use program::{CompiledRule, RuleProgram};
 pub use replay::{RecordedExchange, RecordingSource};
 pub use rule_file::{RuleFile, schema};

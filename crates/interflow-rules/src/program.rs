@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use hashlink::LruCache;
 use interflow_types::{Host, Phase};
 use parking_lot::Mutex;
 use regex::bytes::Regex;
@@ -81,10 +82,10 @@ pub struct RuleProgram {
     pub(crate) services: HashMap<String, Arc<ExternalService>>,
     pub(crate) scripts: crate::script::ScriptRunner,
     hosts: HostIndex,
-    host_rule_cache: Mutex<HashMap<Vec<u32>, Arc<HostRules>>>,
+    host_rule_cache: Mutex<LruCache<Vec<u32>, Arc<HostRules>>>,
 }
 
-/// Maximum number of cached per-host rule sets.
+/// Maximum number of cached per-host rule sets; the least recently used ones go.
 const MAX_HOST_RULE_SETS: usize = 4096;
 
 impl RuleProgram {
@@ -133,9 +134,6 @@ impl RuleProgram {
         let mut bound = self.host_rule_cache.lock();
         if let Some(ready) = bound.get(&candidates) {
             return Some(Arc::clone(ready));
-        }
-        if bound.len() >= MAX_HOST_RULE_SETS {
-            bound.clear();
         }
         let ready = Arc::new(HostRules::new(Arc::clone(self), &candidates));
         bound.insert(candidates, Arc::clone(&ready));
@@ -385,7 +383,7 @@ impl<'c> Compiler<'c> {
             services,
             scripts: crate::script::ScriptRunner::new(config),
             hosts,
-            host_rule_cache: Mutex::default(),
+            host_rule_cache: Mutex::new(LruCache::new(MAX_HOST_RULE_SETS)),
         })
     }
 }
@@ -606,4 +604,28 @@ fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
         _ => {}
     });
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_of_a_busy_host_survive_a_crawl_of_many() {
+        let hosts: Vec<String> = (0..MAX_HOST_RULE_SETS + 50).map(|i| format!("h{i}.test")).collect();
+        let rule = |host: &String| format!("- name: {host}\n  when: {{host: {host}}}\n  then: {{tag: x}}\n");
+        let text: String = std::iter::once("rules:\n".to_owned()).chain(hosts.iter().map(rule)).collect();
+        let source = RuleFileSource::from_text("r.yaml", text);
+        let program = RuleProgram::from_sources(vec![source], &RulesConfig::default(), Arc::default()).unwrap();
+        let rules_of = |host: &str| program.host_rules(&Host::parse(host).unwrap()).unwrap();
+        let busy = rules_of("h0.test");
+        for (i, host) in hosts.iter().enumerate() {
+            rules_of(host);
+            if i % 1000 == 0 {
+                assert!(Arc::ptr_eq(&busy, &rules_of("h0.test")), "after {i} others");
+            }
+        }
+        assert_eq!(program.host_rule_cache.lock().len(), MAX_HOST_RULE_SETS);
+        program.clear_cache();
+    }
 }

@@ -32,9 +32,14 @@ pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
 
 /// Whether evaluating a condition has side effects: it counts, or runs a program.
 pub(crate) fn has_side_effects(rule: &CompiledRule) -> bool {
-    let mut acts = is_stateful(rule);
-    rule.cond.visit(&mut |leaf| acts |= matches!(leaf, ConditionExpr::Exec(_)));
-    acts
+    is_stateful(rule) || runs_program(rule)
+}
+
+/// Whether a condition is decided by a program.
+pub(crate) fn runs_program(rule: &CompiledRule) -> bool {
+    let mut runs = false;
+    rule.cond.visit(&mut |leaf| runs |= matches!(leaf, ConditionExpr::Exec(_)));
+    runs
 }
 
 /// Whether a rule acts after the request and reads the request's body.

@@ -1,11 +1,10 @@
 //! Cookies and fields stored per domain, in memory, for the session and sticky actions.
 
-use std::collections::HashMap;
-
+use hashlink::LruCache;
 use interflow_types::{Headers, Timestamp};
 use parking_lot::Mutex;
 
-/// Maximum number of domains, and of cookies and fields of each.
+/// Maximum number of domains, of which the least recently used ones go, and of cookies and fields of each.
 const MAX_ENTRIES: usize = 1024;
 
 #[derive(Clone, Debug)]
@@ -26,9 +25,15 @@ struct DomainSession {
     headers: Vec<(String, String)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DomainSessions {
-    domains: Mutex<HashMap<String, DomainSession>>,
+    domains: Mutex<LruCache<String, DomainSession>>,
+}
+
+impl Default for DomainSessions {
+    fn default() -> Self {
+        Self { domains: Mutex::new(LruCache::new(MAX_ENTRIES)) }
+    }
 }
 
 impl DomainSessions {
@@ -75,10 +80,7 @@ impl DomainSessions {
 
     fn update_domain(&self, domain: &str, change: impl FnOnce(&mut DomainSession)) {
         let mut domains = self.domains.lock();
-        if domains.len() >= MAX_ENTRIES && !domains.contains_key(domain) {
-            domains.clear();
-        }
-        let kept = domains.entry(domain.to_ascii_lowercase()).or_default();
+        let kept = domains.entry(domain.to_ascii_lowercase()).or_insert_with(DomainSession::default);
         change(kept);
         kept.cookies.truncate(MAX_ENTRIES);
         kept.headers.truncate(MAX_ENTRIES);
@@ -87,11 +89,14 @@ impl DomainSessions {
     /// The cookies for a request, longer paths first (RFC 6265 5.4).
     pub fn cookies(&self, host: &str, path: &str, secure: bool) -> Vec<(String, String)> {
         let now = Timestamp::monotonic().micros();
-        let domains = self.domains.lock();
+        let mut domains = self.domains.lock();
+        for domain in parent_domains(host) {
+            let _used = domains.get(domain);
+        }
         let mut found: Vec<&SessionCookie> = Vec::new();
         for domain in parent_domains(host) {
             let own = domain == host;
-            let of = domains.get(domain).into_iter().flat_map(|k| &k.cookies);
+            let of = domains.peek(domain).into_iter().flat_map(|k| &k.cookies);
             found.extend(of.filter(|c| {
                 (own || c.below)
                     && (secure || !c.secure)
@@ -110,10 +115,9 @@ impl DomainSessions {
     }
 
     pub fn headers(&self, host: &str) -> Vec<(String, String)> {
-        let domains = self.domains.lock();
+        let mut domains = self.domains.lock();
         parent_domains(host)
-            .find_map(|d| domains.get(d).filter(|k| !k.headers.is_empty()))
-            .map(|k| k.headers.clone())
+            .find_map(|d| domains.get(d).filter(|k| !k.headers.is_empty()).map(|k| k.headers.clone()))
             .unwrap_or_default()
     }
 
@@ -220,6 +224,20 @@ mod tests {
         assert_eq!(sent(&s, "www.a.test", "/", false), "a=2");
         s.clear(None);
         assert_eq!(sent(&s, "www.a.test", "/", false), "");
+    }
+
+    #[test]
+    fn a_session_in_use_outlives_many_that_are_not() {
+        let s = kept(&["a=1"]);
+        s.store_header("once.test", "X", "1");
+        for i in 0..2 * MAX_ENTRIES {
+            s.store_header(&format!("{i}.test"), "X", "1");
+            if i % 500 == 0 {
+                assert_eq!(sent(&s, "www.a.test", "/", false), "a=1", "after {i} others");
+            }
+        }
+        assert!(s.headers("once.test").is_empty());
+        assert!(s.domains.lock().len() <= MAX_ENTRIES + 1);
     }
 
     #[test]

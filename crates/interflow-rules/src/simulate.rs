@@ -66,7 +66,7 @@ pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation 
 }
 
 struct StageRun<'a> {
-    bound: &'a HostRules,
+    bound: &'a Arc<HostRules>,
     stage: &'a dyn Stage,
     trial: &'a mut Simulation,
     flow: &'a mut interflow_types::Flow,
@@ -114,7 +114,7 @@ impl StageRun<'_> {
             }
         }
         if self.interest.contains(Phase::Done) {
-            self.stage.done(self.flow);
+            self.bound.run_done(self.flow).resolve().await;
         }
     }
 

@@ -205,6 +205,11 @@ impl Stage for HostRuleStage {
     }
 
     fn done(&self, flow: &Flow) {
-        self.bound.done(flow);
+        // Nobody waits for these rules. Without a runtime, the process is ending.
+        if let (MaybeFuture::Pending(rules), Ok(runtime)) =
+            (self.bound.run_done(flow), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(rules);
+        }
     }
 }

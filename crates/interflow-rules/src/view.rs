@@ -8,6 +8,7 @@ use interflow_types::{
     Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
 };
 
+use crate::exec::ExecAnswers;
 use crate::flow_state::RuleState;
 
 /// Constants of the rule files, sorted by name.
@@ -27,6 +28,8 @@ pub(crate) struct FlowView<'a> {
     pub constants: &'a RuleConstants,
     /// Shared cache of the URL text for several views of the same request.
     pub shared_url: Option<&'a OnceCell<String>>,
+    /// What programs answered; `None` where they are not run.
+    pub exec: Option<&'a ExecAnswers>,
     url: OnceCell<String>,
 }
 
@@ -42,6 +45,7 @@ impl<'a> FlowView<'a> {
             message: None,
             constants,
             shared_url: None,
+            exec: None,
             url: OnceCell::new(),
         }
     }

@@ -5,12 +5,13 @@ use std::borrow::Cow;
 
 use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
 use interflow_types::{FlowId, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::serde_repr;
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationRow {
     /// The conversation id.
     pub id: String,
@@ -21,9 +22,11 @@ pub struct ConversationRow {
     pub parent: Option<String>,
     /// Start of its first exchange.
     #[serde(with = "serde_repr::micros")]
+    #[schemars(with = "Timestamp")]
     pub started: Timestamp,
     /// End of its last exchange.
     #[serde(with = "serde_repr::micros")]
+    #[schemars(with = "Timestamp")]
     pub updated: Timestamp,
     /// The client program, such as `claude-code`.
     pub agent: String,
@@ -78,7 +81,7 @@ pub struct ExchangeRow {
 }
 
 /// Tokens and cost, summed over exchanges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenUsage {
     pub exchanges: u64,
     /// Input tokens.
@@ -116,7 +119,7 @@ impl ConversationUpdate {
 }
 
 /// A conversation with its token usage.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ConversationSummary {
     #[serde(flatten)]
     pub row: ConversationRow,
@@ -145,7 +148,7 @@ impl Default for ConversationOptions {
 }
 
 /// Usage of one agent and model within a time bucket.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ConversationTotal {
     /// Start of the bucket, in microseconds since the Unix epoch.
     pub from: u64,

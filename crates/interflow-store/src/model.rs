@@ -10,6 +10,7 @@ use bytes::Bytes;
 use interflow_types::{
     Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::originals::OriginalRow;
@@ -19,7 +20,7 @@ use crate::serde_repr;
 pub type StaticLabel = Cow<'static, str>;
 
 /// The recording state of a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
     /// Still running.
@@ -34,7 +35,7 @@ pub enum FlowState {
 }
 
 /// The kind of a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowKind {
     /// An HTTP exchange. Event streams and gRPC are recognised by their messages.
@@ -46,22 +47,28 @@ pub enum FlowKind {
 }
 
 /// One recorded flow, without the bytes of its bodies and messages, which are read separately by id.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Flow")]
 pub struct FlowRow {
     #[serde(with = "serde_repr::text")]
+    #[schemars(with = "FlowId")]
     pub id: FlowId,
     pub state: FlowState,
     pub kind: FlowKind,
     #[serde(with = "serde_repr::micros")]
+    #[schemars(with = "Timestamp")]
     pub started: Timestamp,
     /// How the client addressed the origin.
     #[serde(with = "serde_repr::transport")]
+    #[schemars(with = "EntryKind")]
     pub transport: EntryKind,
     /// The origin's scheme.
     #[serde(with = "serde_repr::scheme")]
+    #[schemars(with = "Scheme")]
     pub scheme: Scheme,
     /// The origin's host and port.
     #[serde(with = "serde_repr::text")]
+    #[schemars(with = "String")]
     pub authority: Authority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
@@ -70,7 +77,7 @@ pub struct FlowRow {
     /// The upstream side, if a connection was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamRow>,
-    /// The request; `None` for a tunnel.
+    /// The request; absent for a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestRow>,
     /// Interim responses (1xx) that were relayed, in order.
@@ -84,6 +91,7 @@ pub struct FlowRow {
     pub original: Option<Box<OriginalRow>>,
     /// Points in time in microseconds after `started`, and durations in microseconds.
     #[serde(with = "serde_repr::timings")]
+    #[schemars(with = "serde_repr::timings::TimingsRepr")]
     pub timings: FlowTimings,
     /// The error, if the flow failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +99,7 @@ pub struct FlowRow {
     /// Bytes transferred through a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelRow>,
-    /// Why a tunnel was passed through uninspected: the label of an [`interflow_types::Passthrough`].
+    /// Why a tunnel was passed through uninspected: such as `excluded` or `pinning_bypass`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passthrough: Option<StaticLabel>,
     /// Number of recorded messages.
@@ -105,6 +113,7 @@ pub struct FlowRow {
     pub comment: Option<String>,
     /// The flow that this one replays.
     #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<FlowId>")]
     pub parent: Option<FlowId>,
     /// Whether the flow was imported from an archive.
     #[serde(default)]
@@ -115,7 +124,8 @@ pub struct FlowRow {
 }
 
 /// The downstream side of a flow.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Client")]
 pub struct ClientRow {
     /// Connection number, unique within the recording process.
     pub connection: u64,
@@ -124,6 +134,7 @@ pub struct ClientRow {
     pub local: Option<SocketAddr>,
     pub listener: Arc<str>,
     #[serde(with = "serde_repr::micros")]
+    #[schemars(with = "Timestamp")]
     pub accepted: Timestamp,
     /// TLS parameters, if TLS was terminated here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +154,8 @@ pub struct ClientRow {
 }
 
 /// A process of the recording machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Process")]
 pub struct ProcessRow {
     pub pid: u32,
     /// The file name of its executable.
@@ -151,7 +163,8 @@ pub struct ProcessRow {
 }
 
 /// TLS parameters and fingerprints of the downstream side.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ClientTls")]
 pub struct ClientTlsRow {
     /// The requested server name (SNI).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,7 +189,8 @@ pub struct ClientTlsRow {
 }
 
 /// The upstream side of a flow.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Upstream")]
 pub struct UpstreamRow {
     /// The address connected to: the origin's or the upstream proxy's.
     pub peer: Option<SocketAddr>,
@@ -196,7 +210,8 @@ pub struct UpstreamRow {
 }
 
 /// TLS parameters of the upstream side.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "UpstreamTls")]
 pub struct UpstreamTlsRow {
     /// Negotiated protocol version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,7 +237,8 @@ pub struct UpstreamTlsRow {
 }
 
 /// A request head and metadata of its body.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Request")]
 pub struct RequestRow {
     /// The method in its original case.
     pub method: String,
@@ -235,45 +251,54 @@ pub struct RequestRow {
     pub protocol: Option<String>,
     /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
+    #[schemars(with = "serde_repr::HeaderList")]
     pub headers: Headers,
     /// The trailer section.
     #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
+    #[schemars(with = "serde_repr::HeaderList")]
     pub trailers: Headers,
     #[serde(default)]
     pub body: BodyRow,
 }
 
 /// An interim response.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Interim")]
 pub struct InterimRow {
     /// 100 to 199.
     pub status: u16,
     /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
+    #[schemars(with = "serde_repr::HeaderList")]
     pub headers: Headers,
 }
 
 /// A response head and metadata of its body.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Response")]
 pub struct ResponseRow {
     pub status: u16,
     /// The reason phrase as received; empty over HTTP/2.
     #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[schemars(with = "serde_repr::BytesRepr<\'static>")]
     pub reason: Bytes,
     /// The version on the side it was received from.
     pub version: StaticLabel,
     /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
+    #[schemars(with = "serde_repr::HeaderList")]
     pub headers: Headers,
     /// The trailer section.
     #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
+    #[schemars(with = "serde_repr::HeaderList")]
     pub trailers: Headers,
     #[serde(default)]
     pub body: BodyRow,
 }
 
 /// Metadata of a body; its bytes are read separately by flow id and direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Body")]
 pub struct BodyRow {
     /// Size as transferred: transfer coding removed, content coding kept.
     pub size: u64,
@@ -305,8 +330,9 @@ impl BodyRow {
 }
 
 /// A SHA-256 digest, in hex in text formats.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Sha256Digest(pub [u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(inline)]
+pub struct Sha256Digest(#[schemars(with = "String")] pub [u8; 32]);
 
 impl std::fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -351,7 +377,7 @@ impl<'de> Deserialize<'de> for Sha256Digest {
 }
 
 /// Why a body is not recorded in full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MissingReason {
     /// Limited by `record.max_body` or `record.bodies = false`.
@@ -391,7 +417,8 @@ impl MissingReason {
 }
 
 /// The error that ended a flow.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "FlowError")]
 pub struct ErrorRow {
     /// The label of the error's kind, such as `upstream_timeout`.
     pub kind: StaticLabel,
@@ -401,7 +428,8 @@ pub struct ErrorRow {
 }
 
 /// Bytes transferred through a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TunnelBytes")]
 pub struct TunnelRow {
     /// From the client to the upstream.
     pub sent: u64,
@@ -410,38 +438,47 @@ pub struct TunnelRow {
 }
 
 /// One message of a WebSocket, event stream or gRPC stream.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RecordedMessage")]
 pub struct MessageRow {
     /// Its position among the flow's messages, from 0.
     pub index: u64,
     #[serde(with = "serde_repr::direction")]
+    #[schemars(with = "Direction")]
     pub direction: Direction,
     #[serde(with = "serde_repr::message_kind")]
+    #[schemars(with = "MessageKind")]
     pub kind: MessageKind,
     /// When its last byte arrived.
     #[serde(with = "serde_repr::micros")]
+    #[schemars(with = "Timestamp")]
     pub at: Timestamp,
     /// Size of the payload as transferred.
     pub size: u64,
     /// The payload; shorter than `size` if capped.
     #[serde(with = "serde_repr::raw")]
+    #[schemars(with = "serde_repr::BytesRepr<\'static>")]
     pub payload: Bytes,
 }
 
 /// The summary of a flow for live views; contains no headers or bodies.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSummary {
     #[serde(with = "serde_repr::text")]
+    #[schemars(with = "FlowId")]
     pub id: FlowId,
     pub state: FlowState,
     pub kind: FlowKind,
     #[serde(with = "serde_repr::micros")]
+    #[schemars(with = "Timestamp")]
     pub started: Timestamp,
     /// Duration in microseconds, up to now while the flow is open.
     pub duration: u64,
     #[serde(with = "serde_repr::scheme")]
+    #[schemars(with = "Scheme")]
     pub scheme: Scheme,
     #[serde(with = "serde_repr::text")]
+    #[schemars(with = "String")]
     pub authority: Authority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
@@ -475,6 +512,7 @@ pub struct FlowSummary {
     pub tags: Vec<String>,
     /// The flow that this one replays.
     #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<FlowId>")]
     pub parent: Option<FlowId>,
 }
 

@@ -1,12 +1,14 @@
 //! Requests and responses as received, recorded next to the edited versions that were sent on.
 
 use interflow_types::{Authority, Direction, Scheme};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{BodyRow, FlowRow, RequestRow, ResponseRow};
 
 /// A flow's request and response as received, before they were edited.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Original")]
 pub struct OriginalRow {
     /// The request as received from the client, if it was edited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -17,7 +19,8 @@ pub struct OriginalRow {
 }
 
 /// A request as received from the client.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OriginalRequest")]
 pub struct OriginalRequestRow {
     /// The original URL, with secrets in the query masked.
     pub url: String,
@@ -29,7 +32,8 @@ pub struct OriginalRequestRow {
 }
 
 /// A response as received from the origin.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OriginalResponse")]
 pub struct OriginalResponseRow {
     /// Its head and body metadata.
     #[serde(flatten)]

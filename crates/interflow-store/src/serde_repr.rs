@@ -6,16 +6,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_types::{Direction, EntryKind, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Bytes: a string if they are UTF-8, else `{"base64": "…"}`.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum BytesRepr<'a> {
+#[schemars(rename = "Bytes")]
+pub enum BytesRepr<'a> {
     Text(Cow<'a, str>),
     Encoded { base64: Cow<'a, str> },
 }
+
+/// [`Headers`] as a list of `[name, value]`.
+pub type HeaderList = Vec<(BytesRepr<'static>, BytesRepr<'static>)>;
 
 impl<'a> BytesRepr<'a> {
     fn from_bytes(bytes: &'a [u8]) -> Self {
@@ -116,10 +121,11 @@ pub mod micros {
 pub mod timings {
     use super::*;
 
-    #[derive(Serialize, Deserialize)]
+    /// Points in time in microseconds after the start of the flow, and durations in microseconds; only those that are known.
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
     #[serde(default)]
-    #[derive(Default)]
-    struct TimingsRepr {
+    #[schemars(rename = "Timings")]
+    pub struct TimingsRepr {
         #[serde(skip_serializing_if = "Option::is_none")]
         request_head: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]

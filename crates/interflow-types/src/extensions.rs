@@ -129,8 +129,9 @@ pub trait DeferredWork: Send + Sync {
     /// that phase, and before `ResponseHead`.
     fn join<'a>(self: Arc<Self>, flow: &'a mut Flow) -> BoxFuture<'a, ()>;
 
-    /// Called when the flow ends: stores the result without waiting for a peer.
-    fn finish(self: Arc<Self>, flow: &mut Flow);
+    /// Called when the flow ends: stores the result, or gives the work up if nobody needs it any more. Must not block:
+    /// returns false if the result is still to come, and then the flow is recorded only after a [`join`](Self::join).
+    fn finish(self: Arc<Self>, flow: &mut Flow) -> bool;
 }
 
 #[derive(Default)]

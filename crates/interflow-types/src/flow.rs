@@ -4,12 +4,15 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+
 use crate::{
     Authority, ByteStr, ErrorKind, FlowClock, FlowId, FlowTimings, HttpVersion, Scheme, StatusCode, Timestamp,
 };
 
 /// How a request or tunnel reached the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub enum EntryKind {
     Absolute,
     Connect,

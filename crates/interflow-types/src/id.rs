@@ -4,13 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use schemars::JsonSchema;
+
 use crate::{Timestamp, random_bytes};
 
 /// The id of a flow: 48 bits of Unix milliseconds, 16 random bits per process, a 64-bit counter.
 ///
 /// The text form is 26 characters of Crockford's base 32, which sort like the ids.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlowId(u128);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+pub struct FlowId(#[schemars(with = "String")] u128);
 
 impl FlowId {
     /// A new id for a flow that starts at `now`.

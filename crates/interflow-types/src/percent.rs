@@ -1,15 +1,21 @@
-//! Percent-encoding and decoding (RFC 3986 2.1) for all code that interprets URLs. Invalid sequences are left unchanged.
+//! Percent-encoding (RFC 3986 2.1) for all code that reads or writes URLs. Invalid sequences are left unchanged.
 
 use std::borrow::Cow;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_decode_str, utf8_percent_encode};
+pub use percent_encoding::{AsciiSet, CONTROLS};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_decode_str, utf8_percent_encode};
 
-/// All but the unreserved characters (RFC 3986 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// All ASCII but unreserved characters (RFC 3986 2.3).
+pub const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Encodes all but the unreserved characters.
+/// Encodes everything but unreserved characters: for a name, a value or a segment.
 pub fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, RESERVED).to_string()
+    encoded_as(text, COMPONENT)
+}
+
+/// Encodes the characters of a set, and all that is not ASCII.
+pub fn encoded_as(text: &str, set: &'static AsciiSet) -> String {
+    utf8_percent_encode(text, set).to_string()
 }
 
 pub fn decoded_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
@@ -34,6 +40,14 @@ pub fn decoded_form(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_but_unreserved_characters_are_encoded() {
+        assert_eq!(encoded("aZ0-._~ /%+é"), "aZ0-._~%20%2F%25%2B%C3%A9");
+        const PATH: &AsciiSet = &COMPONENT.remove(b'/');
+        assert_eq!(encoded_as("a /é", PATH), "a%20/%C3%A9");
+        assert_eq!(encoded_as("a /é", &AsciiSet::EMPTY), "a /%C3%A9");
+    }
 
     #[test]
     fn invalid_sequences_are_left_unchanged() {

@@ -3,11 +3,13 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 
 use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
 
 /// The direction in which data travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub enum Direction {
     Request,
     Response,
@@ -30,8 +32,9 @@ impl Direction {
     }
 }
 
-/// The kind of a [`StreamMessage`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The kind of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub enum MessageKind {
     /// A WebSocket text message.
     Text,

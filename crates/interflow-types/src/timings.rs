@@ -3,10 +3,12 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 /// A point in wall-clock time: microseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, JsonSchema)]
+#[schemars(extend("format" = "unix-micros"))]
 pub struct Timestamp(u64);
 
 impl Timestamp {
@@ -69,8 +71,9 @@ impl Serialize for Timestamp {
     }
 }
 
-/// A duration, serialized as microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+/// A duration in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, JsonSchema)]
+#[schemars(extend("format" = "micros"))]
 pub struct Microseconds(u64);
 
 impl From<Duration> for Microseconds {

@@ -25,13 +25,16 @@ fn allowed(name: &str) -> Option<BTreeSet<&'static str>> {
         "proxy" => [&base[..], &["net", "limits"]].concat(),
         feature if FEATURES.contains(&feature) => [&base[..], &LIBRARIES[..]].concat(),
         "admin" => [&base[..], &LIBRARIES[..], &FEATURES[..], &["archive", "proxy"]].concat(),
+        // Other programs' APIs, settings and formats, joined to the components from above.
+        "compat" => [&base[..], &LIBRARIES[..], &FEATURES[..], &["archive", "proxy", "admin"]].concat(),
         // What the demo talks to and through: origins and clients of its own, besides the proxy.
         "demo" => vec!["types", "llm", "net"],
         // This machine: it knows neither the configuration nor a feature.
         "host" => [&base[..], &["store", "net"]].concat(),
         // The binary wires everything together.
         "interflow" => {
-            [&base[..], &LIBRARIES[..], &FEATURES[..], &["archive", "proxy", "net", "admin", "host", "demo"]].concat()
+            [&base[..], &LIBRARIES[..], &FEATURES[..], &["archive", "proxy", "net", "admin", "host", "demo", "compat"]]
+                .concat()
         }
         // The harness measures any crate by itself.
         "bench" => [&base[..], &LIBRARIES[..], &FEATURES[..], &["archive", "proxy", "net", "testkit"]].concat(),

@@ -1,7 +1,8 @@
 // Describes the approval rule that "Always…" creates: scope, clients and duration.
+import type { ResolutionScope } from '../lib/api.gen';
 import type { Pending } from '../lib/pending';
 
-export type Scope = 'path' | 'host' | 'any_port' | 'subdomains';
+export type Scope = Exclude<ResolutionScope, 'once'>;
 
 /** Durations of a rule; the empty string means no expiry. */
 export const SPANS: [string, string][] = [

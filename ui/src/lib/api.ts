@@ -1,4 +1,5 @@
 // Client of the admin API: JSON requests, with errors as `ApiError`.
+import type { ApiCalls } from './api.gen';
 import type { ApiErrorBody } from './types';
 
 const ROOT = '/api/v1';
@@ -67,18 +68,34 @@ export async function ask(address: string, init: RequestInit = {}): Promise<Resp
   return response;
 }
 
-export async function get<T>(
-  path: string,
-  params: Record<string, string | number | undefined> = {},
-  signal?: AbortSignal,
-): Promise<T> {
+type Params = Record<string, string | number | undefined>;
+type Method = 'POST' | 'PUT' | 'PATCH';
+/** The paths without parameters that a method exists for. */
+type PathOf<M extends string, Call = keyof ApiCalls> = Call extends `${M} ${infer Path}` ? Path : never;
+type CallOf<M extends string, Path extends string> = ApiCalls[`${M} ${Path}` & keyof ApiCalls];
+
+/** Requests JSON; the type of the response follows from the path. */
+export function get<P extends PathOf<'GET'>>(path: P, params?: Params, signal?: AbortSignal): Promise<CallOf<'GET', P>['response']> {
+  return getAs(path, params, signal);
+}
+
+/** Requests JSON from a path with parameters in it. */
+export async function getAs<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<T> {
   const response = await ask(url(path, params), signal ? { signal } : {});
   return (await response.json()) as T;
 }
 
-export async function send<T>(method: 'POST' | 'PUT' | 'PATCH', path: string, body: unknown): Promise<T> {
+/** Sends JSON; the types of both bodies follow from the path. */
+export function send<M extends Method, P extends PathOf<M>>(
+  method: M, path: P, body: CallOf<M, P>['request'], params?: Params,
+): Promise<CallOf<M, P>['response']> {
+  return sendAs(method, path, body, params);
+}
+
+/** Sends JSON to a path with parameters in it. */
+export async function sendAs<T>(method: Method, path: string, body: unknown, params: Params = {}): Promise<T> {
   const headers = { 'content-type': 'application/json' };
-  const response = await ask(url(path), { method, headers, body: JSON.stringify(body) });
+  const response = await ask(url(path, params), { method, headers, body: JSON.stringify(body) });
   return (await response.json()) as T;
 }
 

@@ -130,7 +130,7 @@ class AppState {
 
   private async pollStats(): Promise<void> {
     try {
-      const stats = await get<Stats>('/stats');
+      const stats = await get('/stats');
       if (this.unreachable) this.notify('Connected again');
       this.unreachable = '';
       const at = performance.now();

@@ -1,5 +1,6 @@
 // WebSocket of live events, with reconnection.
 import { url } from './api';
+import type { EventMessage } from './api.gen';
 import type { Summary } from './types';
 
 export type Link = 'connecting' | 'live' | 'broken';
@@ -11,8 +12,6 @@ export interface Listener {
   /** Connection state; `again` is set on a reconnection. */
   onLink(link: Link, again: boolean): void;
 }
-
-type ServerMessage = { type: string; generation?: number; flows?: Summary[] | number };
 
 export class Events {
   private socket: WebSocket | null = null;
@@ -75,9 +74,9 @@ export class Events {
   }
 
   private receive(text: string): void {
-    const message = JSON.parse(text) as ServerMessage;
-    if (message.generation !== this.generation) return;
-    if (message.type === 'flows' && Array.isArray(message.flows)) this.listener.onFlows(message.flows);
+    const message = JSON.parse(text) as EventMessage;
+    if (!('generation' in message) || message.generation !== this.generation) return;
+    if (message.type === 'flows') this.listener.onFlows(message.flows);
     if (message.type === 'lag') this.listener.onLag();
   }
 }

@@ -1,17 +1,8 @@
 // Which visible flows are LLM calls: requested from the server in batches, and cached.
 import { SvelteMap } from 'svelte/reactivity';
 import { get } from './api';
+import type { FlowConversation as Call } from './api.gen';
 import type { Summary } from './types';
-
-/** An LLM call. */
-export interface Call {
-  conversation: string;
-  agent: string;
-  model: string;
-  input: number;
-  output: number;
-  cost: number | null;
-}
 
 /** Milliseconds for which lookups are batched. */
 const GATHER = 150;
@@ -72,7 +63,7 @@ export class Models {
 }
 
 async function askServer(ids: string[]): Promise<Record<string, Call>> {
-  return (await get<{ flows: Record<string, Call> }>('/conversations/of', { flows: ids.join(',') })).flows;
+  return (await get('/conversations/by-flow', { flows: ids.join(',') })).flows;
 }
 
 export const models = new Models();

@@ -1,10 +1,12 @@
 // Looking up which flows are LLM calls.
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { mayCall, Models, type Call } from './models.svelte';
+import type { FlowConversation as Call } from './api.gen';
+import { mayCall, Models } from './models.svelte';
+import type { UnixMicros } from './time';
 import type { Summary } from './types';
 
 const flow = (id: string, more: Partial<Summary> = {}): Summary => ({
-  id, state: 'complete', kind: 'http', started: 0, duration: 1, scheme: 'https', authority: 'a:443', version: 'HTTP/2',
+  id, state: 'complete', kind: 'http', started: 0 as UnixMicros, duration: 1, scheme: 'https', authority: 'a:443', version: 'HTTP/2',
   client: null, request_size: 9, response_size: 9, messages: 0, method: 'POST', path: '/v1/messages',
   response_type: 'application/json', ...more,
 });

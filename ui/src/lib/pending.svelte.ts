@@ -1,12 +1,8 @@
 // The queue of pending requests, used by every page: list, count in the title and browser notifications.
-import { ApiError, get, send } from './api';
+import { ApiError, get, sendAs } from './api';
+import type { PendingItems } from './api.gen';
 import { loadPref, savePref } from './app.svelte';
 import { noticeOf, type Pending } from './pending';
-
-interface Page {
-  version: number;
-  pending: Pending[];
-}
 
 /** Retry interval while the instance cannot be reached, in milliseconds. */
 const AGAIN = 2000;
@@ -32,7 +28,7 @@ class Queue {
   }
 
   async decide(item: Pending, decision: Record<string, unknown>): Promise<void> {
-    await send('POST', `/pending/${item.id}`, decision);
+    await sendAs('POST', `/pending/${item.id}`, decision);
     this.all = this.all.filter((other) => other.id !== item.id);
   }
 
@@ -48,7 +44,7 @@ class Queue {
     let after: number | undefined;
     for (;;) {
       try {
-        const page = await get<Page>('/pending', after === undefined ? {} : { after, wait: '25s' });
+        const page = await get('/pending', after === undefined ? {} : { after, wait: '25s' });
         after = page.version;
         this.take(page);
       } catch (error) {
@@ -58,7 +54,7 @@ class Queue {
     }
   }
 
-  private take(page: Page): void {
+  private take(page: PendingItems): void {
     const fresh = page.pending.filter((p) => !this.seen.has(p.id));
     this.now = Date.now();
     this.seen = new Set(page.pending.map((p) => p.id));

@@ -1,31 +1,7 @@
-// Pending requests: API type, filtering, and the text of notifications.
-import type { UnixMicros } from './time';
+// Pending requests: filtering, and the text of notifications.
+import type { PendingItem as Pending } from './api.gen';
 
-/** A request, tunnel, response or message that waits for an approval or is held by a rule. */
-export interface Pending {
-  id: string;
-  kind: 'approval' | 'rule';
-  what: 'request' | 'tunnel' | 'response' | 'message';
-  method: string | null;
-  url: string;
-  host: string;
-  port: number | null;
-  status: number | null;
-  headers: [string, string][];
-  body: string | null;
-  body_size: number | null;
-  client: { address: string; user: string | null; process: string | null; container: string | null; sessions: string[] };
-  waiting: number;
-  flows: string[];
-  since: UnixMicros;
-  until: UnixMicros;
-  at_end: 'deny' | 'continue';
-  rule: string | null;
-  phase: string | null;
-  note: string | null;
-  /** With a filter: whether it matches; null if too little is known yet. */
-  matches?: boolean | null;
-}
+export type { PendingItem as Pending } from './api.gen';
 
 /** Result of a filter for each pending item. */
 export interface Judged {

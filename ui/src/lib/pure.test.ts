@@ -9,6 +9,7 @@ import { imageType } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
 import { timingSpans } from './timings';
 import { badgesOf } from '../traffic/badges';
+import type { UnixMicros } from './time';
 import type { Summary } from './types';
 
 describe('formatting', () => {
@@ -148,7 +149,7 @@ test('timings become spans on both sides', () => {
 
 describe('the reason for a passthrough', () => {
   const tunnel: Summary = {
-    id: 'x', state: 'complete', kind: 'tunnel', started: 0, duration: 1, scheme: 'https', authority: 'a.test:443', version: '',
+    id: 'x', state: 'complete', kind: 'tunnel', started: 0 as UnixMicros, duration: 1, scheme: 'https', authority: 'a.test:443', version: '',
     client: null, request_size: 1, response_size: 1, messages: 0,
   };
   it('is a badge and a filter term', () => {

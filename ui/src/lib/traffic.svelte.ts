@@ -4,7 +4,7 @@ import { ApiError, get, errorMessage } from './api';
 import { Events, type Link } from './events';
 import { firstIdAt, millisOf } from './flowid';
 import { estimate, Segment } from './segment';
-import type { Page, Summary, ApiErrorBody } from './types';
+import type { Summary, ApiErrorBody } from './types';
 import { clampOffset, reveal, visible, type Span } from './window';
 
 export const ROW = 26;
@@ -96,7 +96,7 @@ export class Traffic {
     this.bufferedUpdates.clear();
     this.stale = false;
     try {
-      const page = await get<Page>('/flows', { query: this.query, limit: FIRST });
+      const page = await get('/flows', { query: this.query, limit: FIRST });
       if (generation !== this.generation) return;
       const whole = page.flows.length < FIRST;
       this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length), true);
@@ -133,7 +133,7 @@ export class Traffic {
     const generation = this.generation;
     this.counted = Date.now();
     try {
-      const { count } = await get<{ count: number }>('/flows/count', { query: this.query });
+      const { count } = await get('/flows/count', { query: this.query });
       if (generation !== this.generation) return;
       this.segment.total = Math.max(count, this.segment.end);
       this.changed();
@@ -198,7 +198,7 @@ export class Traffic {
 
   private async newer(): Promise<() => void> {
     const before = this.segment.rows[0]?.id;
-    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, before });
+    const page = await get('/flows', { query: this.query, limit: PAGE, before });
     return () => {
       const moved = this.segment.prepend(page.flows, page.flows.length < PAGE);
       this.offset += moved * ROW;
@@ -207,7 +207,7 @@ export class Traffic {
 
   private async older(): Promise<() => void> {
     const after = this.segment.rows.at(-1)?.id;
-    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, after });
+    const page = await get('/flows', { query: this.query, limit: PAGE, after });
     return () => this.segment.append(page.flows, page.flows.length < PAGE);
   }
 
@@ -215,20 +215,20 @@ export class Traffic {
   private async jump(first: number): Promise<(() => void) | undefined> {
     const total = this.segment.total;
     if (first < PAGE) {
-      const page = await get<Page>('/flows', { query: this.query, limit: PAGE });
+      const page = await get('/flows', { query: this.query, limit: PAGE });
       return () => this.segment.reset(page.flows, 0, total, true);
     }
     if (first > total - PAGE) return this.bottom();
     const known = [...this.landmarks(), { index: total - 1, millis: await this.oldestMillis() }];
     const start = Math.max(0, first - MARGIN);
     const after = firstIdAt(estimate(start, known) + 1);
-    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, after });
+    const page = await get('/flows', { query: this.query, limit: PAGE, after });
     if (page.flows.length < PAGE) return this.bottom();
     return () => this.segment.reset(page.flows, start, total, false);
   }
 
   private async bottom(): Promise<() => void> {
-    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, order: 'oldest' });
+    const page = await get('/flows', { query: this.query, limit: PAGE, order: 'oldest' });
     return () => {
       const base = Math.max(0, this.segment.total - page.flows.length);
       this.segment.reset(page.flows.reverse(), base, this.segment.total, base === 0);
@@ -248,7 +248,7 @@ export class Traffic {
 
   private async oldestMillis(): Promise<number> {
     if (this.oldest === null) {
-      const page = await get<Page>('/flows', { query: this.query, limit: 1, order: 'oldest' });
+      const page = await get('/flows', { query: this.query, limit: 1, order: 'oldest' });
       this.oldest = page.flows[0] ? millisOf(page.flows[0].id) : Date.now();
     }
     return this.oldest;

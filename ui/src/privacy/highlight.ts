@@ -2,7 +2,7 @@
 import type { Span } from './types';
 
 /** Splits a text at the spans (UTF-8 byte offsets); pieces without a finding have an empty type. */
-export function highlight(text: string, spans: Span[]): { text: string; type: string }[] {
+export function highlight(text: string, spans: Pick<Span, 'type' | 'start' | 'end'>[]): { text: string; type: string }[] {
   const bytes = new TextEncoder().encode(text);
   const word = (from: number, to: number) => new TextDecoder().decode(bytes.slice(from, to));
   const out: { text: string; type: string }[] = [];

@@ -1,10 +1,7 @@
 // Aggregates findings for a chart and lists.
+import type { FindingsHistory as Findings } from '../lib/api.gen';
 
-export interface Findings {
-  since: number;
-  span: number;
-  found: { from: number; kind: string; host: string; route: string; flows: number }[];
-}
+export type { FindingsHistory as Findings } from '../lib/api.gen';
 
 export interface Named {
   name: string;

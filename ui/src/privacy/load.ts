@@ -15,7 +15,7 @@ export const RANGES = [
 ] as const;
 export type Range = (typeof RANGES)[number];
 
-export const findingsOf = ({ since, span }: Range) => get<Findings>('/privacy/history', { since, span });
+export const findingsOf = ({ since, span }: Range) => get('/privacy/history', { since, span });
 
 export interface InitialData {
   policies: Policies | null;
@@ -33,9 +33,9 @@ export async function loadInitial(): Promise<InitialData> {
 }
 
 async function policyAndTrial(): Promise<Omit<InitialData, 'findings'>> {
-  const policies = await get<Policies>('/privacy/policies');
+  const policies = await get('/privacy/policies');
   const file = policies.policies[0]?.file;
-  const text = file ? (await get<{ text: string }>('/privacy/policies/source', { file })).text : '';
-  const tried = await send<Tried>('POST', '/privacy/try', { text: SAMPLE, policy: text }).catch(() => null);
+  const text = file ? (await get('/privacy/policies/source', { file })).text : '';
+  const tried = await send('POST', '/privacy/try', { text: SAMPLE, policy: text }).catch(() => null);
   return { policies, text, tried: tried && { ...tried, sample: SAMPLE } };
 }

@@ -1,12 +1,7 @@
 // Extends the policy schema for completion, so that kinds are offered as values and tables.
 import type { Schema } from '../rules/schema';
 
-export interface PolicySchema {
-  schema: Schema;
-  kinds: string[];
-}
-
-export function completable({ schema, kinds }: PolicySchema): Schema {
+export function completable({ schema, kinds }: { schema: Schema; kinds: string[] }): Schema {
   const named = schema.properties ?? {};
   const settings = named['kind']?.additionalProperties;
   const ofKind = typeof settings === 'object' ? settings : {};

@@ -134,7 +134,7 @@ function written(label: string, form: 'yaml' | 'toml', place: Place): string {
 /** Completions of the query language, as in the filter of the traffic page. */
 async function inQuery(context: CompletionContext, written: string): Promise<CompletionResult | null> {
   try {
-    const { completions } = await get<{ completions: Suggested[] }>('/query/complete', { q: written });
+    const { completions } = await get('/query/complete', { q: written });
     const from = context.pos - written.length;
     const options = completions.slice(0, 60).map((c) => {
       const done = completed(written, written.length, c);

@@ -1,5 +1,6 @@
 // Actions on flows: copy, export, replay, delete, annotate.
-import { ask, get, send, url } from '../lib/api';
+import { ask, send, url, getAs, sendAs } from '../lib/api';
+import type { AnnotationPatch, ReplayInput } from '../lib/api.gen';
 import { app, copy, download } from '../lib/app.svelte';
 import { count } from '../lib/format';
 import type { Flow, Replayed, Summary } from '../lib/types';
@@ -39,38 +40,23 @@ export function archiveOf(query: string, format: 'har' | 'jsonl'): string {
   return url('/export', { query, format });
 }
 
-/** Changes to a request before a replay. */
-export interface Edited {
-  method?: string;
-  url?: string;
-  headers?: string[];
-  body?: string;
-}
-
-export async function replay(id: string, edited: Edited, open: (id: string) => void): Promise<Replayed> {
-  const done = await send<Replayed>('POST', `/flows/${id}/replay`, edited);
+export async function replay(id: string, edited: ReplayInput, open: (id: string) => void): Promise<Replayed> {
+  const done = await sendAs<Replayed>('POST', `/flows/${id}/replay`, edited);
   const action = { label: 'Show', run: () => open(done.id) };
-  const left = done.left_out.length > 0 ? `; without ${done.left_out.join(', ')} (values not recorded)` : '';
+  const left = done.omitted.length > 0 ? `; without ${done.omitted.join(', ')} (values not recorded)` : '';
   if (done.response) app.notify(`Sent again: ${done.response.status}${left}`, action);
   else app.notify(`Sent again, but failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
   return done;
 }
 
 export async function erase(ids: string[]): Promise<void> {
-  const { deleted } = await send<{ deleted: number }>('POST', '/flows/delete', { ids });
+  const { deleted } = await send('POST', '/flows/delete', { ids });
   const still = ids.length - deleted;
   app.notify(`${count(deleted)} deleted${still > 0 ? `; ${still} are still open or no longer exist` : ''}`);
 }
 
-export interface Annotation {
-  tags?: string[];
-  add_tags?: string[];
-  remove_tags?: string[];
-  comment?: string;
-}
-
-export async function annotate(id: string, annotation: Annotation): Promise<Flow> {
-  return send<Flow>('PATCH', `/flows/${id}`, annotation);
+export async function annotate(id: string, annotation: AnnotationPatch): Promise<Flow> {
+  return sendAs<Flow>('PATCH', `/flows/${id}`, annotation);
 }
 
 /** Updates a summary from a full flow. */
@@ -79,5 +65,5 @@ export function summaryOf(flow: Flow, known: Summary): Summary {
 }
 
 export async function flowOf(id: string): Promise<Flow> {
-  return get<Flow>(`/flows/${id}`);
+  return getAs<Flow>(`/flows/${id}`);
 }

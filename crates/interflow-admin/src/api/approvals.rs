@@ -10,12 +10,15 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_approvals::approvals::config::{ApprovalAction, ApprovalMode, RuleSpec, SecretSpec, SessionSpec};
-use interflow_approvals::approvals::{Approvals, ApprovalsError, Resolution};
+use interflow_approvals::approvals::{
+    Approvals, ApprovalsError, PendingRequest, Resolution, ResolutionResult, ResolvedQuestion, RuleView, SecretView,
+    SessionView,
+};
 use interflow_store::{FlowRow, ListOptions, ListOrder};
-use interflow_types::Microseconds;
 use interflow_types::units::HumanDuration;
+use interflow_types::{Microseconds, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::blocking::run_query;
 use super::error::{ApiError, Result};
@@ -52,18 +55,52 @@ impl From<ApprovalsError> for ApiError {
     }
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PendingWatchParams {
+    /// Wait until the version is another than this.
     pub after: Option<u64>,
+    /// How long, at most: 25s.
     pub wait: Option<HumanDuration>,
+}
+
+/// The active mode.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ModeView {
+    mode: ApprovalMode,
+    /// When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops.
+    mode_until: Option<Timestamp>,
+    mode_is_configured: bool,
+}
+
+impl ModeView {
+    fn of(approvals: &Approvals) -> Self {
+        let temporary = approvals.temporary_mode();
+        Self {
+            mode: approvals.mode(),
+            mode_until: temporary.and_then(|(_, until)| until),
+            mode_is_configured: temporary.is_none(),
+        }
+    }
+}
+
+/// Pending requests, and the active mode.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ApprovalsView {
+    #[serde(flatten)]
+    mode: ModeView,
+    /// Increases with each change.
+    version: u64,
+    /// How long a request waits before it is denied.
+    timeout: Microseconds,
+    pending: Vec<PendingRequest>,
 }
 
 /// `GET /approvals`: at once, or as soon as something has changed since a version.
 pub(crate) async fn list(
     State(state): ApiState,
     StrictQuery(watch): StrictQuery<PendingWatchParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<ApprovalsView>> {
     let approvals = state.approvals()?;
     if let Some(after) = watch.after {
         let patience = watch.wait.map_or(Duration::ZERO, |w| w.0).min(MAX_WAIT);
@@ -71,21 +108,12 @@ pub(crate) async fn list(
         let _ = tokio::time::timeout(patience, approvals.changed_since(after)).await;
     }
     let version = approvals.version();
-    let mut answer = mode_json(approvals);
-    answer["version"] = version.into();
-    answer["timeout"] = json!(Microseconds::from(approvals.timeout()));
-    answer["held"] = json!(approvals.pending_requests());
-    Ok(Json(answer))
-}
-
-/// The active mode, and when it ends.
-fn mode_json(approvals: &Approvals) -> Value {
-    let meanwhile = approvals.temporary_mode();
-    json!({
-        "mode": approvals.mode(),
-        "mode_until": meanwhile.and_then(|(_, until)| until),
-        "mode_is_configured": meanwhile.is_none(),
-    })
+    Ok(Json(ApprovalsView {
+        mode: ModeView::of(approvals),
+        version,
+        timeout: approvals.timeout().into(),
+        pending: approvals.pending_requests(),
+    }))
 }
 
 /// `POST /approvals/{id}`
@@ -93,39 +121,52 @@ pub(crate) async fn resolve(
     State(state): ApiState,
     Path(id): Path<u64>,
     StrictJson(answer): StrictJson<Resolution>,
-) -> Result<Json<Value>> {
-    let done = state.approvals()?.resolve(id, &answer)?;
-    Ok(Json(json!(done)))
+) -> Result<Json<ResolutionResult>> {
+    Ok(Json(state.approvals()?.resolve(id, &answer)?))
+}
+
+/// Requests that are no longer pending, the latest first.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ApprovalHistory {
+    answers: Vec<ResolvedQuestion>,
 }
 
 /// `GET /approvals/history`
-pub(crate) async fn history(State(state): ApiState) -> Result<Json<Value>> {
-    Ok(Json(json!({ "answers": state.approvals()?.history() })))
+pub(crate) async fn history(State(state): ApiState) -> Result<Json<ApprovalHistory>> {
+    Ok(Json(ApprovalHistory { answers: state.approvals()?.history() }))
 }
 
-#[derive(Deserialize)]
+/// Another mode.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModeRequest {
+    /// Null or absent for the configured one.
     mode: Option<ApprovalMode>,
+    /// How long it is active; until Interflow stops if absent.
     #[serde(default, rename = "for")]
     lasting: Option<HumanDuration>,
 }
 
 /// `POST /approvals/mode`
-pub(crate) async fn mode(State(state): ApiState, StrictJson(new): StrictJson<ModeRequest>) -> Result<Json<Value>> {
+pub(crate) async fn mode(State(state): ApiState, StrictJson(new): StrictJson<ModeRequest>) -> Result<Json<ModeView>> {
     let approvals = state.approvals()?;
     approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))));
-    Ok(Json(mode_json(approvals)))
+    Ok(Json(ModeView::of(approvals)))
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ApprovalRules {
+    rules: Vec<RuleView>,
 }
 
 /// `GET /approvals/rules`
-pub(crate) async fn rules(State(state): ApiState) -> Result<Json<Value>> {
-    Ok(Json(json!({ "rules": state.approvals()?.rules() })))
+pub(crate) async fn rules(State(state): ApiState) -> Result<Json<ApprovalRules>> {
+    Ok(Json(ApprovalRules { rules: state.approvals()?.rules() }))
 }
 
 /// `POST /approvals/rules`
-pub(crate) async fn add_rule(State(state): ApiState, StrictJson(spec): StrictJson<RuleSpec>) -> Result<Json<Value>> {
-    Ok(Json(json!(state.approvals()?.add_rule(spec)?)))
+pub(crate) async fn add_rule(State(state): ApiState, StrictJson(spec): StrictJson<RuleSpec>) -> Result<Json<RuleView>> {
+    Ok(Json(state.approvals()?.add_rule(spec)?))
 }
 
 /// `DELETE /approvals/rules/{id}`
@@ -134,22 +175,27 @@ pub(crate) async fn remove_rule(State(state): ApiState, Path(id): Path<String>) 
     Ok(StatusCode::NO_CONTENT)
 }
 
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Sessions {
+    sessions: Vec<SessionView>,
+}
+
 /// `GET /sessions`
-pub(crate) async fn sessions(State(state): ApiState) -> Result<Json<Value>> {
-    Ok(Json(json!({ "sessions": state.approvals()?.sessions() })))
+pub(crate) async fn sessions(State(state): ApiState) -> Result<Json<Sessions>> {
+    Ok(Json(Sessions { sessions: state.approvals()?.sessions() }))
 }
 
 /// `POST /sessions`
 pub(crate) async fn add_session(
     State(state): ApiState,
     StrictJson(spec): StrictJson<SessionSpec>,
-) -> Result<Json<Value>> {
-    Ok(Json(json!(state.approvals()?.add_session(spec)?)))
+) -> Result<Json<SessionView>> {
+    Ok(Json(state.approvals()?.add_session(spec)?))
 }
 
 /// `POST /sessions/{id}/heartbeat`
-pub(crate) async fn heartbeat(State(state): ApiState, Path(id): Path<String>) -> Result<Json<Value>> {
-    Ok(Json(json!(state.approvals()?.heartbeat(&id)?)))
+pub(crate) async fn heartbeat(State(state): ApiState, Path(id): Path<String>) -> Result<Json<SessionView>> {
+    Ok(Json(state.approvals()?.heartbeat(&id)?))
 }
 
 /// `DELETE /sessions/{id}`
@@ -158,17 +204,22 @@ pub(crate) async fn end_session(State(state): ApiState, Path(id): Path<String>) 
     Ok(StatusCode::NO_CONTENT)
 }
 
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Secrets {
+    secrets: Vec<SecretView>,
+}
+
 /// `GET /secrets`
-pub(crate) async fn secrets(State(state): ApiState) -> Result<Json<Value>> {
-    Ok(Json(json!({ "secrets": state.approvals()?.secrets() })))
+pub(crate) async fn secrets(State(state): ApiState) -> Result<Json<Secrets>> {
+    Ok(Json(Secrets { secrets: state.approvals()?.secrets() }))
 }
 
 /// `POST /secrets`
 pub(crate) async fn add_secret(
     State(state): ApiState,
     StrictJson(spec): StrictJson<SecretSpec>,
-) -> Result<Json<Value>> {
-    Ok(Json(json!(state.approvals()?.add_secret(spec)?)))
+) -> Result<Json<SecretView>> {
+    Ok(Json(state.approvals()?.add_secret(spec)?))
 }
 
 /// `DELETE /secrets/{label}`
@@ -177,14 +228,23 @@ pub(crate) async fn remove_secret(State(state): ApiState, Path(label): Path<Stri
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SuggestionParams {
+    /// The query; every flow when it is empty.
     query: String,
 }
 
+/// Rules that would allow recorded traffic.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Suggestions {
+    suggestions: Vec<SuggestedRule>,
+    /// Number of flows that they are based on.
+    flows_examined: usize,
+}
+
 /// A rule that would allow recorded traffic.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
 struct SuggestedRule {
     /// Number of flows it would have allowed.
     flows: u64,
@@ -197,9 +257,9 @@ struct SuggestedRule {
 pub(crate) async fn suggestions(
     State(state): ApiState,
     StrictQuery(seen): StrictQuery<SuggestionParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<Suggestions>> {
     let query = query(&seen.query)?;
-    let (rules, looked) = run_query(&state, move |store, wanted| {
+    let (suggestions, flows_examined) = run_query(&state, move |store, wanted| {
         let mut options = ListOptions { query, order: ListOrder::Newest, after: None, limit: PAGE };
         let (mut hosts, mut looked) = (BTreeMap::new(), 0);
         while looked < MAX_SUGGESTION_FLOWS {
@@ -214,7 +274,7 @@ pub(crate) async fn suggestions(
         Ok((suggest(hosts), looked))
     })
     .await?;
-    Ok(Json(json!({ "suggestions": rules, "flows_looked_at": looked })))
+    Ok(Json(Suggestions { suggestions, flows_examined }))
 }
 
 /// Recorded traffic of one host and port.

@@ -30,11 +30,11 @@ const PIECE: usize = 64 << 10;
 
 /// Whether the client has gone away.
 #[derive(Clone, Default)]
-pub(crate) struct CancelFlag(Arc<AtomicBool>);
+pub struct CancelFlag(Arc<AtomicBool>);
 
 impl CancelFlag {
     /// `Break` once the client has gone away.
-    pub(crate) fn check(&self) -> ControlFlow<()> {
+    pub fn check(&self) -> ControlFlow<()> {
         if self.0.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
@@ -49,7 +49,7 @@ impl Drop for CancelOnDrop {
 }
 
 /// Runs a store query on a blocking thread. Concurrency is limited; others wait.
-pub(crate) async fn run_query<T: Send + 'static>(
+pub async fn run_query<T: Send + 'static>(
     state: &AdminState,
     work: impl FnOnce(&dyn FlowStore, &CancelFlag) -> Result<T> + Send + 'static,
 ) -> Result<T> {

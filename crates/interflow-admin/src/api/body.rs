@@ -10,7 +10,8 @@ use bytes::Bytes;
 use interflow_archive::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
 use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, decoded_body};
 use interflow_types::{Direction, FlowId, Headers};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::blocking::{run_query, streamed_body, transfer};
 use super::error::{ApiError, Result};
@@ -34,7 +35,7 @@ const MISSING: HeaderName = HeaderName::from_static("interflow-missing");
 const SENT: HeaderName = HeaderName::from_static("interflow-sent");
 
 /// The representation of a body.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum BodyView {
     /// The bytes as sent.
@@ -52,11 +53,14 @@ enum BodyView {
     Pretty,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BodyParams {
+    /// The representation of the body.
     view: BodyView,
+    /// Where the view begins, in bytes of what it shows.
     offset: u64,
+    /// How many bytes it shows; by default 1 MiB of a view, and everything of `raw`.
     limit: Option<u64>,
     /// Return the body as received, before it was edited.
     original: bool,

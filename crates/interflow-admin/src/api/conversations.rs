@@ -1,5 +1,6 @@
 //! LLM conversations: lists, threads, documents, totals.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,13 +11,14 @@ use axum::response::Response;
 use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides};
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::indexer::IndexerHandle;
-use interflow_conversations::conversations::load;
+use interflow_conversations::conversations::load::{self, ConversationView};
 use interflow_llm::conversation::MessageHash;
+use interflow_llm::conversation::diff::RequestDiff;
 use interflow_store::{ConversationOptions, ConversationSummary, ConversationTotal, FlowStore};
 use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 
 use super::blocking::run_query;
 use super::error::{ApiError, Result};
@@ -33,13 +35,18 @@ const ACTIVE_WITHIN: u64 = 90_000_000;
 /// Shortest time bucket of totals, in microseconds: one minute.
 const MIN_SPAN: u64 = 60_000_000;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConversationListParams {
+    /// Keys as for flows: agent:, model:, provider:, host:, user:, tokens:, time:, dur:.
     query: String,
+    /// Conversations on a page, 1 to 500.
     limit: usize,
+    /// Only those behind the conversation of this id.
     after: Option<String>,
+    /// Only sub-agents of the conversation of this id.
     parent: Option<String>,
+    /// Also sub-agents, and conversations of utility calls alone.
     all: bool,
 }
 
@@ -49,11 +56,27 @@ impl Default for ConversationListParams {
     }
 }
 
+/// A page of conversations.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ConversationPage {
+    conversations: Vec<ListedConversation>,
+    /// The cursor for the next page.
+    next: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ListedConversation {
+    #[serde(flatten)]
+    summary: ConversationSummary,
+    /// Its last exchange was a moment ago.
+    live: bool,
+}
+
 /// `GET /conversations`
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<ConversationListParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<ConversationPage>> {
     let limit = params.limit.clamp(1, MAX_PAGE);
     let options = ConversationOptions {
         query: query(&params.query)?,
@@ -66,21 +89,19 @@ pub(crate) async fn list(
         let found = store.conversations(&options)?;
         let next = if found.len() == limit { found.last().map(|l| l.row.id.clone()) } else { None };
         let now = Timestamp::now();
-        let conversations: Vec<Value> = found.iter().map(|l| summary_json(l, now)).collect();
-        Ok(Json(json!({"conversations": conversations, "next": next})))
+        let listed = |summary: ConversationSummary| ListedConversation {
+            live: now.micros().saturating_sub(summary.row.updated.micros()) < ACTIVE_WITHIN,
+            summary,
+        };
+        Ok(Json(ConversationPage { conversations: found.into_iter().map(listed).collect(), next }))
     })
     .await
 }
 
-fn summary_json(listed: &ConversationSummary, now: Timestamp) -> Value {
-    let mut value = json!(listed);
-    value["live"] = (now.micros().saturating_sub(listed.row.updated.micros()) < ACTIVE_WITHIN).into();
-    value
-}
-
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConversationShowParams {
+    /// The key of the message that the thread leads to; by default the last one.
     leaf: Option<String>,
 }
 
@@ -89,13 +110,13 @@ pub(crate) async fn show(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ConversationShowParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<ConversationView>> {
     let leaf = params.leaf.map(|t| u128::from_str_radix(&t, 16).map(MessageHash)).transpose();
     let leaf = leaf.map_err(|_| ApiError::bad_request("`leaf` is a message's key: 32 hexadecimal digits"))?;
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
         let opened = load::load_conversation(store, &id, leaf)?.ok_or_else(|| not_found(&id))?;
-        Ok(Json(json!(opened)))
+        Ok(Json(opened))
     })
     .await
 }
@@ -109,9 +130,10 @@ fn not_found(word: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("there is no conversation `{word}`"))
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConversationExportParams {
+    /// markdown (default), jsonl or html.
     format: Option<String>,
 }
 
@@ -132,12 +154,21 @@ pub(crate) async fn export(
     Ok(untrusted_content::file_response(media, &format!("{name}.{ending}"), Body::from(text)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangesParams {
+    /// The flow of the exchange.
     flow: String,
+    /// The exchange's number within a WebSocket.
     #[serde(default)]
     part: u64,
+}
+
+/// Changes from the preceding request.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RequestChanges {
+    /// Null for the first request.
+    changes: Option<RequestDiff>,
 }
 
 /// `GET /conversations/{id}/changes`
@@ -145,20 +176,32 @@ pub(crate) async fn changes(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ChangesParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<RequestChanges>> {
     let flow = flow_id(&params.flow)?;
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
-        Ok(Json(json!({"changes": load::request_diff(store, &id, flow, params.part)?})))
+        Ok(Json(RequestChanges { changes: load::request_diff(store, &id, flow, params.part)? }))
     })
     .await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TotalsParams {
+    /// How far back.
     since: HumanDuration,
+    /// The length of each bucket.
     span: HumanDuration,
+}
+
+/// Tokens and cost over time.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Totals {
+    /// Start, in microseconds since the Unix epoch.
+    since: u64,
+    /// Length of a bucket, in microseconds.
+    span: u64,
+    totals: Vec<ConversationTotal>,
 }
 
 impl Default for TotalsParams {
@@ -171,42 +214,51 @@ impl Default for TotalsParams {
 pub(crate) async fn totals(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<TotalsParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<Totals>> {
     let span = (params.span.0.as_micros() as u64).max(MIN_SPAN);
     let since = Timestamp::now().micros().saturating_sub(params.since.0.as_micros() as u64);
     run_query(&state, move |store, _| {
-        let totals: Vec<ConversationTotal> = store.totals(Timestamp::from_micros(since), span)?;
-        Ok(Json(json!({"since": since, "span": span, "totals": totals})))
+        Ok(Json(Totals { since, span, totals: store.totals(Timestamp::from_micros(since), span)? }))
     })
     .await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowIdsParams {
+    /// Ids of flows, separated by commas.
     flows: String,
 }
 
 /// The columns of the traffic table for a flow that carries a model call.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FlowConversation {
     conversation: String,
     agent: String,
     model: String,
+    /// Input tokens.
     input: u64,
+    /// Output tokens.
     output: u64,
+    /// US dollars; null if a price is unknown.
     cost: Option<f64>,
 }
 
-/// `GET /conversations/of`
+/// The conversations of flows, by the flow's id; flows without a model call are absent.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FlowConversations {
+    flows: BTreeMap<String, FlowConversation>,
+}
+
+/// `GET /conversations/by-flow`
 pub(crate) async fn for_flows(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<FlowIdsParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<FlowConversations>> {
     let ids = params.flows.split(',').filter(|t| !t.is_empty()).take(MAX_FLOWS);
     let ids = ids.map(flow_id).collect::<Result<Vec<_>>>()?;
     run_query(&state, move |store, _| {
-        let mut found = Map::new();
+        let mut flows = BTreeMap::new();
         for id in ids {
             let exchanges = store.exchanges_in(id)?;
             let Some(last) = exchanges.last() else { continue };
@@ -222,33 +274,39 @@ pub(crate) async fn for_flows(
                     .all(|e| e.used.unpriced == 0)
                     .then(|| exchanges.iter().map(|e| e.used.cost).sum()),
             };
-            found.insert(id.to_string(), json!(of));
+            flows.insert(id.to_string(), of);
         }
-        Ok(Json(json!({ "flows": found })))
+        Ok(Json(FlowConversations { flows }))
     })
     .await
 }
 
 /// The operator's endpoint overrides.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct EndpointsInput {
+pub(crate) struct EndpointOverrideList {
     endpoints: Vec<EndpointOverride>,
 }
 
+impl EndpointOverrideList {
+    fn of(overrides: &EndpointOverrides) -> Self {
+        Self { endpoints: overrides.list().to_vec() }
+    }
+}
+
 /// `GET /conversations/endpoints`
-pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    run_query(&state, |store, _| Ok(Json(json!({"endpoints": EndpointOverrides::load(store)?.list()})))).await
+pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Json<EndpointOverrideList>> {
+    run_query(&state, |store, _| Ok(Json(EndpointOverrideList::of(&EndpointOverrides::load(store)?)))).await
 }
 
 /// `PUT /conversations/endpoints`: replaces all of them.
 pub(crate) async fn set_endpoints(
     State(state): State<Arc<AdminState>>,
-    StrictJson(given): StrictJson<EndpointsInput>,
-) -> Result<Json<Value>> {
+    StrictJson(given): StrictJson<EndpointOverrideList>,
+) -> Result<Json<EndpointOverrideList>> {
     let endpoints = EndpointOverrides::new(given.endpoints).map_err(ApiError::bad_request)?;
     indexer(&state)?.set_endpoints(endpoints.clone()).await?;
-    Ok(Json(json!({"endpoints": endpoints.list()})))
+    Ok(Json(EndpointOverrideList::of(&endpoints)))
 }
 
 fn indexer(state: &AdminState) -> Result<IndexerHandle> {
@@ -258,7 +316,13 @@ fn indexer(state: &AdminState) -> Result<IndexerHandle> {
     })
 }
 
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RebuildResult {
+    /// Exchanges found.
+    exchanges: u64,
+}
+
 /// `POST /conversations/rebuild`
-pub(crate) async fn rebuild(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    Ok(Json(json!({"exchanges": indexer(&state)?.rebuild().await?})))
+pub(crate) async fn rebuild(State(state): State<Arc<AdminState>>) -> Result<Json<RebuildResult>> {
+    Ok(Json(RebuildResult { exchanges: indexer(&state)?.rebuild().await? }))
 }

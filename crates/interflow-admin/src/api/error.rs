@@ -6,31 +6,67 @@ use axum::response::{IntoResponse, Response};
 use interflow_archive::ImportError;
 use interflow_archive::replay::ReplayError;
 use interflow_query::QueryError;
+use interflow_redact::PolicyProblem;
+use interflow_rules::RuleProblem;
 use interflow_store::StoreError;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
+pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 /// An error response of the API.
 #[derive(Debug)]
-pub(crate) struct ApiError(Box<ApiErrorDetails>);
+pub struct ApiError(Box<(StatusCode, ErrorDetails)>);
 
-#[derive(Debug)]
-struct ApiErrorDetails {
-    status: StatusCode,
-    kind: &'static str,
-    message: String,
-    remedy: Option<String>,
-    /// Additional members of the error object.
-    facts: Map<String, Value>,
+/// The body of an error response.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ErrorBody {
+    error: ErrorDetails,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct ErrorDetails {
+    /// A constant name, such as `not_found`.
+    pub kind: &'static str,
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// Of a query: where the error begins, in characters from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<usize>,
+    /// Of a query: where the error begins, in bytes from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<usize>,
+    /// Of a query: where the error ends, in bytes from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<usize>,
+    /// Of an import: flows imported before the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imported: Option<u64>,
+    /// The files that can be named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// Of rules or a policy: every error with its position.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<TextProblem>,
+}
+
+/// An error at a position in a text.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum TextProblem {
+    Rule(RuleProblem),
+    Policy(PolicyProblem),
 }
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self(Box::new(ApiErrorDetails { status, kind, message: message.into(), remedy: None, facts: Map::new() }))
+    pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new((status, ErrorDetails { kind, message: message.into(), ..ErrorDetails::default() })))
     }
 
-    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+    pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
@@ -43,40 +79,39 @@ impl ApiError {
             .remedy("try again in a moment")
     }
 
-    pub(crate) fn internal(message: impl Into<String>) -> Self {
+    pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.0.remedy = Some(remedy.into());
+        self.0.1.remedy = Some(remedy.into());
         self
     }
 
-    pub(crate) fn fact(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.0.facts.insert(name.to_owned(), value.into());
+    /// Adds details.
+    pub(crate) fn with(mut self, set: impl FnOnce(&mut ErrorDetails)) -> Self {
+        set(&mut self.0.1);
         self
     }
 
-    /// The error object, as used in responses and in messages of the event socket.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut error = Map::new();
-        error.insert("kind".into(), self.0.kind.into());
-        error.insert("message".into(), self.0.message.as_str().into());
-        if let Some(remedy) = &self.0.remedy {
-            error.insert("remedy".into(), remedy.as_str().into());
-        }
-        error.extend(self.0.facts.clone());
-        json!({ "error": error })
+    /// The body of the response.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({ "error": self.0.1 })
+    }
+
+    pub(crate) fn into_details(self) -> ErrorDetails {
+        self.0.1
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.0.status.is_server_error() {
-            tracing::warn!(kind = self.0.kind, "admin: {}", self.0.message);
+        let (status, error) = *self.0;
+        if status.is_server_error() {
+            tracing::warn!(kind = error.kind, "admin: {}", error.message);
         }
-        let mut response = (self.0.status, Json(self.to_json())).into_response();
-        if self.0.status == StatusCode::SERVICE_UNAVAILABLE {
+        let mut response = (status, Json(ErrorBody { error })).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("2"));
         }
         response
@@ -101,11 +136,11 @@ impl From<StoreError> for ApiError {
 
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> Self {
-        let made =
-            Self::new(StatusCode::BAD_REQUEST, "bad_query", format!("column {}: {}", error.column, error.message))
-                .fact("column", error.column)
-                .fact("start", error.span.start)
-                .fact("end", error.span.end);
+        let message = format!("column {}: {}", error.column, error.message);
+        let made = Self::new(StatusCode::BAD_REQUEST, "bad_query", message).with(|details| {
+            details.column = Some(error.column);
+            (details.start, details.end) = (Some(error.span.start), Some(error.span.end));
+        });
         match error.remedy {
             Some(remedy) => made.remedy(remedy),
             None => made,
@@ -136,7 +171,7 @@ impl From<ImportError> for ApiError {
                 Err(_) => (Self::new(StatusCode::BAD_REQUEST, "broken_upload", message), report),
             },
         };
-        made.fact("imported", report.flows)
+        made.with(|details| details.imported = Some(report.flows))
     }
 }
 
@@ -156,16 +191,15 @@ mod tests {
             (interflow_query::Query::parse("stats:4").unwrap_err().into(), 400, "bad_query"),
         ] as [(ApiError, u16, &str); 6]
         {
-            assert_eq!((error.0.status.as_u16(), error.0.kind), (status, kind), "{error:?}");
+            assert_eq!((error.0.0.as_u16(), error.0.1.kind), (status, kind), "{error:?}");
         }
     }
 
     #[test]
     fn a_query_error_names_its_place() {
         let error: ApiError = interflow_query::Query::parse("a stats:4").unwrap_err().into();
-        let json = error.to_json();
-        assert_eq!(json["error"]["column"], 3);
-        assert_eq!((json["error"]["start"].as_u64(), json["error"]["end"].as_u64()), (Some(2), Some(7)));
-        assert!(json["error"]["remedy"].as_str().is_some_and(|r| r.contains("status")), "{json}");
+        let error = error.into_details();
+        assert_eq!((error.column, error.start, error.end), (Some(3), Some(2), Some(7)));
+        assert!(error.remedy.as_ref().is_some_and(|r| r.contains("status")), "{error:?}");
     }
 }

@@ -21,12 +21,12 @@ use bytes::Bytes;
 use interflow_query::{Query, Tristate};
 use interflow_store::{FlowSummary, StoreEvent, Subscription};
 use interflow_types::FlowId;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
 use super::blocking::run_query;
-use super::error::{ApiError, Result};
+use super::error::{ApiError, ErrorDetails, Result};
 use super::input::StrictQuery;
 use super::loaded_flow::LoadedFlow;
 use crate::server::AdminState;
@@ -88,11 +88,12 @@ impl Drop for ClientSlot {
 }
 
 /// The initial query from the URL.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FirstQuery {
     /// If absent, the first message contains it.
     query: Option<String>,
+    /// The client's number of the query.
     #[serde(default)]
     generation: u64,
 }
@@ -124,17 +125,54 @@ pub(crate) async fn events(
 }
 
 /// A client message.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum ClientCommand {
+pub(crate) enum ClientCommand {
     /// Send only flows that the query selects from now on.
     Subscribe {
         query: String,
         #[serde(default)]
         generation: u64,
     },
-    /// Send nothing but pings until `resume`.
+    /// Whether to send nothing but pings.
     Pause(bool),
+}
+
+/// A message to the client. Those about a query carry the client's number of it.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(crate) enum EventMessage {
+    /// The first message.
+    Hello {
+        version: &'static str,
+    },
+    /// The query was accepted.
+    Subscribed {
+        /// The query in its canonical form.
+        query: String,
+        generation: u64,
+    },
+    Paused {
+        paused: bool,
+    },
+    /// Flows that began, changed or ended.
+    Flows {
+        flows: Vec<FlowSummary>,
+        generation: u64,
+    },
+    /// The client was too slow: what it did not receive.
+    Lag {
+        /// Batches of the recorder, of an unknown number of flows.
+        batches: u64,
+        flows: u64,
+        generation: u64,
+    },
+    Error {
+        error: ErrorDetails,
+        /// Absent unless a query was wrong.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        generation: Option<u64>,
+    },
 }
 
 /// The backlog of a client.
@@ -194,11 +232,10 @@ impl EventClient {
         gathered.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         let mut heard = Instant::now();
-        let hello = json!({"type": "hello", "version": env!("CARGO_PKG_VERSION")});
-        let mut going = self.send_json(&hello).await;
+        let mut going = self.send_event(&EventMessage::Hello { version: env!("CARGO_PKG_VERSION") }).await;
         if let (Ok(()), Some(query)) = (&going, first.query) {
             let answer = self.subscribe(&query, first.generation);
-            going = self.send_json(&answer).await;
+            going = self.send_event(&answer).await;
         }
         while going.is_ok() {
             going = tokio::select! {
@@ -238,31 +275,28 @@ impl EventClient {
         let answer = match serde_json::from_str::<ClientCommand>(text) {
             Ok(ClientCommand::Pause(paused)) => {
                 self.paused = paused;
-                json!({"type": "paused", "paused": paused})
+                EventMessage::Paused { paused }
             }
             Ok(ClientCommand::Subscribe { query, generation }) => self.subscribe(&query, generation),
-            Err(e) => error_message(
-                &ApiError::bad_request(format!("invalid message: {e}"))
-                    .remedy("say {\"subscribe\": {\"query\": \"…\"}} or {\"pause\": true}"),
-            ),
+            Err(e) => {
+                let error = ApiError::bad_request(format!("invalid message: {e}"))
+                    .remedy("say {\"subscribe\": {\"query\": \"…\"}} or {\"pause\": true}");
+                EventMessage::Error { error: error.into_details(), generation: None }
+            }
         };
-        self.send_json(&answer).await
+        self.send_event(&answer).await
     }
 
     /// Starts a new selection; returns the reply.
-    fn subscribe(&mut self, query: &str, generation: u64) -> Value {
+    fn subscribe(&mut self, query: &str, generation: u64) -> EventMessage {
         match Query::parse(query) {
             Ok(query) => {
-                let text = query.to_string();
+                let canonical = query.to_string();
                 self.selection = Some(EventSelection { query: (!query.is_all()).then_some(query), generation });
                 self.waiting = PendingEvents::default();
-                json!({"type": "subscribed", "query": text, "generation": generation})
+                EventMessage::Subscribed { query: canonical, generation }
             }
-            Err(e) => {
-                let mut answer = error_message(&e.into());
-                answer["generation"] = generation.into();
-                answer
-            }
+            Err(e) => EventMessage::Error { error: ApiError::from(e).into_details(), generation: Some(generation) },
         }
     }
 
@@ -273,12 +307,11 @@ impl EventClient {
         let (batches, flows) = std::mem::take(&mut self.waiting.missed);
         if batches + flows > 0 {
             self._seat.0.viewers.passed_by.fetch_add(batches + flows, Relaxed);
-            self.send_json(&json!({"type": "lag", "batches": batches, "flows": flows, "generation": generation}))
-                .await?;
+            self.send_event(&EventMessage::Lag { batches, flows, generation }).await?;
         }
         let ready: Vec<FlowSummary> = std::mem::take(&mut self.waiting.ready).into_values().collect();
         for batch in ready.chunks(BATCH) {
-            self.send_json(&json!({"type": "flows", "flows": batch, "generation": generation})).await?;
+            self.send_event(&EventMessage::Flows { flows: batch.to_vec(), generation }).await?;
         }
         Ok(())
     }
@@ -302,8 +335,9 @@ impl EventClient {
         }
     }
 
-    async fn send_json(&mut self, value: &Value) -> Result<(), Disconnected> {
-        self.send(Message::text(value.to_string())).await
+    async fn send_event(&mut self, event: &EventMessage) -> Result<(), Disconnected> {
+        let text = serde_json::to_string(event).expect("an event is plain data");
+        self.send(Message::text(text)).await
     }
 
     async fn send(&mut self, message: Message) -> Result<(), Disconnected> {
@@ -322,12 +356,6 @@ impl EventClient {
         let _ = self.send(Message::Close(Some(frame))).await;
         Err(Disconnected)
     }
-}
-
-fn error_message(error: &ApiError) -> Value {
-    let mut value = error.to_json();
-    value["type"] = "error".into();
-    value
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use interflow_query::Query;
 use interflow_store::{FlowAnnotation, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRow};
 use interflow_types::units::HumanDuration;
 use interflow_types::{FlowId, MessageKind, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::blocking::{CancelFlag, run_query};
 use super::error::{ApiError, Result};
@@ -31,7 +31,7 @@ const MAX_MESSAGES: usize = 16 << 20;
 const MESSAGE_STEP: u64 = 50;
 
 /// Newest or oldest first.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SortOrder {
     #[default]
@@ -48,13 +48,18 @@ impl From<SortOrder> for ListOrder {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FlowListParams {
+    /// The query; every flow when it is empty.
     query: String,
+    /// Flows on a page, 1 to 1000.
     limit: usize,
+    /// Only flows behind the flow of this id, in the requested order.
     after: Option<String>,
+    /// Only flows before the flow of this id, those next to it.
     before: Option<String>,
+    /// Newest or oldest first.
     order: SortOrder,
 }
 
@@ -64,7 +69,8 @@ impl Default for FlowListParams {
     }
 }
 
-#[derive(Serialize)]
+/// A page of flows.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowPage {
     flows: Vec<FlowSummary>,
     /// The cursor for the next page in the requested direction.
@@ -114,19 +120,26 @@ fn cursor(text: Option<String>) -> Result<Option<FlowId>> {
     text.map(|t| flow_id(&t)).transpose()
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct QueryParam {
+    /// The query; every flow when it is empty.
     pub query: String,
+}
+
+/// How many flows a query selects.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FlowCount {
+    count: u64,
 }
 
 /// `GET /flows/count`
 pub(crate) async fn count(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<QueryParam>,
-) -> Result<Json<Value>> {
+) -> Result<Json<FlowCount>> {
     let query = query(&params.query)?;
-    run_query(&state, move |store, wanted| Ok(Json(json!({ "count": count_flows(store, &query, wanted)? })))).await
+    run_query(&state, move |store, wanted| Ok(Json(FlowCount { count: count_flows(store, &query, wanted)? }))).await
 }
 
 /// Counting that examines bodies may take long: it runs on several threads and ends when the client disconnects.
@@ -143,8 +156,8 @@ fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Res
     Ok(n)
 }
 
-/// One flow with derived fields.
-#[derive(Serialize)]
+/// One flow with its heads and derived fields.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowDetail {
     #[serde(flatten)]
     row: FlowRow,
@@ -164,14 +177,12 @@ impl FlowDetail {
 }
 
 /// `GET /flows/{id}`
-pub(crate) async fn show(
-    State(state): State<Arc<AdminState>>,
-    FlowIdPath(id): FlowIdPath,
-) -> Result<impl axum::response::IntoResponse> {
+pub(crate) async fn show(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowDetail>> {
     run_query(&state, move |store, _| Ok(FlowDetail::from_row(store.get(id)?))).await
 }
 
-#[derive(Deserialize, Default)]
+/// Changes to tags and comment; what is absent stays.
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AnnotationPatch {
     /// Replaces all tags.
@@ -238,9 +249,11 @@ pub(crate) async fn delete(State(state): State<Arc<AdminState>>, FlowIdPath(id):
     .await
 }
 
-#[derive(Deserialize)]
+/// Chosen flows.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowIdsInput {
+    /// Ids of flows.
     ids: Vec<String>,
 }
 
@@ -250,28 +263,43 @@ impl FlowIdsInput {
     }
 }
 
+/// How many flows were deleted.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeletedFlows {
+    deleted: u64,
+}
+
 /// `POST /flows/delete`
 pub(crate) async fn delete_selected(
     State(state): State<Arc<AdminState>>,
     StrictJson(chosen): StrictJson<FlowIdsInput>,
-) -> Result<Json<Value>> {
+) -> Result<Json<DeletedFlows>> {
     let ids = chosen.ids()?;
-    run_query(&state, move |store, _| Ok(Json(json!({ "deleted": store.delete(&ids)? })))).await
+    run_query(&state, move |store, _| Ok(Json(DeletedFlows { deleted: store.delete(&ids)? }))).await
 }
 
-#[derive(Deserialize, Default)]
+/// Which flows to delete.
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PruneInput {
     query: String,
+    /// Only flows that began longer ago than this.
     older: Option<HumanDuration>,
+    /// Confirms the deletion of every flow.
     all: bool,
+}
+
+/// How many flows were deleted.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PrunedFlows {
+    pruned: u64,
 }
 
 /// `POST /flows/prune`
 pub(crate) async fn prune(
     State(state): State<Arc<AdminState>>,
     StrictJson(prune): StrictJson<PruneInput>,
-) -> Result<Json<Value>> {
+) -> Result<Json<PrunedFlows>> {
     let mut selected = query(&prune.query)?;
     if let Some(HumanDuration(age)) = prune.older {
         let before = Timestamp::now().micros().saturating_sub(age.as_micros() as u64);
@@ -280,7 +308,7 @@ pub(crate) async fn prune(
     if selected.is_all() && !prune.all {
         return Err(ApiError::bad_request("this would delete every flow").remedy("say so with {\"all\": true}"));
     }
-    run_query(&state, move |store, _| Ok(Json(json!({ "pruned": store.prune(&selected)? })))).await
+    run_query(&state, move |store, _| Ok(Json(PrunedFlows { pruned: store.prune(&selected)? }))).await
 }
 
 /// Flows that began before this time, in microseconds since the Unix epoch.
@@ -290,11 +318,14 @@ fn older_than(micros: u64) -> Query {
     Expr::term(Key::Time, TermTest::Time(TimeTest::Compare(CompareOp::Lt, point))).into()
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MessageParams {
+    /// The number of the first one.
     from: u64,
+    /// 1 to 1000.
     limit: u64,
+    /// Bytes shown of each payload.
     payload: usize,
 }
 
@@ -304,20 +335,25 @@ impl Default for MessageParams {
     }
 }
 
-#[derive(Serialize)]
+/// A page of messages.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct MessagePage {
     messages: Vec<MessageView>,
+    /// Messages of the flow.
     total: u64,
+    /// The number of the first message of the next page.
     next: Option<u64>,
 }
 
-#[derive(Serialize)]
+/// A message of a flow.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Message")]
 struct MessageView {
     #[serde(flatten)]
     row: MessageRow,
-    /// A gRPC message rendered by its schema, or from the wire format alone.
+    /// A gRPC message decoded to text by its schema, or from the wire format alone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    written: Option<String>,
+    decoded: Option<String>,
 }
 
 /// A rendered gRPC message as recorded, if it can be rendered; at most `cap` bytes of text.
@@ -349,10 +385,10 @@ pub(crate) async fn messages(
             let step = store.messages(id, at..(at + MESSAGE_STEP).min(until))?;
             at = (at + MESSAGE_STEP).min(until);
             for mut row in step {
-                let written = structured_view(&flow, &row, &schemas, params.payload);
+                let decoded = structured_view(&flow, &row, &schemas, params.payload);
                 truncate_payload(&mut row.payload, params.payload);
-                bytes += row.payload.len() + written.as_ref().map_or(0, String::len);
-                messages.push(MessageView { row, written });
+                bytes += row.payload.len() + decoded.as_ref().map_or(0, String::len);
+                messages.push(MessageView { row, decoded });
             }
         }
         Ok(Json(MessagePage { messages, total, next: (at < total).then_some(at) }))

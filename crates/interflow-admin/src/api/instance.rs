@@ -1,14 +1,18 @@
 //! The instance itself: statistics, configuration, certificate authority, clients that bypass interception.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_proxy::observe::stats::LATENCY_BOUNDS;
-use interflow_types::Host;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
+use interflow_proxy::tunnel::pinning_bypass::BypassedClient;
+use interflow_store::StoreStats;
+use interflow_types::{Host, Microseconds, Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::blocking::run_query;
 use super::error::{ApiError, Result};
@@ -17,35 +21,79 @@ use crate::mcp::secret_masking::is_secret;
 use crate::server::AdminState;
 use crate::sessions::CODE_LIFETIME;
 
+/// Figures of the instance.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Stats {
+    version: &'static str,
+    /// Time since the start.
+    uptime: Microseconds,
+    /// Interflow is stopping.
+    draining: bool,
+    addresses: ListenAddresses,
+    engine: StatsSnapshot,
+    /// Upper bounds of the buckets of `engine.latency`, in microseconds.
+    latency_bounds: Vec<u64>,
+    /// The store; null if nothing is recorded.
+    store: Option<StoreStats>,
+    /// Clients of the event socket.
+    event_clients: usize,
+    held: HeldCounts,
+}
+
+/// The addresses that Interflow listens on.
+#[derive(Serialize, JsonSchema)]
+struct ListenAddresses {
+    proxy: Vec<SocketAddr>,
+    gateway: Vec<SocketAddr>,
+    admin: SocketAddr,
+}
+
+/// Flows that wait for a decision.
+#[derive(Serialize, JsonSchema)]
+struct HeldCounts {
+    /// Pending requests of approvals.
+    approvals: usize,
+    /// Flows held by rules.
+    rules: usize,
+}
+
 /// `GET /stats`
-pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Stats>> {
     let store = match state.store {
         Some(_) => Some(run_query(&state, |store, _| Ok(store.stats()?)).await?),
         None => None,
     };
     let engine = &state.engine;
-    Ok(Json(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "uptime": interflow_types::Microseconds::from(engine.uptime()),
-        "draining": engine.is_draining(),
-        "addresses": {
-            "proxy": engine.proxy_addresses(),
-            "gateway": engine.gateway_addresses(),
-            "admin": state.address,
+    Ok(Json(Stats {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime: engine.uptime().into(),
+        draining: engine.is_draining(),
+        addresses: ListenAddresses {
+            proxy: engine.proxy_addresses().to_vec(),
+            gateway: engine.gateway_addresses().to_vec(),
+            admin: state.address,
         },
-        "engine": engine.snapshot(),
-        "latency_bounds": LATENCY_BOUNDS,
-        "store": store,
-        "event_clients": state.viewers.count(),
-        "held": {
-            "approvals": state.approvals.as_ref().map_or(0, |a| a.pending_requests().len()),
-            "rules": state.rules.as_ref().map_or(0, |r| r.runtime().holds.list().len()),
+        engine: engine.snapshot(),
+        latency_bounds: LATENCY_BOUNDS.to_vec(),
+        store,
+        event_clients: state.viewers.count(),
+        held: HeldCounts {
+            approvals: state.approvals.as_ref().map_or(0, |a| a.pending_requests().len()),
+            rules: state.rules.as_ref().map_or(0, |r| r.runtime().holds.list().len()),
         },
-    })))
+    }))
+}
+
+/// The active configuration.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ConfigView {
+    /// Its sections, as in the configuration file, with secrets masked.
+    #[schemars(with = "Map<String, Value>")]
+    config: Value,
 }
 
 /// `GET /config`
-pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> {
+pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<ConfigView> {
     let mut config = state.config.clone();
     // Settings of the proxy may have been reloaded since the start.
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
@@ -53,45 +101,60 @@ pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> 
     }
     mask_keys(&mut config);
     mask_config_secrets(&mut config);
-    Json(json!({ "config": config }))
+    Json(ConfigView { config })
 }
 
 /// The user name for an ephemeral credential.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CredentialRequest {
     user: String,
 }
 
-/// `POST /passes`
+/// An ephemeral credential of the proxy.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct IssuedCredential {
+    user: String,
+    password: String,
+}
+
+/// `POST /credentials`
 pub(crate) async fn issue_credential(
     State(state): State<Arc<AdminState>>,
     StrictJson(wanted): StrictJson<CredentialRequest>,
-) -> Result<Json<Value>> {
+) -> Result<Json<IssuedCredential>> {
     let CredentialRequest { user } = wanted;
     if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
         let why = "a user's name is not empty, and holds no colon";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_user", why));
     }
-    Ok(Json(json!({ "password": state.engine.issue_credential(&user), "user": user })))
+    Ok(Json(IssuedCredential { password: state.engine.issue_credential(&user), user }))
+}
+
+/// A path that logs one browser in.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct LoginLink {
+    path: String,
+    /// Seconds until it is no longer valid.
+    expires_in: u64,
 }
 
 /// `POST /login-links`: a path that logs one browser in, once and within a short time, so that no token appears in a
 /// URL.
-pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<Value> {
+pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<LoginLink> {
     let path = format!("{}?code={}", crate::login::PATH, state.sessions.issue_code());
-    Json(json!({ "path": path, "expires_in": CODE_LIFETIME.as_secs() }))
+    Json(LoginLink { path, expires_in: CODE_LIFETIME.as_secs() })
 }
 
 /// A credential to revoke.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReturnedCredential {
     user: String,
     password: String,
 }
 
-/// `POST /passes/revoke`
+/// `POST /credentials/revoke`
 pub(crate) async fn revoke_credential(
     State(state): State<Arc<AdminState>>,
     StrictJson(pass): StrictJson<ReturnedCredential>,
@@ -174,38 +237,82 @@ fn without_credentials(url: &str) -> Option<String> {
     Some(format!("{scheme}://***@{host}{path}"))
 }
 
+/// The certificate authority.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CaView {
+    name: String,
+    fingerprint_sha256: String,
+    /// End of its validity.
+    not_after: Timestamp,
+    /// The certificate.
+    pem: String,
+    /// Leaves signed since the start.
+    leaves_signed: u64,
+    leaves_cached: usize,
+}
+
 /// `GET /ca`
-pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<Value> {
+pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<CaView> {
     let ca = state.engine.ca();
-    Json(json!({
-        "name": ca.name(),
-        "fingerprint_sha256": ca.fingerprint_sha256(),
-        "not_after": ca.not_after().micros(),
-        "pem": ca.certificate_pem(),
-        "leaves_signed": ca.leaves_signed(),
-        "leaves_cached": ca.leaves_cached(),
-    }))
+    Json(CaView {
+        name: ca.name().into(),
+        fingerprint_sha256: ca.fingerprint_sha256(),
+        not_after: ca.not_after(),
+        pem: ca.certificate_pem().into(),
+        leaves_signed: ca.leaves_signed(),
+        leaves_cached: ca.leaves_cached(),
+    })
+}
+
+/// The result of one check.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DoctorFinding {
+    /// Subject of the check.
+    pub what: String,
+    pub state: FindingState,
+    /// Observation and remedy.
+    pub text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FindingState {
+    Good,
+    Notice,
+    Bad,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DoctorReport {
+    findings: Vec<DoctorFinding>,
 }
 
 /// `GET /doctor`
-pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<DoctorReport>> {
     let Some(look) = state.doctor.clone() else {
         let message = "this instance cannot look at itself";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_doctor", message));
     };
     let found = tokio::task::spawn_blocking(move || look()).await.map_err(|e| ApiError::internal(e.to_string()))?;
-    Ok(Json(json!({ "findings": found })))
+    Ok(Json(DoctorReport { findings: found }))
+}
+
+/// Clients that bypass interception.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct BypassedClients {
+    clients: Vec<BypassedClient>,
 }
 
 /// `GET /passthrough`
-pub(crate) async fn bypassed_clients(State(state): State<Arc<AdminState>>) -> Json<Value> {
-    Json(json!({ "passing": state.engine.bypassed_clients() }))
+pub(crate) async fn bypassed_clients(State(state): State<Arc<AdminState>>) -> Json<BypassedClients> {
+    Json(BypassedClients { clients: state.engine.bypassed_clients() })
 }
 
 /// The client whose bypass ends.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryParams {
+    /// Only connections to this host.
     host: Option<String>,
 }
 
@@ -222,6 +329,8 @@ pub(crate) async fn clear_bypass(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

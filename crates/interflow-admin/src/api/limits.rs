@@ -7,26 +7,32 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_limits::{
-    CounterSnapshot, KeyScope, NewVirtualKey, Quota, RequestAttributes, VirtualKey, parse_timestamp,
+    CounterSnapshot, KeyScope, KeyState, NewVirtualKey, PriceListDates, Quota, RequestAttributes, RuleConfig,
+    SharedStoreStatus, UsageRow, VirtualKey, parse_timestamp,
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::error::{ApiError, Result};
 use super::input::StrictJson;
 use crate::server::{AdminState, LimitDeps};
 
 /// The properties of a new key.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[derive(Default)]
 pub(crate) struct NewKeyInput {
+    /// Its id in limits, logs and audit records.
     id: String,
+    /// Who it is issued to; counts as the user of its requests.
     owner: Option<String>,
     note: Option<String>,
+    /// Expiry, as RFC 3339: `2027-01-31T12:00:00Z`.
     expires: Option<String>,
+    /// Provider names that it may be used with; empty for all.
     providers: Vec<String>,
+    /// Model names that it may be used with; empty for all.
     models: Vec<String>,
+    /// Paths that it may be used with; empty for all.
     paths: Vec<String>,
     limits: Quota,
 }
@@ -37,8 +43,25 @@ fn limit_deps(state: &AdminState) -> Result<LimitDeps> {
     })
 }
 
+/// Limits and usage.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct LimitsView {
+    /// The configured rules.
+    rules: Vec<RuleConfig>,
+    counters: Vec<CounterSnapshot>,
+    /// Usage since the start.
+    usage: Vec<UsageRow>,
+    /// Requests rejected since the start.
+    refused: u64,
+    /// Health of the shared counter store; null if there is none.
+    shared: Option<SharedStoreStatus>,
+    /// Why counters are missing.
+    problem: Option<String>,
+    prices_as_of: PriceListDates,
+}
+
 /// `GET /limits`
-pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<LimitsView>> {
     let LimitDeps { keys, limits, .. } = limit_deps(&state)?;
     let usage = limits.usage().rows();
     let ring = keys.ring();
@@ -60,15 +83,15 @@ pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<
             }
         }
     }
-    Ok(Json(json!({
-        "rules": limits.config().rule,
-        "counters": counters,
-        "usage": usage,
-        "refused": limits.rejected_count(),
-        "shared": limits.shared_status(),
-        "problem": problem,
-        "prices_as_of": limits.prices_as_of(),
-    })))
+    Ok(Json(LimitsView {
+        rules: limits.config().rule,
+        counters,
+        usage,
+        refused: limits.rejected_count(),
+        shared: limits.shared_status(),
+        problem,
+        prices_as_of: limits.prices_as_of(),
+    }))
 }
 
 fn request_attributes(
@@ -81,24 +104,39 @@ fn request_attributes(
     RequestAttributes { key, user, route: Some(provider.into()), provider: provider.into(), model, client }
 }
 
-/// `GET /keys`
-pub(crate) async fn keys(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    let ring = limit_deps(&state)?.keys.ring();
-    let keys: Vec<Value> = ring.keys().iter().map(|k| key_json(k)).collect();
-    Ok(Json(json!({ "keys": keys })))
+/// A virtual key, without the key itself.
+#[derive(Serialize, JsonSchema)]
+struct VirtualKeyView {
+    #[serde(flatten)]
+    key: VirtualKey,
+    state: KeyState,
 }
 
-fn key_json(key: &VirtualKey) -> Value {
-    let mut value = serde_json::to_value(key).unwrap_or_default();
-    value["state"] = key.state_now().as_str().into();
-    value
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct VirtualKeys {
+    keys: Vec<VirtualKeyView>,
+}
+
+/// `GET /keys`
+pub(crate) async fn keys(State(state): State<Arc<AdminState>>) -> Result<Json<VirtualKeys>> {
+    let ring = limit_deps(&state)?.keys.ring();
+    let view = |key: &Arc<VirtualKey>| VirtualKeyView { state: key.state_now(), key: VirtualKey::clone(key) };
+    Ok(Json(VirtualKeys { keys: ring.keys().iter().map(view).collect() }))
+}
+
+/// A new virtual key.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CreatedKey {
+    id: String,
+    /// The key itself, which is shown this once.
+    key: String,
 }
 
 /// `POST /keys`
 pub(crate) async fn make_key(
     State(state): State<Arc<AdminState>>,
     StrictJson(wanted): StrictJson<NewKeyInput>,
-) -> Result<Json<Value>> {
+) -> Result<Json<CreatedKey>> {
     let keys = limit_deps(&state)?.keys;
     wanted.limits.check().map_err(|e| ApiError::bad_request(format!("limits: {e}")))?;
     let expires = wanted.expires.as_deref().map(parse_timestamp).transpose().map_err(ApiError::bad_request)?;
@@ -114,7 +152,7 @@ pub(crate) async fn make_key(
     let made = tokio::task::spawn_blocking(move || keys.add(new)).await;
     let made = made.map_err(|e| ApiError::internal(e.to_string()))?;
     let (secret, id) = made.map_err(|e| ApiError::bad_request(e.to_string()))?;
-    Ok(Json(json!({ "id": id, "key": secret.reveal() })))
+    Ok(Json(CreatedKey { id: id.to_string(), key: secret.reveal().to_owned() }))
 }
 
 /// `DELETE /keys/{id}`

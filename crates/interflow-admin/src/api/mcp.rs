@@ -50,10 +50,10 @@ pub(crate) async fn post(
 
 /// Calls the same handlers as the REST API.
 async fn run_tool_call(state: &Arc<AdminState>, call: &RemoteToolCall) -> Result<Value, String> {
-    let said = |e: ApiError| e.to_json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    let said = |e: ApiError| e.into_details().message;
     let (state, id, input) = (State(Arc::clone(state)), FlowIdPath(call.flow), call.input.clone());
     match call.verb {
-        ToolAction::ExplainRules => rules::explain_flow(state, id).await.map(|Json(v)| v).map_err(said),
+        ToolAction::ExplainRules => rules::explain_flow(state, id).await.map_err(said).and_then(|Json(v)| to_json(v)),
         ToolAction::Annotate => {
             let marks = serde_json::from_value(input).map_err(|e| e.to_string())?;
             flows::annotate(state, id, StrictJson(marks)).await.map_err(said).and_then(|Json(v)| to_json(v))

@@ -1,7 +1,6 @@
 //! The REST and WebSocket API under `/api/v1`. The router and the OpenAPI document are both generated from the table
 //! [`routes::all_routes`].
 
-mod approval_schemas;
 mod approvals;
 mod blocking;
 mod body;
@@ -10,12 +9,14 @@ mod error;
 mod events;
 mod flows;
 mod input;
-mod instance;
+pub(crate) mod instance;
 mod limits;
 mod loaded_flow;
 pub(crate) mod mcp;
+#[cfg(feature = "media")]
 mod media;
 mod openapi;
+mod operation;
 mod pending;
 mod pending_filter;
 mod policies;
@@ -24,7 +25,6 @@ mod query_assist;
 mod replay;
 mod routes;
 pub(crate) mod rules;
-mod schemas;
 mod transfer;
 mod untrusted_content;
 mod view;
@@ -36,8 +36,8 @@ use axum::http::{Method, StatusCode, Uri};
 
 use crate::server::AdminState;
 
-pub(crate) use blocking::run_query;
-pub(crate) use error::ApiError;
+pub use blocking::run_query;
+pub use error::ApiError;
 pub(crate) use events::EventClients;
 
 /// The API's path prefix.

@@ -1,126 +1,228 @@
 //! The OpenAPI 3.1 document, generated from the table of routes.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use serde_json::{Map, Value, json};
 
-use super::routes::{self, ApiContent, ApiRoute};
-use super::{ROOT, schemas};
+use super::ROOT;
+use super::error::ErrorBody;
+use super::operation::{ApiSchemas, Operation};
+use super::routes::{ApiRoute, all_routes};
+
+/// Descriptions of path parameters, by their name in the path.
+const PATH_PARAMETERS: [(&str, &str); 3] = [
+    ("conversation", "a conversation's id, its beginning, or `last`"),
+    ("label", "a secret's label"),
+    ("index", "a message's number, from 0"),
+];
 
 /// `GET /openapi.json`
 pub(crate) async fn document() -> Json<Value> {
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
+    Json(DOCUMENT.clone())
+}
+
+fn build() -> Value {
+    let mut schemas = ApiSchemas::new();
+    let error = content("application/json", schemas.responses.subschema_for::<ErrorBody>().into());
     let mut paths = Map::new();
-    for route in routes::all_routes() {
+    for route in all_routes() {
         let path = paths.entry(format!("{ROOT}{}", route.path)).or_insert_with(|| json!({}));
-        path[route.method.as_str().to_ascii_lowercase()] = operation(&route);
+        path[route.method.as_str().to_ascii_lowercase()] = operation(&route, &mut schemas);
     }
-    Json(json!({
+    let operations = paths.values_mut().filter_map(Value::as_object_mut).flat_map(|p| p.values_mut());
+    let requests = operations.filter_map(Value::as_object_mut).flat_map(|operation| {
+        operation.iter_mut().filter(|(name, _)| ["parameters", "requestBody"].contains(&name.as_str())).map(|(_, v)| v)
+    });
+    let definitions = schemas.into_definitions(requests);
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Interflow",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Recorded flows, live events, and the running instance. Times are microseconds: since the Unix \
-                epoch for moments, plain for durations. Bytes that are no UTF-8 stand as {\"base64\": \"…\"}.",
+                epoch for moments, plain for durations. Bytes that are not UTF-8 are written as {\"base64\": \"…\"}.",
         },
         "security": [{"bearer": []}, {"cookie": []}],
         "paths": paths,
         "components": {
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "the token in admin.token of the data folder"},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "the token in admin.token of the data directory"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "interflow_session_{port}", "description": "a session, set by POST /login and GET /?token=…"},
             },
-            "schemas": schemas::all_schemas(),
+            "responses": {"Error": {"description": "an error", "content": error}},
+            "schemas": definitions,
         },
-    }))
+    });
+    simplify(&mut document);
+    document
 }
 
-fn operation(route: &ApiRoute) -> Value {
-    let mut parameters = path_parameters(route.path);
-    parameters.extend(route.params.iter().map(|p| {
-        json!({"name": p.name, "in": "query", "required": p.required, "description": p.doc, "schema": {"type": p.kind}})
-    }));
-    let mut answer = json!({"description": route.summary});
-    if let Some(content) = route.answer.content {
-        answer["content"] = media(content);
+/// Writes schemas as generators of clients understand them: keywords beside a reference become a part of `allOf`, and
+/// formats of integers, which only say how wide they are in Rust, are left out.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            let is_width =
+                |format: &Value| format.as_str().is_some_and(|f| f.starts_with("uint") || f.starts_with("int"));
+            if map.get("format").is_some_and(is_width) {
+                map.remove("format");
+            }
+            if map.contains_key("$ref") && map.contains_key("properties") {
+                let description = map.remove("description");
+                let reference = json!({"$ref": map.remove("$ref")});
+                let beside = Value::Object(std::mem::take(map));
+                map.insert("allOf".into(), json!([reference, beside]));
+                map.extend(description.map(|d| ("description".to_owned(), d)));
+            }
+            map.values_mut().for_each(simplify);
+        }
+        Value::Array(list) => list.iter_mut().for_each(simplify),
+        _ => {}
+    }
+}
+
+fn operation(route: &ApiRoute, schemas: &mut ApiSchemas) -> Value {
+    let mut operation = Operation::default();
+    (route.describe)(&mut operation, schemas);
+    if let Some(adjust) = route.adjust {
+        adjust(&mut operation, schemas);
+    }
+    let mut parameters = path_parameters(route.path, operation.path);
+    parameters.extend(operation.query);
+    let (status, body) = operation.response;
+    let mut success = json!({"description": route.summary});
+    if let Some((media, schema)) = body {
+        success["content"] = content(media, schema);
     }
     let mut responses = Map::new();
-    responses.insert(route.answer.status.to_string(), answer);
-    responses.insert(
-        "default".into(),
-        json!({"description": "an error", "content": media(ApiContent { media: "application/json", schema: Some("Error") })}),
-    );
-    let mut operation = json!({"summary": route.summary, "parameters": parameters, "responses": responses});
-    if let Some(input) = route.input {
-        operation["requestBody"] = json!({"content": media(input)});
+    responses.insert(status.to_string(), success);
+    responses.insert("default".into(), json!({"$ref": "#/components/responses/Error"}));
+    let mut described = json!({"summary": route.summary, "parameters": parameters, "responses": responses});
+    if let Some((media, schema)) = operation.request {
+        described["requestBody"] = json!({"content": content(media, schema)});
     }
-    operation
+    if let Some((client, server)) = operation.messages {
+        described["x-websocket-messages"] = json!({"client": client, "server": server});
+    }
+    described
 }
 
-fn path_parameters(path: &str) -> Vec<Value> {
-    let names = path.split('{').skip(1).filter_map(|p| p.split_once('}')).map(|(name, _)| name);
-    names
-        .map(|name| {
-            let schema = match name {
-                "side" => json!({"type": "string", "enum": ["request", "response"]}),
-                "index" => json!({"type": "integer", "minimum": 0}),
-                "conversation" => {
-                    json!({"type": "string", "description": "a conversation's id, its beginning, or `last`"})
-                }
-                _ => json!({"type": "string", "description": "a flow's id"}),
-            };
-            json!({"name": name, "in": "path", "required": true, "schema": schema})
-        })
-        .collect()
-}
-
-fn media(content: ApiContent) -> Value {
-    let schema = match content.schema {
-        Some(name) => json!({"$ref": format!("#/components/schemas/{name}")}),
-        None => json!({}),
+fn path_parameters(path: &str, schemas: Vec<Value>) -> Vec<Value> {
+    let names: Vec<&str> = path.split('{').skip(1).filter_map(|p| p.split_once('}')).map(|(name, _)| name).collect();
+    assert_eq!(names.len(), schemas.len(), "the handler of {path} reads every parameter of the path");
+    let parameter = |(name, schema): (&str, Value)| {
+        let mut parameter = json!({"name": name, "in": "path", "required": true, "schema": schema});
+        if let Some((_, description)) = PATH_PARAMETERS.iter().find(|(known, _)| *known == name) {
+            parameter["description"] = (*description).into();
+        }
+        parameter
     };
-    let mut media = Map::new();
-    media.insert(content.media.to_owned(), json!({ "schema": schema }));
-    media.into()
+    names.into_iter().zip(schemas).map(parameter).collect()
+}
+
+fn content(media: &str, schema: Value) -> Value {
+    let mut content = Map::new();
+    content.insert(media.to_owned(), json!({ "schema": schema }));
+    content.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn references(value: &Value, found: &mut Vec<String>) {
+    /// The committed document, from which the UI's types are generated.
+    const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+
+    #[test]
+    fn the_committed_document_is_current() {
+        let text = render(&build());
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(COMMITTED, &text).unwrap();
+        }
+        let committed = std::fs::read_to_string(COMMITTED).unwrap_or_default();
+        let differing = committed.lines().zip(text.lines()).find(|(old, new)| old != new);
+        assert!(committed == text, "docs/openapi.json is not current, first at {differing:?}: run `make docs`");
+    }
+
+    /// JSON with one path or schema per line, so that changes of it can be reviewed.
+    fn render(document: &Value) -> String {
+        let mut document = document.clone();
+        let mut lines = |section: &str| {
+            let members = document.pointer_mut(section).unwrap().take();
+            let line = |(name, value): (&String, &Value)| format!("{}: {value}", Value::from(name.as_str()));
+            members.as_object().unwrap().iter().map(line).collect::<Vec<_>>().join(",\n")
+        };
+        let (paths, schemas) = (lines("/paths"), lines("/components/schemas"));
+        let frame = serde_json::to_string_pretty(&document).unwrap() + "\n";
+        let frame = frame.replace("\"paths\": null", &format!("\"paths\": {{\n{paths}\n}}"));
+        frame.replace("\"schemas\": null", &format!("\"schemas\": {{\n{schemas}\n}}"))
+    }
+
+    fn visit<'v>(value: &'v Value, found: &mut impl FnMut(&'v str, &'v Value)) {
         match value {
-            Value::Object(map) => {
-                found.extend(map.get("$ref").and_then(Value::as_str).map(str::to_owned));
-                map.values().for_each(|v| references(v, found));
-            }
-            Value::Array(list) => list.iter().for_each(|v| references(v, found)),
+            Value::Object(map) => map.iter().for_each(|(name, v)| {
+                found(name, v);
+                visit(v, found);
+            }),
+            Value::Array(list) => list.iter().for_each(|v| visit(v, found)),
             _ => {}
         }
     }
 
-    #[tokio::test]
-    async fn every_route_and_every_schema_it_names_are_documented() {
-        let Json(document) = document().await;
-        for route in routes::all_routes() {
-            let operation =
-                &document["paths"][format!("{ROOT}{}", route.path)][route.method.as_str().to_ascii_lowercase()];
-            assert_eq!(operation["summary"], route.summary, "{} {}", route.method, route.path);
-        }
-        let mut found = Vec::new();
-        references(&document, &mut found);
-        assert!(found.len() > 20);
-        for reference in found {
-            let name = reference.strip_prefix("#/components/schemas/").unwrap();
-            assert!(document["components"]["schemas"][name].is_object(), "{name}");
-        }
+    #[test]
+    fn every_schema_is_used_and_named_once() {
+        let document = build();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let mut used = std::collections::BTreeSet::new();
+        visit(&document, &mut |name, value| {
+            if name == "$ref" {
+                used.extend(value.as_str().unwrap().strip_prefix("#/components/schemas/"));
+            }
+        });
+        assert_eq!(used, schemas.keys().map(String::as_str).collect());
+        // The generator numbers types of the same name.
+        let numbered: Vec<_> = schemas.keys().filter(|name| name.ends_with(char::is_numeric)).collect();
+        assert!(numbered.is_empty(), "two types have one name: {numbered:?}");
     }
 
-    #[tokio::test]
-    async fn every_schema_is_used() {
-        let Json(document) = document().await;
-        let mut found = Vec::new();
-        references(&document, &mut found);
-        for (name, _) in document["components"]["schemas"].as_object().unwrap() {
-            assert!(found.iter().any(|r| r.ends_with(&format!("/{name}"))), "{name}");
-        }
+    /// Whether a path of the page, with placeholders in capitals, is one of the document; `…` stands for a beginning.
+    fn is_route(document: &Value, page_path: &str) -> bool {
+        let path = page_path.split('?').next().unwrap_or_default();
+        let is_placeholder = |part: &str| part.chars().all(|c| c.is_ascii_uppercase());
+        let fits =
+            |(template, part): (&str, &str)| template == part || template.starts_with('{') || is_placeholder(part);
+        document["paths"].as_object().unwrap().keys().any(|template| {
+            let mut template: Vec<&str> = template.trim_start_matches(ROOT).split('/').skip(1).collect();
+            let parts: Vec<&str> = path.split('/').skip(1).collect();
+            if path.starts_with('…') {
+                template.drain(..template.len().saturating_sub(parts.len()));
+            }
+            template.len() == parts.len() && template.into_iter().zip(parts).all(fits)
+        })
+    }
+
+    #[test]
+    fn the_page_of_the_api_names_routes_that_exist() {
+        let (document, page) = (build(), include_str!("../../../../docs/admin-api.md"));
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+        let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
+        let named = spans.filter_map(|span| match span.split_once(' ') {
+            Some((method, path)) if method.chars().all(|c| c.is_ascii_uppercase()) => Some(path),
+            _ => span.starts_with('…').then_some(span),
+        });
+        let named: Vec<&str> = named.collect();
+        assert!(named.len() > 50, "{named:?}");
+        let unknown: Vec<_> = named.iter().filter(|path| !is_route(&document, path)).collect();
+        assert!(unknown.is_empty(), "docs/admin-api.md names {unknown:?}");
+    }
+
+    #[test]
+    fn descriptions_do_not_refer_to_the_source() {
+        visit(&build(), &mut |name, value| {
+            let text = value.as_str().unwrap_or_default();
+            assert!(name != "description" || !(text.contains("[`") || text.contains("::")), "{text}");
+        });
     }
 }

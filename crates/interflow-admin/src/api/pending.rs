@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use interflow_approvals::approvals::{PendingRequest as Question, Resolution};
+use interflow_approvals::approvals::{PendingRequest as Question, Resolution, RuleView};
 use interflow_query::Tristate;
-use interflow_rules::{HeldFlow as RuleHold, HoldDecision, HoldQueue};
+use interflow_rules::{HeldFlow as RuleHold, HeldPart, HoldDecision, HoldQueue};
 use interflow_store::HeaderMasker;
+use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::approvals::MAX_WAIT;
@@ -27,10 +29,12 @@ fn holds(state: &AdminState) -> Option<Arc<HoldQueue>> {
     state.rules.as_ref().map(|rules| Arc::clone(&rules.runtime().holds))
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PendingParams {
+    /// Wait until the version is another than this.
     after: Option<u64>,
+    /// How long, at most: 25s.
     wait: Option<HumanDuration>,
     /// Each member reports whether this query selects it; null if too little is known about it.
     query: Option<String>,
@@ -40,7 +44,7 @@ pub(crate) struct PendingParams {
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
     StrictQuery(watch): StrictQuery<PendingParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<PendingItems>> {
     let query = watch.query.as_deref().map(query).transpose()?;
     let holds = holds(&state);
     let versions = || {
@@ -71,89 +75,208 @@ pub(crate) async fn list(
     let mask = HeaderMasker::from_config(&state.config["record"]);
     let questions = state.approvals.as_ref().map(|a| a.pending_requests()).unwrap_or_default();
     let held = holds.map(|h| h.list()).unwrap_or_default();
-    let mut all: Vec<(interflow_types::Timestamp, Value)> = questions
-        .iter()
-        .map(|q| (q.since, question_json(q, &mask)))
-        .chain(held.into_iter().map(|h| (h.since, rule_hold_json(h, &mask))))
-        .collect();
-    all.sort_by_key(|(since, _)| *since);
-    let mut pending: Vec<Value> = all.into_iter().map(|(_, value)| value).collect();
+    let questions = questions.iter().map(|q| PendingItem::from_question(q, &mask));
+    let mut pending: Vec<_> = questions.chain(held.into_iter().map(|h| PendingItem::from_hold(h, &mask))).collect();
+    pending.sort_by_key(|item| item.since);
     if let Some(query) = query {
         for item in &mut pending {
-            item["matches"] = match query.evaluate(&PendingSubject(item)) {
-                Tristate::Known(matches) => matches.into(),
-                Tristate::NotYet => Value::Null,
+            item.matches = match query.evaluate(&PendingSubject(item)) {
+                Tristate::Known(matches) => Some(matches),
+                Tristate::NotYet => None,
             };
         }
     }
-    Ok(Json(json!({ "version": approvals + rules, "pending": pending })))
+    Ok(Json(PendingItems { version: approvals + rules, pending }))
 }
 
-fn question_json(held: &Question, mask: &HeaderMasker) -> Value {
-    let q = &held.question;
-    let host = if q.host.contains(':') { format!("[{}]", q.host) } else { q.host.clone() };
-    let asked = held.asked.as_ref();
-    json!({
-        "id": format!("{APPROVAL}{}", held.id),
-        "kind": "approval",
-        "what": if q.method.is_some() { "request" } else { "tunnel" },
-        "method": q.method,
-        "url": asked.map_or_else(|| format!("{host}:{}", q.port), |a| mask.mask_url(&a.url)),
-        "host": q.host,
-        "port": q.port,
-        "status": null,
-        "headers": asked.map(|a| mask.mask_fields(&a.headers)).unwrap_or_default(),
-        "body": asked.and_then(|a| a.body()),
-        "body_size": asked.and_then(|a| a.size),
-        "client": {
-            "address": q.client, "user": q.user, "process": q.process, "container": q.container, "sessions": q.sessions,
-        },
-        "waiting": held.waiting,
-        "flows": held.flows,
-        "since": held.since,
-        "until": held.until,
-        "at_end": "deny",
-        "rule": null,
-        "phase": null,
-        "note": null,
-    })
+/// Everything that waits for a decision.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PendingItems {
+    /// Increases with each change.
+    version: u64,
+    pending: Vec<PendingItem>,
 }
 
-fn rule_hold_json(held: RuleHold, mask: &HeaderMasker) -> Value {
-    let url = interflow_rules::parse_url(&held.url).ok();
-    json!({
-        "id": format!("{RULE}{}", held.id),
-        "kind": "rule",
-        "what": held.what,
-        "method": held.method,
-        // Not masked, because it can be edited: the mask would be sent.
-        "url": held.url,
-        "host": url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
-        "port": url.as_ref().map(|u| u.authority.port),
-        "status": held.status,
-        "headers": mask.mask_fields(&held.headers),
-        "body_size": held.body.as_ref().map(String::len),
-        "body": held.body,
-        "client": {
-            "address": held.client, "user": held.user, "process": held.process, "container": null, "sessions": [],
-        },
-        "waiting": 1,
-        "flows": [held.flow],
-        "since": held.since,
-        "until": held.until,
-        "at_end": if held.pass { "continue" } else { "deny" },
-        "rule": held.rule,
-        "phase": held.phase,
-        "note": held.note,
-    })
+/// A request, tunnel, response or message that waits for a decision.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PendingItem {
+    /// The id by which it is decided.
+    pub id: String,
+    pub kind: PendingKind,
+    pub what: PendingPart,
+    /// Null for a tunnel.
+    pub method: Option<String>,
+    /// Host and port of a tunnel.
+    pub url: String,
+    pub host: String,
+    pub port: Option<u16>,
+    /// The response's status, if that is held.
+    pub status: Option<u16>,
+    pub headers: Vec<(String, String)>,
+    /// The body, if it is short text that has arrived.
+    pub body: Option<String>,
+    pub body_size: Option<u64>,
+    pub client: PendingClient,
+    /// Number of flows that wait for the same decision.
+    pub waiting: usize,
+    /// The first of those flows.
+    pub flows: Vec<String>,
+    pub since: Timestamp,
+    /// When it times out.
+    pub until: Timestamp,
+    pub on_timeout: TimeoutAction,
+    /// The rule that holds it.
+    pub rule: Option<String>,
+    /// The phase in which a rule holds it.
+    pub phase: Option<&'static str>,
+    /// The rule author's note.
+    pub note: Option<String>,
+    /// Whether the query selects this; null if there is none, or too little is known.
+    pub matches: Option<bool>,
+}
+
+/// What holds a pending item.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PendingKind {
+    Approval,
+    Rule,
+}
+
+/// What is pending.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PendingPart {
+    Request,
+    Tunnel,
+    Response,
+    Message,
+}
+
+/// What happens if nobody decides.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TimeoutAction {
+    Deny,
+    Continue,
+}
+
+/// The client of a pending item.
+#[derive(Default, Serialize, JsonSchema)]
+pub(crate) struct PendingClient {
+    pub address: String,
+    pub user: Option<String>,
+    pub process: Option<String>,
+    pub container: Option<String>,
+    /// Its sessions, by id.
+    pub sessions: Vec<String>,
+}
+
+impl PendingItem {
+    fn from_question(held: &Question, mask: &HeaderMasker) -> Self {
+        let q = &held.question;
+        let host = if q.host.contains(':') { format!("[{}]", q.host) } else { q.host.clone() };
+        let asked = held.asked.as_ref();
+        Self {
+            id: format!("{APPROVAL}{}", held.id),
+            kind: PendingKind::Approval,
+            what: if q.method.is_some() { PendingPart::Request } else { PendingPart::Tunnel },
+            method: q.method.clone(),
+            url: asked.map_or_else(|| format!("{host}:{}", q.port), |a| mask.mask_url(&a.url)),
+            host: q.host.clone(),
+            port: Some(q.port),
+            status: None,
+            headers: asked.map(|a| mask.mask_fields(&a.headers)).unwrap_or_default(),
+            body: asked.and_then(|a| a.body()),
+            body_size: asked.and_then(|a| a.size),
+            client: PendingClient {
+                address: q.client.clone(),
+                user: q.user.clone(),
+                process: q.process.clone(),
+                container: q.container.clone(),
+                sessions: q.sessions.clone(),
+            },
+            waiting: held.waiting,
+            flows: held.flows.clone(),
+            since: held.since,
+            until: held.until,
+            on_timeout: TimeoutAction::Deny,
+            rule: None,
+            phase: None,
+            note: None,
+            matches: None,
+        }
+    }
+
+    fn from_hold(held: RuleHold, mask: &HeaderMasker) -> Self {
+        let url = interflow_rules::parse_url(&held.url).ok();
+        Self {
+            id: format!("{RULE}{}", held.id),
+            kind: PendingKind::Rule,
+            what: match held.what {
+                HeldPart::Request => PendingPart::Request,
+                HeldPart::Response => PendingPart::Response,
+                HeldPart::Message => PendingPart::Message,
+            },
+            method: held.method,
+            host: url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
+            port: url.as_ref().map(|u| u.authority.port),
+            // Not masked, because it can be edited: the mask would be sent.
+            url: held.url,
+            status: held.status,
+            headers: mask.mask_fields(&held.headers),
+            body_size: held.body.as_ref().map(|b| b.len() as u64),
+            body: held.body,
+            client: PendingClient {
+                address: held.client,
+                user: held.user,
+                process: held.process,
+                ..PendingClient::default()
+            },
+            waiting: 1,
+            flows: vec![held.flow],
+            since: held.since,
+            until: held.until,
+            on_timeout: if held.continue_on_timeout { TimeoutAction::Continue } else { TimeoutAction::Deny },
+            rule: Some(held.rule),
+            phase: Some(held.phase),
+            note: held.note,
+            matches: None,
+        }
+    }
+}
+
+/// A decision: a resolution for an approval, a decision about a hold for a flow that a rule holds. `allow` and `deny`
+/// are for both.
+#[derive(Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub(crate) struct PendingDecisionInput(#[schemars(with = "PendingDecision")] Value);
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "for the documentation: which of the two is read depends on the id")]
+enum PendingDecision {
+    Approval(Resolution),
+    Rule(HoldDecision),
+}
+
+/// The effect of a decision.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DecidedItem {
+    id: String,
+    /// The number of flows it decided.
+    flows: usize,
+    /// The rule of approvals that was created.
+    rule: Option<RuleView>,
 }
 
 /// `POST /pending/{id}`: decides a question, or a flow held by a rule.
 pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
-    StrictJson(mut said): StrictJson<Value>,
-) -> Result<Json<Value>> {
+    StrictJson(PendingDecisionInput(mut said)): StrictJson<PendingDecisionInput>,
+) -> Result<Json<DecidedItem>> {
     let wrong = |e: serde_json::Error| ApiError::bad_request(e.to_string());
     if let Some(number) = id.strip_prefix(RULE).and_then(|n| n.parse::<u64>().ok()) {
         if said["action"] == "allow" {
@@ -165,12 +288,12 @@ pub(crate) async fn decide(
         let decision: HoldDecision = serde_json::from_value(said).map_err(wrong)?;
         let holds = holds(&state).ok_or_else(|| not_found(&id))?;
         holds.decide(number, decision).map_err(|_| not_found(&id))?;
-        return Ok(Json(json!({ "id": id, "flows": 1, "rule": null })));
+        return Ok(Json(DecidedItem { id, flows: 1, rule: None }));
     }
     let number = id.strip_prefix(APPROVAL).unwrap_or(&id).parse::<u64>().map_err(|_| not_found(&id))?;
     let answer: Resolution = serde_json::from_value(said).map_err(wrong)?;
     let done = state.approvals()?.resolve(number, &answer)?;
-    Ok(Json(json!({ "id": format!("{APPROVAL}{number}"), "flows": done.flows, "rule": done.rule })))
+    Ok(Json(DecidedItem { id: format!("{APPROVAL}{number}"), flows: done.flows, rule: done.rule }))
 }
 
 fn not_found(id: &str) -> ApiError {

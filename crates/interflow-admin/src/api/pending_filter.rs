@@ -3,23 +3,20 @@
 
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use interflow_types::Direction;
-use serde_json::Value;
+
+use super::pending::{PendingItem, PendingKind, PendingPart};
 
 /// A member of the list in `GET /pending`.
-pub(super) struct PendingSubject<'v>(pub &'v Value);
+pub(super) struct PendingSubject<'i>(pub &'i PendingItem);
 
 impl PendingSubject<'_> {
-    fn member(&self, name: &str) -> Option<&str> {
-        self.0[name].as_str()
-    }
-
     fn is_tunnel(&self) -> bool {
-        self.member("what") == Some("tunnel")
+        self.0.what == PendingPart::Tunnel
     }
 
     /// The side whose head and body are included.
     fn side(&self) -> Direction {
-        if self.member("what") == Some("response") { Direction::Response } else { Direction::Request }
+        if self.0.what == PendingPart::Response { Direction::Response } else { Direction::Request }
     }
 
     /// A later side has not arrived yet; an earlier one is not included in the item.
@@ -31,8 +28,7 @@ impl PendingSubject<'_> {
     }
 
     fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
-        let fields = self.0["headers"].as_array().into_iter().flatten();
-        fields.filter_map(|f| Some((f[0].as_str()?, f[1].as_str()?)))
+        self.0.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     fn media_type(&self, side: Direction, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
@@ -46,7 +42,7 @@ impl PendingSubject<'_> {
 
     /// Path and query; `None` for a tunnel.
     fn path(&self) -> Option<(&str, Option<&str>)> {
-        let (_, rest) = self.member("url")?.split_once("://")?;
+        let (_, rest) = self.0.url.split_once("://")?;
         let path = rest.find('/').map_or("/", |at| &rest[at..]);
         Some(path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query))))
     }
@@ -54,26 +50,25 @@ impl PendingSubject<'_> {
 
 impl QuerySubject for PendingSubject<'_> {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
-        let client = |name: &str| self.0["client"][name].as_str();
-        let host = || self.member("host").map(|h| h.trim_matches(['[', ']']).to_ascii_lowercase());
+        let item = self.0;
+        let host = || item.host.trim_matches(['[', ']']).to_ascii_lowercase();
         match key {
-            Key::Word | Key::Url => Tristate::any(self.member("url"), fits),
-            Key::Host => Tristate::any(host().as_deref(), fits),
-            Key::Authority => {
-                let port = self.0["port"].as_u64();
-                Tristate::any(host().zip(port).map(|(host, port)| format!("{host}:{port}")).as_deref(), fits)
-            }
+            Key::Word | Key::Url => Tristate::any([item.url.as_str()], fits),
+            Key::Host => Tristate::any([host().as_str()], fits),
+            Key::Authority => Tristate::any(item.port.map(|port| format!("{}:{port}", host())).as_deref(), fits),
             Key::Scheme if !self.is_tunnel() => {
-                Tristate::any(self.member("url").and_then(|u| u.split_once("://")).map(|(scheme, _)| scheme), fits)
+                Tristate::any(item.url.split_once("://").map(|(scheme, _)| scheme), fits)
             }
             Key::Path => Tristate::any(self.path().map(|(path, _)| path), fits),
             Key::Query => Tristate::any(self.path().and_then(|(_, query)| query), fits),
-            Key::Method => Tristate::any(self.member("method"), fits),
-            Key::User => Tristate::any(client("user"), fits),
-            Key::Process => Tristate::any(client("process"), fits),
+            Key::Method => Tristate::any(item.method.as_deref(), fits),
+            Key::User => Tristate::any(item.client.user.as_deref(), fits),
+            Key::Process => Tristate::any(item.client.process.as_deref(), fits),
             // Not reported for a flow held by a rule.
-            Key::Container if self.member("kind") == Some("approval") => Tristate::any(client("container"), fits),
-            Key::Id => Tristate::any(self.0["flows"].as_array().into_iter().flatten().filter_map(Value::as_str), fits),
+            Key::Container if item.kind == PendingKind::Approval => {
+                Tristate::any(item.client.container.as_deref(), fits)
+            }
+            Key::Id => Tristate::any(item.flows.iter().map(String::as_str), fits),
             Key::ReqType => self.media_type(Direction::Request, fits),
             Key::RespType => self.media_type(Direction::Response, fits),
             Key::Type => {
@@ -87,8 +82,8 @@ impl QuerySubject for PendingSubject<'_> {
 
     fn number(&self, key: Key) -> Fact<u64> {
         match key {
-            Key::Port => Fact::known(self.0["port"].as_u64()),
-            Key::Status => Fact::known(self.0["status"].as_u64()),
+            Key::Port => Fact::known(self.0.port.map(u64::from)),
+            Key::Status => Fact::known(self.0.status.map(u64::from)),
             _ => Fact::NotYet,
         }
     }
@@ -98,7 +93,7 @@ impl QuerySubject for PendingSubject<'_> {
             Flag::Held | Flag::Open => true,
             Flag::Error => false,
             Flag::Tunnel => self.is_tunnel(),
-            Flag::Answered => self.0["status"].is_u64(),
+            Flag::Answered => self.0.status.is_some(),
             _ => return Tristate::NotYet,
         })
     }
@@ -111,10 +106,10 @@ impl QuerySubject for PendingSubject<'_> {
     }
 
     fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-        match self.member("body") {
+        match &self.0.body {
             _ if side != self.side() => self.elsewhere(side),
             Some(body) => Tristate::Known(fits(body.as_bytes())),
-            None if self.0["body_size"].is_null() && self.member("kind") == Some("approval") => Tristate::Known(false),
+            None if self.0.body_size.is_none() && self.0.kind == PendingKind::Approval => Tristate::Known(false),
             None => Tristate::NotYet,
         }
     }
@@ -123,27 +118,57 @@ impl QuerySubject for PendingSubject<'_> {
 #[cfg(test)]
 mod tests {
     use interflow_query::Query;
-    use serde_json::json;
+    use interflow_types::Timestamp;
 
+    use super::super::pending::{PendingClient, TimeoutAction};
     use super::*;
+
+    fn item(kind: PendingKind, what: PendingPart, url: &str, (host, port): (&str, u16)) -> PendingItem {
+        PendingItem {
+            id: String::new(),
+            kind,
+            what,
+            method: None,
+            url: url.into(),
+            host: host.into(),
+            port: Some(port),
+            status: None,
+            headers: Vec::new(),
+            body: None,
+            body_size: None,
+            client: PendingClient::default(),
+            waiting: 1,
+            flows: Vec::new(),
+            since: Timestamp::default(),
+            until: Timestamp::default(),
+            on_timeout: TimeoutAction::Deny,
+            rule: None,
+            phase: None,
+            note: None,
+            matches: None,
+        }
+    }
 
     #[test]
     fn pending_items_match_by_the_facts_they_contain() {
-        let request = json!({
-            "kind": "approval", "what": "request", "method": "POST", "url": "http://api.test:81/pay/now?user=7", "host": "api.test",
-            "port": 81, "status": null, "headers": [["Content-Type", "Application/JSON; a=b"], ["X-Plan", "b"]],
-            "body": "amount=10", "body_size": 9, "flows": ["01-2"],
-            "client": {"address": "127.0.0.1", "user": "ann", "process": "curl", "container": null},
-        });
-        let response = json!({
-            "kind": "rule", "what": "response", "method": "GET", "url": "https://b.test/", "host": "b.test", "port": 443,
-            "status": 404, "headers": [["Content-Type", "text/html"]], "body": null, "body_size": null, "flows": [],
-            "client": {"address": "127.0.0.1", "user": null, "process": null, "container": null},
-        });
-        let tunnel = json!({
-            "kind": "approval", "what": "tunnel", "method": null, "url": "c.test:443", "host": "c.test", "port": 443,
-            "status": null, "headers": [], "body": null, "body_size": null, "flows": [], "client": {},
-        });
+        let headers = |all: &[(&str, &str)]| all.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let text = |t: &str| Some(t.to_owned());
+        let request = PendingItem {
+            method: text("POST"),
+            headers: headers(&[("Content-Type", "Application/JSON; a=b"), ("X-Plan", "b")]),
+            body: text("amount=10"),
+            body_size: Some(9),
+            flows: vec!["01-2".into()],
+            client: PendingClient { user: text("ann"), process: text("curl"), ..PendingClient::default() },
+            ..item(PendingKind::Approval, PendingPart::Request, "http://api.test:81/pay/now?user=7", ("api.test", 81))
+        };
+        let response = PendingItem {
+            method: text("GET"),
+            status: Some(404),
+            headers: headers(&[("Content-Type", "text/html")]),
+            ..item(PendingKind::Rule, PendingPart::Response, "https://b.test/", ("b.test", 443))
+        };
+        let tunnel = item(PendingKind::Approval, PendingPart::Tunnel, "c.test:443", ("c.test", 443));
         let (yes, no, open) = (Tristate::Known(true), Tristate::Known(false), Tristate::NotYet);
         for (query, expected) in [
             ("", [yes, yes, yes]),

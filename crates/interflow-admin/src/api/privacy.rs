@@ -6,13 +6,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use interflow_llm_gateway::redaction::RedactionCounts;
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
-use interflow_redact::{Policy, RedactionSession, Redactor};
+use interflow_redact::{Policy, RedactionSession, Redactor, Replacement};
 use interflow_store::{ListOptions, StoreError};
 use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::blocking::{check_text, run_query};
 use super::error::{ApiError, Result};
@@ -27,9 +28,8 @@ pub(super) fn redaction_disabled() -> ApiError {
 }
 
 /// `GET /privacy`
-pub(crate) async fn findings(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    let counts = state.redaction.as_ref().ok_or_else(redaction_disabled)?.counts();
-    Ok(Json(json!({ "requests": counts.requests, "refused": counts.refused, "found": counts.found })))
+pub(crate) async fn findings(State(state): State<Arc<AdminState>>) -> Result<Json<RedactionCounts>> {
+    Ok(Json(state.redaction.as_ref().ok_or_else(redaction_disabled)?.counts()))
 }
 
 /// Prefix of the tag that names a kind found in a flow.
@@ -42,10 +42,12 @@ const MAX_FLOWS: usize = 50_000;
 const MIN_SPAN: u64 = 60_000_000;
 
 /// Start and bucket size of a history.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HistoryParams {
+    /// How far back.
     since: HumanDuration,
+    /// The length of one bucket.
     span: HumanDuration,
 }
 
@@ -55,11 +57,33 @@ impl Default for HistoryParams {
     }
 }
 
+/// Flows in which redaction found something.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FindingsHistory {
+    /// Start of the first bucket, in microseconds since the Unix epoch.
+    since: u64,
+    /// Length of a bucket, in microseconds.
+    span: u64,
+    found: Vec<FoundKind>,
+}
+
+/// The flows of one bucket, kind, host and route.
+#[derive(Serialize, JsonSchema)]
+struct FoundKind {
+    /// Start of the bucket, in microseconds since the Unix epoch.
+    from: u64,
+    kind: String,
+    host: String,
+    /// `gateway`, `intercepted`, or an exception's name.
+    route: String,
+    flows: u64,
+}
+
 /// `GET /privacy/history`: recorded flows with findings, by time bucket, kind, host and route.
 pub(crate) async fn history(
     State(state): State<Arc<AdminState>>,
     StrictQuery(over): StrictQuery<HistoryParams>,
-) -> Result<Json<Value>> {
+) -> Result<Json<FindingsHistory>> {
     let span = (over.span.0.as_micros() as u64).max(MIN_SPAN);
     let since = Timestamp::now().micros().saturating_sub(over.since.0.as_micros() as u64);
     let since = since - since % span;
@@ -82,18 +106,14 @@ pub(crate) async fn history(
                 *found.entry(key).or_default() += 1;
             }
         }
-        let rows: Vec<Value> = found
-            .into_iter()
-            .map(|((from, kind, host, route), flows)| {
-                json!({ "from": from, "kind": kind, "host": host, "route": route, "flows": flows })
-            })
-            .collect();
-        Ok(Json(json!({ "since": since, "span": span, "found": rows })))
+        let row = |((from, kind, host, route), flows)| FoundKind { from, kind, host, route, flows };
+        Ok(Json(FindingsHistory { since, span, found: found.into_iter().map(row).collect() }))
     })
     .await
 }
 
-#[derive(Deserialize)]
+/// A text to redact.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RedactionTrialInput {
     text: String,
@@ -102,11 +122,18 @@ pub(crate) struct RedactionTrialInput {
     policy: Option<String>,
 }
 
+/// A redacted text.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RedactionTrial {
+    output: String,
+    spans: Vec<Replacement>,
+}
+
 /// `POST /privacy/try`: nothing of it is stored or logged.
 pub(crate) async fn try_policy(
     State(state): State<Arc<AdminState>>,
     StrictJson(trial): StrictJson<RedactionTrialInput>,
-) -> Result<Json<Value>> {
+) -> Result<Json<RedactionTrial>> {
     if trial.text.len() > MAX_TEXT {
         return Err(ApiError::too_large("the text", MAX_TEXT as u64));
     }
@@ -124,5 +151,5 @@ pub(crate) async fn try_policy(
     });
     let (output, spans) =
         work.await.map_err(|e| ApiError::internal(e.to_string()))?.map_err(|e| ApiError::bad_request(e.to_string()))?;
-    Ok(Json(json!({ "output": output, "spans": spans })))
+    Ok(Json(RedactionTrial { output, spans }))
 }

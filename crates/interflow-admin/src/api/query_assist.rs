@@ -3,40 +3,75 @@
 use axum::Json;
 use axum::http::StatusCode;
 use interflow_query::{Query, complete as completions, help as help_text};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::error::{ApiError, Result};
+use super::error::{ApiError, ErrorDetails, Result};
 use super::input::StrictQuery;
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompletionParams {
+    /// The query so far.
     q: String,
 }
 
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Completions {
+    completions: Vec<Completion>,
+}
+
+/// What may replace the end of the query.
+#[derive(Serialize, JsonSchema)]
+struct Completion {
+    /// Where the replaced text begins, in bytes.
+    start: usize,
+    text: String,
+    doc: &'static str,
+}
+
+/// Whether a query is valid.
+#[derive(Default, Serialize, JsonSchema)]
+pub(crate) struct CheckedQuery {
+    ok: bool,
+    /// The query in its canonical form, if it is valid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    query: Option<String>,
+    /// Whether it selects every flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorDetails>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QueryHelp {
+    text: String,
+}
+
 /// `GET /query/complete`
-pub(crate) async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) -> Result<Json<Value>> {
+pub(crate) async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) -> Result<Json<Completions>> {
     if typed.q.len() > interflow_query::MAX_LENGTH {
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_query", "the query is too long"));
     }
-    let list: Vec<Value> =
-        completions(&typed.q).into_iter().map(|c| json!({"start": c.start, "text": c.text, "doc": c.doc})).collect();
-    Ok(Json(json!({ "completions": list })))
+    let completion = |c: interflow_query::Completion| Completion { start: c.start, text: c.text, doc: c.doc };
+    Ok(Json(Completions { completions: completions(&typed.q).into_iter().map(completion).collect() }))
 }
 
 /// `GET /query/check`: an invalid query is a regular result here, not an error.
-pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> Json<Value> {
+pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> Json<CheckedQuery> {
     Json(match Query::parse(&typed.q) {
-        Ok(query) => json!({"ok": true, "query": query.to_string(), "all": query.is_all()}),
-        Err(e) => {
-            let error = ApiError::from(e).to_json();
-            json!({"ok": false, "error": error["error"]})
-        }
+        Ok(query) => CheckedQuery {
+            ok: true,
+            query: Some(query.to_string()),
+            all: Some(query.is_all()),
+            ..CheckedQuery::default()
+        },
+        Err(e) => CheckedQuery { error: Some(ApiError::from(e).into_details()), ..CheckedQuery::default() },
     })
 }
 
 /// `GET /query/help`
-pub(crate) async fn help() -> Json<Value> {
-    Json(json!({ "text": help_text() }))
+pub(crate) async fn help() -> Json<QueryHelp> {
+    Json(QueryHelp { text: help_text() })
 }

@@ -14,8 +14,8 @@ use interflow_archive::replay::{RequestEdits, masked_fields};
 use interflow_archive::{BodySource, FlowWithBodies, OriginalBodySource, StoreBodySource};
 use interflow_store::{FlowRow, FlowStore};
 use interflow_types::{Body, BodyFrame, Direction, FlowId, Request, Response};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::blocking::run_query;
 use super::error::{ApiError, Result};
@@ -27,8 +27,8 @@ const MAX_BODY: u64 = 256 << 20;
 /// How long the reply waits for the end of the response, which continues in the background.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A body given in the request, as text or bytes.
-#[derive(Deserialize)]
+/// A body, as text or bytes.
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum ReplayBody {
     Text(String),
@@ -47,32 +47,46 @@ impl ReplayBody {
     }
 }
 
-#[derive(Deserialize, Default)]
+/// Changes to the recorded request.
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ReplayInput {
     method: Option<String>,
     url: Option<String>,
+    /// `Name: value` sets a field, `Name:` removes it.
     headers: Vec<String>,
     body: Option<ReplayBody>,
 }
 
-#[derive(Serialize)]
+/// The outcome of a replay: a response or an error.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct ReplayResult {
+    /// The new flow.
     id: String,
+    /// The replayed flow.
     parent: String,
     /// Fields that were masked when recorded and therefore not sent.
-    left_out: Vec<String>,
+    omitted: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<ReplayedResponse>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Value>,
+    error: Option<ReplayError>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+struct ReplayError {
+    kind: &'static str,
+    message: String,
+    /// Who caused it: `client`, `upstream`, `config` or `internal`.
+    blame: String,
+}
+
+#[derive(Serialize, JsonSchema)]
 struct ReplayedResponse {
     status: u16,
     version: &'static str,
     headers: Vec<(String, String)>,
+    /// Size of the body.
     size: u64,
     /// Whether the response has ended.
     complete: bool,
@@ -86,15 +100,15 @@ pub(crate) async fn replay(
 ) -> Result<Json<ReplayResult>> {
     let body = replay.body.map(ReplayBody::bytes).transpose()?;
     let edits = RequestEdits::parse(replay.method.as_deref(), replay.url.as_deref(), &replay.headers, body)?;
-    let (request, left_out) = run_query(&state, move |store, _| prepare(store, id, &edits)).await?;
+    let (request, omitted) = run_query(&state, move |store, _| prepare(store, id, &edits)).await?;
     let (new, outcome) = state.engine.send(request, Some(id)).await;
     let mut replayed =
-        ReplayResult { id: new.to_string(), parent: id.to_string(), left_out, response: None, error: None };
+        ReplayResult { id: new.to_string(), parent: id.to_string(), omitted, response: None, error: None };
     match outcome {
         Ok(response) => replayed.response = Some(response_summary(response).await),
         Err(e) => {
             let blame = format!("{:?}", e.error_source()).to_ascii_lowercase();
-            replayed.error = Some(json!({"kind": e.kind().as_str(), "message": e.to_string(), "blame": blame}));
+            replayed.error = Some(ReplayError { kind: e.kind().as_str(), message: e.to_string(), blame });
         }
     }
     // The new flow must be visible to the client's next request.
@@ -149,17 +163,20 @@ async fn drain_body(mut body: Body) -> Option<u64> {
     Some(size)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DiffParams {
+    /// The id of the first flow.
     a: String,
+    /// The id of the second flow.
     b: String,
     /// Use the first flow as received, before it was edited.
     #[serde(default)]
     original: bool,
 }
 
-#[derive(Serialize)]
+/// The differences between two flows.
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowComparison {
     a: String,
     b: String,

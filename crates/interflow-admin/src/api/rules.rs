@@ -8,20 +8,22 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use interflow_files::{FileAccess, write_atomic};
+use interflow_rules::explain::{self, RuleExplanation};
 use interflow_rules::{
-    ActiveRules, FlowFixture, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem, RuleProgram, explain,
-    phase_names,
+    ActiveRules, CompiledRule, FlowFixture, HeldFlow, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem,
+    RuleProgram, phase_names,
 };
 use interflow_store::{FlowRow, FlowStore, decoded_body};
 use interflow_types::{
     ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
     StreamMessage, Url,
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::blocking::{check_text, run_query};
-use super::error::{ApiError, Result};
+use super::error::{ApiError, Result, TextProblem};
 use super::input::{FlowIdPath, StrictJson, StrictQuery};
 use crate::server::AdminState;
 
@@ -36,39 +38,74 @@ fn rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
 }
 
 /// `GET /rules`
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    let program = rules(&state)?.program();
-    Ok(Json(program_json(&program)))
+pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<RulesView>> {
+    Ok(Json(RulesView::of(&rules(&state)?.program())))
 }
 
-fn program_json(program: &RuleProgram) -> Value {
-    let all: Vec<Value> = program
-        .rules
-        .iter()
-        .map(|r| {
-            let actions: Vec<Value> = r
+/// The active rules.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RulesView {
+    rules: Vec<ActiveRule>,
+    /// The rule files.
+    files: Vec<String>,
+    notes: Vec<RuleProblem>,
+}
+
+/// An active rule.
+#[derive(Serialize, JsonSchema)]
+struct ActiveRule {
+    name: String,
+    file: String,
+    line: usize,
+    /// Its condition in one line.
+    when: String,
+    actions: Vec<RuleAction>,
+    enabled: bool,
+    /// How often it matched since it was loaded.
+    matches: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct RuleAction {
+    name: &'static str,
+    phase: &'static str,
+}
+
+impl RulesView {
+    fn of(program: &RuleProgram) -> Self {
+        let rule = |r: &CompiledRule| ActiveRule {
+            name: r.name.clone(),
+            file: r.file.clone(),
+            line: r.line,
+            when: r.cond.describe(),
+            actions: r
                 .actions
                 .iter()
-                .map(|(phase, action)| json!({ "name": action.info().name, "phase": phase_names::name(*phase) }))
-                .collect();
-            json!({
-                "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions,
-                "enabled": r.enabled, "matches": r.matches(),
-            })
-        })
-        .collect();
-    let files: Vec<String> = program.files.iter().map(|f| f.display().to_string()).collect();
-    json!({ "rules": all, "files": files, "notes": program.notes.iter().map(problem_json).collect::<Vec<_>>() })
+                .map(|(phase, action)| RuleAction { name: action.info().name, phase: phase_names::name(*phase) })
+                .collect(),
+            enabled: r.enabled,
+            matches: r.matches(),
+        };
+        Self {
+            rules: program.rules.iter().map(rule).collect(),
+            files: program.files.iter().map(|f| f.display().to_string()).collect(),
+            notes: program.notes.clone(),
+        }
+    }
 }
 
-fn problem_json(p: &RuleProblem) -> Value {
-    json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message })
+/// The text of a rule file.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RuleSource {
+    file: String,
+    text: String,
 }
 
 /// Selects a rule file.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleFileParam {
+    /// The file, as the list of rules names it.
     file: String,
 }
 
@@ -76,7 +113,7 @@ pub(crate) struct RuleFileParam {
 pub(crate) async fn source(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<RuleFileParam>,
-) -> Result<Json<Value>> {
+) -> Result<Json<RuleSource>> {
     let program = rules(&state)?.program();
     let path = program
         .files
@@ -84,15 +121,17 @@ pub(crate) async fn source(
         .find(|f| f.display().to_string() == of.file)
         .ok_or_else(|| not_editable(&program, &of.file))?;
     let source = RuleFileSource::read(path).map_err(|p| ApiError::internal(p.to_string()))?;
-    Ok(Json(json!({ "file": of.file, "text": source.text })))
+    Ok(Json(RuleSource { file: of.file, text: source.text }))
 }
 
 fn not_editable(program: &RuleProgram, file: &str) -> ApiError {
     let known: Vec<String> = program.files.iter().map(|f| f.display().to_string()).collect();
-    ApiError::new(StatusCode::NOT_FOUND, "no_file", format!("{file} is none of the rule files")).fact("files", known)
+    ApiError::new(StatusCode::NOT_FOUND, "no_file", format!("{file} is none of the rule files"))
+        .with(|details| details.files = known)
 }
 
-#[derive(Deserialize)]
+/// The text of a rule file.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleTextInput {
     text: String,
@@ -101,23 +140,30 @@ pub(crate) struct RuleTextInput {
     name: Option<String>,
     /// The text that the change is based on: if the file has changed since, the request fails.
     #[serde(default)]
-    was: Option<String>,
+    base: Option<String>,
+}
+
+/// Whether rules are valid.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CheckedRules {
+    ok: bool,
+    problems: Vec<RuleProblem>,
+    /// The rules, if they are valid.
+    rules: Option<RulesView>,
 }
 
 /// `POST /rules/check`
 pub(crate) async fn check(
     State(state): State<Arc<AdminState>>,
     StrictJson(text): StrictJson<RuleTextInput>,
-) -> Result<Json<Value>> {
+) -> Result<Json<CheckedRules>> {
     let rules = Arc::clone(rules(&state)?);
     let RuleTextInput { text, name, .. } = text;
     let source = RuleFileSource::from_text(name.as_deref().unwrap_or("rules"), text.clone());
     let work = move || {
         Ok(Json(match rules.check(vec![source]) {
-            Ok(program) => json!({ "ok": true, "problems": [], "rules": program_json(&program) }),
-            Err(e) => {
-                json!({ "ok": false, "problems": e.problems.iter().map(problem_json).collect::<Vec<_>>(), "rules": null })
-            }
+            Ok(program) => CheckedRules { ok: true, problems: Vec::new(), rules: Some(RulesView::of(&program)) },
+            Err(e) => CheckedRules { ok: false, problems: e.problems, rules: None },
         }))
     };
     check_text(&state, &text, work).await
@@ -129,19 +175,19 @@ pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<RuleFileParam>,
     StrictJson(text): StrictJson<RuleTextInput>,
-) -> Result<Json<Value>> {
+) -> Result<Json<RulesView>> {
     let rules = Arc::clone(rules(&state)?);
     let engine = Arc::clone(&state.engine);
-    let RuleTextInput { text, was, .. } = text;
+    let RuleTextInput { text, base, .. } = text;
     let checked = text.clone();
     let work = move || {
         let program = rules.check_with_file(FilePath::new(&of.file), &text).map_err(rejected_rules)?;
         let Some(program) = program else { return Err(not_editable(&rules.program(), &of.file)) };
         let now = || RuleFileSource::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
-        require_unchanged(&of.file, was.as_deref(), now)?;
+        require_unchanged(&of.file, base.as_deref(), now)?;
         write_atomic(FilePath::new(&of.file), text.as_bytes(), FileAccess::Keep)
             .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
-        let answer = program_json(&program);
+        let answer = RulesView::of(&program);
         rules.activate(program);
         // Plans were compiled with the old rules.
         engine.reload(engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
@@ -164,10 +210,9 @@ pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce(
 }
 
 fn rejected_rules(e: RuleLoadError) -> ApiError {
-    let problems: Vec<Value> = e.problems.iter().map(problem_json).collect();
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
         .remedy("nothing has changed: the previous rules are still active")
-        .fact("problems", problems)
+        .with(|details| details.problems = e.problems.into_iter().map(TextProblem::Rule).collect())
 }
 
 /// `GET /rules/schema`
@@ -175,23 +220,42 @@ pub(crate) async fn schema() -> Json<Value> {
     Json(interflow_rules::schema())
 }
 
+/// Why each rule did or did not match a flow.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ExplainedRules {
+    flow: String,
+    rules: Vec<RuleExplanation>,
+}
+
 /// `GET /rules/explain/{id}`
 pub(crate) async fn explain_flow(
     State(state): State<Arc<AdminState>>,
     FlowIdPath(id): FlowIdPath,
-) -> Result<Json<Value>> {
+) -> Result<Json<ExplainedRules>> {
     let program = rules(&state)?.program();
     let sample = run_query(&state, move |store, _| {
         let row = store.get(id)?;
         flow_fixture(store, &row).map_err(ApiError::bad_request)
     })
     .await?;
-    Ok(Json(json!({ "flow": id.to_string(), "rules": explain::explain(&program, &sample) })))
+    Ok(Json(ExplainedRules { flow: id.to_string(), rules: explain::explain(&program, &sample) }))
+}
+
+/// Flows held by rules.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct HeldFlows {
+    held: Vec<HeldFlow>,
+}
+
+/// A flow that was held.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DecidedFlow {
+    held: HeldFlow,
 }
 
 /// `GET /rules/held`
-pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    Ok(Json(json!({ "held": rules(&state)?.runtime().holds.list() })))
+pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>) -> Result<Json<HeldFlows>> {
+    Ok(Json(HeldFlows { held: rules(&state)?.runtime().holds.list() }))
 }
 
 /// `POST /rules/held/{number}`
@@ -199,14 +263,14 @@ pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
     Path(number): Path<String>,
     StrictJson(decision): StrictJson<HoldDecision>,
-) -> Result<Json<Value>> {
+) -> Result<Json<DecidedFlow>> {
     let number =
         number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
     let held = rules(&state)?.runtime().holds.decide(number, decision);
     let held = held.map_err(|e| {
         ApiError::new(StatusCode::NOT_FOUND, "not_held", e).remedy("GET /api/v1/rules/held lists what is held")
     })?;
-    Ok(Json(json!({ "held": held })))
+    Ok(Json(DecidedFlow { held }))
 }
 
 /// A recorded flow in the form in which rules are evaluated.

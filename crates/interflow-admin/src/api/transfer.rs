@@ -11,10 +11,10 @@ use axum::response::Response;
 use interflow_archive::pcapng::{PacketSides, PcapngOptions};
 use interflow_archive::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
 use interflow_query::Query;
-use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder};
+use interflow_store::{FlowRow, FlowStore, FlowSummary, ListOptions, ListOrder};
 use interflow_types::{FlowId, Timestamp};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::blocking::{StreamWriter, read_upload, run_query, streamed_body, transfer};
 use super::error::{ApiError, Result};
@@ -29,11 +29,15 @@ const MAX_UPLOAD: u64 = 8 << 30;
 /// Flows examined between two progress reports of a search.
 const PROGRESS_STEP: u64 = 2000;
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FormatParam {
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request,
+    /// raw-response or table.
     format: Option<String>,
+    /// With pcapng: client (default), upstream or both.
     leg: Option<String>,
+    /// With jsonl: edited requests and responses as they came in, too.
     originals: bool,
 }
 
@@ -76,12 +80,17 @@ pub(crate) async fn export_one(
     Ok(archive(&id.to_string(), format, body))
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FlowExportParams {
+    /// The query; every flow when it is empty.
     query: String,
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request,
+    /// raw-response or table.
     format: Option<String>,
+    /// With pcapng: client (default), upstream or both.
     leg: Option<String>,
+    /// With jsonl: edited requests and responses as they came in, too.
     originals: bool,
 }
 
@@ -121,14 +130,19 @@ fn export_matching(
     }
 }
 
-#[derive(Deserialize)]
+/// Flows to export, and how.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportSelectionInput {
+    /// Ids of flows.
     ids: Vec<String>,
+    /// As for `GET /export`.
     #[serde(default)]
     format: Option<String>,
+    /// As for `GET /export`.
     #[serde(default)]
     leg: Option<String>,
+    /// As for `GET /export`.
     #[serde(default)]
     originals: bool,
 }
@@ -155,12 +169,25 @@ pub(crate) async fn export_by_ids(
     Ok(archive("flows", format, body))
 }
 
+/// What an import did.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ImportResult {
+    /// New flows.
+    imported: u64,
+    /// Flows that were recorded already.
+    present: u64,
+    /// Entries that could not be read.
+    skipped: u64,
+    /// Why, of the first of them.
+    reasons: Vec<String>,
+}
+
 /// `POST /import`
 pub(crate) async fn import(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<FormatParam>,
     body: Body,
-) -> Result<Json<Value>> {
+) -> Result<Json<ImportResult>> {
     let format = params.read()?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     read_upload(permit, body, MAX_UPLOAD, move |upload| {
@@ -170,21 +197,38 @@ pub(crate) async fn import(
             *(if new { &mut imported } else { &mut present }) += 1;
             Ok(())
         })?;
-        Ok(Json(json!({
-            "imported": imported,
-            "present": present,
-            "skipped": report.skips,
-            "reasons": report.skipped,
-        })))
+        Ok(Json(ImportResult { imported, present, skipped: report.skips, reasons: report.skipped }))
     })
     .await
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SearchParams {
+    /// The query; every flow when it is empty.
     query: String,
+    /// Stop after so many; 1000 by default.
     limit: Option<u64>,
+}
+
+/// A line of a search.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SearchLine {
+    Progress {
+        /// Flows examined.
+        examined: u64,
+        found: u64,
+        /// Flows in the store.
+        total: u64,
+    },
+    Flow(FlowSummary),
+    /// The last line.
+    Done {
+        found: u64,
+        /// Whether every flow was examined.
+        complete: bool,
+    },
 }
 
 /// `GET /search`: JSON lines, in the order in which flows are found.
@@ -216,9 +260,9 @@ fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut St
         &mut |row| {
             let far = seen.lock().1.take();
             let told = far.map_or(Ok(()), |p| {
-                write_line(pipe, &json!({"progress": {"looked": p.looked, "found": p.found, "total": p.total}}))
+                write_line(pipe, &SearchLine::Progress { examined: p.looked, found: p.found, total: p.total })
             });
-            if let Err(e) = told.and_then(|()| write_line(pipe, &json!({"flow": row.summary(now)}))) {
+            if let Err(e) = told.and_then(|()| write_line(pipe, &SearchLine::Flow(row.summary(now)))) {
                 failed = Some(e);
                 return ControlFlow::Break(());
             }
@@ -230,11 +274,11 @@ fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut St
         return Err(e);
     }
     outcome.map_err(io::Error::other)?;
-    write_line(pipe, &json!({"done": {"found": found, "complete": found < limit}}))
+    write_line(pipe, &SearchLine::Done { found, complete: found < limit })
 }
 
 /// Writes a line and flushes it.
-fn write_line(pipe: &mut StreamWriter, line: &Value) -> io::Result<()> {
+fn write_line(pipe: &mut StreamWriter, line: &SearchLine) -> io::Result<()> {
     serde_json::to_writer(&mut *pipe, line)?;
     pipe.write_all(b"\n")?;
     pipe.flush()

@@ -95,13 +95,13 @@ impl RemoteToolCall {
                     Some(error) => format!("it failed: {error}"),
                     None => format!("status {status}, {} bytes", said["response"]["size"]),
                 };
-                let left_out: Vec<&str> =
-                    said["left_out"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                let left_out = match left_out.is_empty() {
+                let omitted: Vec<&str> =
+                    said["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                let omitted = match omitted.is_empty() {
                     true => String::new(),
-                    false => format!("\nnot sent, since recorded with masked values: {}", left_out.join(", ")),
+                    false => format!("\nnot sent, since recorded with masked values: {}", omitted.join(", ")),
                 };
-                format!("sent again as flow {}: {outcome}{left_out}", said["id"].as_str().unwrap_or_default())
+                format!("sent again as flow {}: {outcome}{omitted}", said["id"].as_str().unwrap_or_default())
             }
         }
     }
@@ -116,7 +116,7 @@ fn format_explanation(rules: &Value) -> String {
     let mut out = String::new();
     for rule in rules {
         let word = if rule["matches"] == true { "matched" } else { "did not match" };
-        out.push_str(&format!("{} ({}) {word}\n", text(&rule["rule"]), text(&rule["place"])));
+        out.push_str(&format!("{} ({}) {word}\n", text(&rule["rule"]), text(&rule["location"])));
         for phase in rule["phases"].as_array().into_iter().flatten() {
             let actions: Vec<String> = phase["actions"].as_array().into_iter().flatten().map(text).collect();
             let why = format_reasons(&text(&phase["why"]));

@@ -15,7 +15,7 @@ pub(super) fn named(it: &Instance, host: &str, path: &str) -> String {
 async fn held(it: &Instance) -> Value {
     for _ in 0..500 {
         let state = it.json("/approvals").await;
-        if let Some(first) = state["held"].as_array().unwrap().first() {
+        if let Some(first) = state["pending"].as_array().unwrap().first() {
             return first.clone();
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -101,7 +101,7 @@ async fn a_client_that_goes_away_is_asked_about_no_more() {
     // Closing only the sending side would not suffice: the client may still read.
     wire.reset();
     let state = it.json(&format!("/approvals?after={version}&wait=20s")).await;
-    assert_eq!(state["held"], json!([]));
+    assert_eq!(state["pending"], json!([]));
     assert_eq!(it.json("/approvals/history").await["answers"][0]["by"], "gone");
 }
 
@@ -129,7 +129,7 @@ async fn the_recording_suggests_a_policy() {
     }
     it.settle().await;
     let found = it.json("/approvals/suggestions").await;
-    assert_eq!(found["flows_looked_at"], 3);
+    assert_eq!(found["flows_examined"], 3);
     let first = &found["suggestions"][0];
     assert_eq!((&first["flows"], &first["rule"]["hosts"]), (&json!(2), &json!(["held.test"])));
     assert_eq!(it.post("/approvals/rules", first["rule"].clone()).await.status, 200, "what is suggested can be made");
@@ -261,11 +261,11 @@ async fn every_instant_is_reported_in_microseconds() {
     assert_eq!(state["timeout"], 30_000_000);
     it.post("/approvals/rules", json!({"action": "allow", "hosts": ["a.test"]})).await;
     let rules = it.json("/approvals/rules").await;
-    rules["rules"].as_array().unwrap().iter().for_each(|r| is_soon(&r["made"], 0));
+    rules["rules"].as_array().unwrap().iter().for_each(|r| is_soon(&r["created"], 0));
     it.post("/secrets", json!({"label": "s", "value": "12345678", "hosts": ["a.test"]})).await;
-    is_soon(&it.json("/secrets").await["secrets"][0]["given"], 0);
+    is_soon(&it.json("/secrets").await["secrets"][0]["added"], 0);
     let session = it.post("/sessions", json!({"client": "127.0.0.1", "ttl": "1m"})).await.json();
-    is_soon(&session["began"], 0);
+    is_soon(&session["started"], 0);
     is_soon(&session["until"], minute);
     let uptime = it.json("/stats").await["uptime"].as_u64().unwrap();
     assert!((1..minute).contains(&uptime), "{uptime}");

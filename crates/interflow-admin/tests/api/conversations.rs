@@ -44,7 +44,7 @@ async fn exchanges_become_a_conversation_as_they_end() {
         (changes["changes"]["same"].as_u64(), changes["changes"]["added"].as_array().unwrap().len()),
         (Some(1), 2)
     );
-    let of = it.json(&format!("/conversations/of?flows={flow}")).await;
+    let of = it.json(&format!("/conversations/by-flow?flows={flow}")).await;
     assert_eq!(
         (of["flows"][flow]["conversation"].as_str(), of["flows"][flow]["cost"].as_f64()),
         (Some(id.as_str()), Some(0.5))
@@ -59,7 +59,7 @@ async fn exchanges_become_a_conversation_as_they_end() {
         ("/conversations", None),
         (&*format!("/conversations/{id}"), None),
         (&*format!("/conversations/{id}/changes?flow={flow}"), None),
-        (&*format!("/conversations/of?flows={flow}"), None),
+        (&*format!("/conversations/by-flow?flows={flow}"), None),
         ("/conversations/totals", None),
         ("/conversations/rebuild", Some(json!({}))),
     ] {
@@ -80,7 +80,7 @@ async fn documents_are_downloads_and_run_nothing() {
         (format!("/conversations/{id}/export?format=pdf"), 400),
         (format!("/conversations/{id}?leaf=zz"), 400),
         ("/conversations/0000".into(), 404),
-        ("/conversations/of?flows=x".into(), 400),
+        ("/conversations/by-flow?flows=x".into(), 400),
     ] {
         assert_eq!(it.get(&path).await.status, status, "{path}");
     }

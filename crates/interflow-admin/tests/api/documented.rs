@@ -4,50 +4,87 @@ use serde_json::json;
 
 use super::*;
 
-/// The violations of a schema by a value; empty if it conforms.
-fn wrong(all: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
-    if let Some(reference) = schema["$ref"].as_str() {
-        let name = reference.rsplit('/').next().unwrap();
-        return wrong(all, &all[name], value, at);
+/// The members of an object that a schema knows.
+#[derive(Clone, Default)]
+struct KnownMembers {
+    names: Vec<String>,
+    any: bool,
+}
+
+/// The first violation of a schema by a value. Members that the schema does not name are violations too.
+fn violation(all: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
+    let mut known = KnownMembers::default();
+    let found = violation_of(all, schema, value, at, &mut known);
+    let mut names =
+        value.as_object().into_iter().flat_map(|m| m.keys()).filter(|n| !known.any && !known.names.contains(n));
+    found.or_else(|| names.next().map(|name| format!("{at}: {name} is not documented")))
+}
+
+fn violation_of(all: &Value, schema: &Value, value: &Value, at: &str, known: &mut KnownMembers) -> Option<String> {
+    let Some(keywords) = schema.as_object().filter(|s| s.keys().any(|k| k != "description")) else {
+        known.any = true;
+        return None;
+    };
+    if let Some(name) = keywords.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
+        return violation_of(all, &all[name], value, at, known);
     }
-    for choice in ["anyOf", "oneOf"] {
-        if let Some(choices) = schema[choice].as_array() {
-            let tried: Vec<_> = choices.iter().map(|c| wrong(all, c, value, at)).collect();
-            return if tried.iter().any(Option::is_none) { None } else { Some(format!("{at}: {tried:?}")) };
+    for part in keywords.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+        if let Some(wrong) = violation_of(all, part, value, at, known) {
+            return Some(wrong);
         }
     }
-    if let Some(values) = schema["enum"].as_array() {
-        return (!values.contains(value)).then(|| format!("{at}: {value} is none of {values:?}"));
+    for choices in ["anyOf", "oneOf"].iter().filter_map(|k| keywords.get(*k)?.as_array()) {
+        let mut tried = Vec::new();
+        let fitting = choices.iter().find_map(|choice| {
+            let mut with_choice = known.clone();
+            match violation_of(all, choice, value, at, &mut with_choice) {
+                None => Some(with_choice),
+                Some(wrong) => {
+                    tried.push(wrong);
+                    None
+                }
+            }
+        });
+        let Some(fitting) = fitting else { return Some(format!("{at}: {tried:?}")) };
+        *known = fitting;
     }
-    if let Some(constant) = schema.get("const") {
-        return (constant != value).then(|| format!("{at}: {value} is not {constant}"));
+    let constants = keywords.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+    let constants = constants.or_else(|| keywords.get("const").map(std::slice::from_ref));
+    if constants.is_some_and(|values| !values.contains(value)) {
+        return Some(format!("{at}: {value} is none of {constants:?}"));
     }
-    let fits = match schema["type"].as_str() {
-        None => true,
+    let is_of = |name: &Value| match name.as_str() {
         Some("string") => value.is_string(),
         Some("integer") => value.is_i64() || value.is_u64(),
         Some("number") => value.is_number(),
         Some("boolean") => value.is_boolean(),
         Some("null") => value.is_null(),
         Some("array") => value.is_array(),
-        Some(_) => value.is_object(),
+        _ => value.is_object(),
     };
-    if !fits {
-        return Some(format!("{at}: {value} is no {}", schema["type"]));
+    let types = keywords.get("type").map(|t| t.as_array().map_or_else(|| std::slice::from_ref(t), Vec::as_slice));
+    if types.is_some_and(|types| !types.iter().any(is_of)) {
+        return Some(format!("{at}: {value} is no {types:?}"));
     }
-    if let (Some(items), Some(list)) = (schema.get("items"), value.as_array()) {
-        return list.iter().enumerate().find_map(|(i, v)| wrong(all, items, v, &format!("{at}[{i}]")));
+    if let Some(list) = value.as_array() {
+        let pair = keywords.get("prefixItems").and_then(Value::as_array);
+        return list.iter().enumerate().find_map(|(i, v)| {
+            let item = pair.and_then(|p| p.get(i)).or_else(|| keywords.get("items"))?;
+            violation(all, item, v, &format!("{at}[{i}]"))
+        });
     }
-    let (Some(properties), Some(map)) = (schema["properties"].as_object(), value.as_object()) else { return None };
-    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    for name in required {
-        if !map.contains_key(name) {
-            return Some(format!("{at}: {name} is missing"));
-        }
+    let map = value.as_object()?;
+    let required = keywords.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    if let Some(missing) = required.into_iter().find(|name| !map.contains_key(*name)) {
+        return Some(format!("{at}: {missing} is missing"));
     }
-    map.iter().find_map(|(name, v)| match properties.get(name) {
-        Some(schema) => wrong(all, schema, v, &format!("{at}.{name}")),
-        None => Some(format!("{at}: {name} is not documented")),
+    let properties = keywords.get("properties").and_then(Value::as_object);
+    known.names.extend(properties.into_iter().flat_map(|p| p.keys().cloned()));
+    let others = keywords.get("additionalProperties").filter(|o| **o != false);
+    known.any |= others.is_some();
+    map.iter().find_map(|(name, v)| {
+        let schema = properties.and_then(|p| p.get(name)).or(others)?;
+        violation(all, schema, v, &format!("{at}.{name}"))
     })
 }
 
@@ -95,10 +132,10 @@ async fn answers_have_the_documented_shapes() {
         assert_eq!(answer.status, 200, "{method} {path}: {}", answer.text());
         let schema = &document["paths"][&template][method]["responses"]["200"]["content"]["application/json"]["schema"];
         assert!(schema.is_object(), "{method} {template}");
-        assert_eq!(wrong(schemas, schema, &answer.json(), &path), None);
+        assert_eq!(violation(schemas, schema, &answer.json(), &path), None);
     }
     let error = it.get("/flows?query=stats:4").await.json();
-    assert_eq!(wrong(schemas, &schemas["Error"], &error, "error"), None);
+    assert_eq!(violation(schemas, &schemas["ErrorBody"], &error, "error"), None);
 }
 
 /// Sends a request and validates the response against its schema.
@@ -112,7 +149,7 @@ pub async fn assert_documented(it: &Instance, path: &str, input: Option<Value>) 
     let template = template(&document, path);
     let schema = &document["paths"][&template][method]["responses"]["200"]["content"]["application/json"]["schema"];
     assert!(schema.is_object(), "{method} {template}");
-    assert_eq!(wrong(&document["components"]["schemas"], schema, &answer, path), None);
+    assert_eq!(violation(&document["components"]["schemas"], schema, &answer, path), None);
 }
 
 /// The path template that matches a path.
@@ -164,7 +201,7 @@ async fn the_instance_tells_of_itself_without_its_secrets() {
     let stats = it.json("/stats").await;
     assert_eq!((&stats["engine"]["requests"], &stats["store"]["flows"]), (&json!(1), &json!(1)));
     assert_eq!(it.call("DELETE", "/passthrough", &[], b"").await.status, 204);
-    assert_eq!(it.json("/passthrough").await, json!({"passing": []}));
+    assert_eq!(it.json("/passthrough").await, json!({"clients": []}));
     assert_eq!(it.json("/query/check?q=statu:4").await["ok"], false);
     let bearer = format!("Bearer {TOKEN}");
     let host = it.admin.to_string();

@@ -86,6 +86,7 @@ impl Instance {
             stages: vec![Arc::new(ApprovalsStage::new(Arc::clone(&approvals)))],
             mounts: Vec::new(),
             own: vec![listener.local_addr().unwrap()],
+            local: Default::default(),
         };
         let engine = ProxyServer::start(config, parts).unwrap();
         let reshaped = Arc::downgrade(&engine);
@@ -93,7 +94,7 @@ impl Instance {
         let admin = listener.local_addr().unwrap();
         let mut options = setup.options.unwrap_or_default();
         options.events_write_timeout = setup.events_patience.unwrap_or(options.events_write_timeout);
-        let egress = Arc::clone(&engine) as Arc<dyn interflow_types::HttpClient>;
+        let egress = Arc::new(engine.local_client().clone());
         let redaction =
             interflow_llm_gateway::redaction::RedactionService::new(&Default::default(), dir.path(), [7; 32], egress)
                 .unwrap();
@@ -102,7 +103,6 @@ impl Instance {
             rules: None,
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn FlowStore>),
-            media: None,
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
             token_file: Some(dir.path().join("admin.token")),
@@ -110,7 +110,10 @@ impl Instance {
             limits: None,
             schemas: Arc::default(),
             approvals: Some(Arc::clone(&approvals)),
-            doctor: Some(Arc::new(|| serde_json::json!([{"what": "clock", "state": "good", "text": "plausible"}]))),
+            doctor: Some(Arc::new(|| {
+                let (what, text) = ("clock".to_owned(), "plausible".to_owned());
+                vec![interflow_admin::DoctorFinding { what, state: interflow_admin::FindingState::Good, text }]
+            })),
         };
         let side = AdminServer::new(&options, listener, parts).unwrap();
         tokio::spawn(side.serve(std::future::pending()));

@@ -57,7 +57,7 @@ async fn a_policy_is_read_checked_written_and_in_force_at_once() {
     let known = it.json("/privacy/policies").await;
     let file = known["policies"][0]["file"].as_str().unwrap().to_owned();
     assert!(file.ends_with("policy.toml"), "{file}");
-    assert_eq!(known["policies"][0]["written"], false);
+    assert_eq!(known["policies"][0]["exists"], false);
     assert_eq!(known["policies"][0]["routes"], json!(["gateway", "intercepted"]));
     let source = format!("/privacy/policies/source?file={file}");
     let begin = it.json(&source).await;

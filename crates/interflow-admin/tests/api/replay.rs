@@ -12,7 +12,7 @@ async fn a_request_is_sent_again_as_it_was_or_changed() {
     let same = it.post(&format!("/flows/{id}/replay"), json!({})).await;
     assert_eq!(same.status, 200, "{}", same.text());
     let same = same.json();
-    assert_eq!((&same["parent"], &same["left_out"]), (&json!(id), &json!(["Cookie"])));
+    assert_eq!((&same["parent"], &same["omitted"]), (&json!(id), &json!(["Cookie"])));
     let response = &same["response"];
     assert_eq!((&response["status"], &response["size"], &response["complete"]), (&json!(200), &json!(5), &json!(true)));
     let new = it.json(&format!("/flows/{}", same["id"].as_str().unwrap())).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_codec::content_coding as coding;
-use interflow_types::{Body, ByteStr, EarlyExit, Flow, Headers, MessageKind, RequestHead, StreamMessage};
+use interflow_types::{Body, ByteStr, EarlyExit, Flow, Headers, MessageKind, RequestHead, StreamMessage, percent};
 
 use super::mask_secrets;
 use super::replace::{Replacer, ReplacingBody, replace_in_headers};
@@ -158,15 +158,7 @@ async fn inject_into_encoded_body(
 
 /// Percent-encodes what is not allowed in a path or query.
 fn percent_encode_all(value: &str) -> Vec<u8> {
-    percent_encode(value, "")
-}
-
-/// Percent-encodes (RFC 3986 2.1) everything except unreserved characters and those in `kept`.
-pub(super) fn percent_encode(value: &str, kept: &str) -> Vec<u8> {
-    let plain =
-        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') || kept.as_bytes().contains(&b);
-    let coded = value.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") });
-    coded.collect::<String>().into_bytes()
+    percent::encoded(value).into_bytes()
 }
 
 /// Basic credentials that were changed: new and old value.

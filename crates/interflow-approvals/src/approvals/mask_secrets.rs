@@ -1,22 +1,24 @@
 //! Masks secrets in every response of the hosts they are bound to, whoever sent the request and whatever it was: a
 //! host may return a secret in any later response. Responses that cannot be scanned are rejected.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
+use hashlink::LruCache;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_codec::grpc;
+use interflow_types::percent::{self, AsciiSet, COMPONENT};
 use interflow_types::{
     Body, BodyFrame, BodyStream, EarlyExit, Error, ErrorKind, Flow, Headers, MessageKind, MessagePolicy, RequestHead,
     ResponseHead, ResponseHeadFilter, Result, StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
-use super::inject_secrets::{escape_json, json_string, percent_encode};
+use super::inject_secrets::{escape_json, json_string};
 use super::replace::{Replacer, ReplacingBody, replace_in_headers};
 use super::secrets::StoredSecret;
 
@@ -28,7 +30,7 @@ const MAX_DECODED_BYTES: u64 = 256 << 20;
 const DECODE_CHUNK: usize = 4096;
 /// The largest gRPC message that is scanned.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// Bound on cached masks, one per set of hosts.
+/// Bound on cached masks, one per set of hosts; the least recently used ones go.
 const MAX_CACHED_MASKS: usize = 1024;
 
 /// Replaces secrets by their placeholders.
@@ -64,11 +66,16 @@ struct FlowSecretMask {
 }
 
 /// Masks by set of hosts; `None` where no secrets apply.
-type MasksByHosts = HashMap<String, Option<Arc<SecretMask>>>;
+type MasksByHosts = LruCache<String, Option<Arc<SecretMask>>>;
 
 /// Caches masks by set of hosts, until the secrets change.
-#[derive(Default)]
 pub(super) struct SecretMaskCache(Mutex<(Arc<Vec<Arc<StoredSecret>>>, MasksByHosts)>);
+
+impl Default for SecretMaskCache {
+    fn default() -> Self {
+        Self(Mutex::new((Arc::default(), LruCache::new(MAX_CACHED_MASKS))))
+    }
+}
 
 impl SecretMaskCache {
     fn get_or_build(
@@ -78,8 +85,8 @@ impl SecretMaskCache {
         these: &[Arc<StoredSecret>],
     ) -> Option<Arc<SecretMask>> {
         let mut ready = self.0.lock();
-        if !Arc::ptr_eq(&ready.0, all) || ready.1.len() >= MAX_CACHED_MASKS {
-            *ready = (Arc::clone(all), HashMap::new());
+        if !Arc::ptr_eq(&ready.0, all) {
+            *ready = (Arc::clone(all), LruCache::new(MAX_CACHED_MASKS));
         }
         ready.1.entry(hosts).or_insert_with(|| SecretMask::new(replacement_pairs(these, &[]))).clone()
     }
@@ -355,10 +362,13 @@ fn replacement_pairs(secrets: &[Arc<StoredSecret>], packed: &[(Vec<u8>, Vec<u8>)
     packed.iter().cloned().chain(secrets.iter().flat_map(of)).collect()
 }
 
+/// What paths encode, and what `encodeURIComponent` of scripts does.
+const PATH: &AsciiSet = &COMPONENT.remove(b'/');
+const SCRIPT: &AsciiSet = &COMPONENT.remove(b'!').remove(b'*').remove(b'\'').remove(b'(').remove(b')');
+
 /// The encodings of a secret: plain, JSON, HTML, base64, hexadecimal, and percent-encoded as in paths, forms and
 /// scripts.
 fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
-    let text = |kept: &str| String::from_utf8_lossy(&percent_encode(value, kept)).into_owned();
     let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let json = json_string(value);
     let slashes = String::from_utf8_lossy(&json).replace('/', "\\/").into_bytes();
@@ -371,8 +381,9 @@ fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
     for quote in ["&quot;", "&#34;"] {
         all.insert(html.replace('"', quote).into_bytes());
     }
-    for kept in ["", "/", "!*'()"] {
-        all.extend([percent_encode(value, kept), lower_hex(&text(kept)), text(kept).replace("%20", "+").into_bytes()]);
+    for set in [COMPONENT, PATH, SCRIPT] {
+        let text = percent::encoded_as(value, set);
+        all.extend([lower_hex(&text), text.replace("%20", "+").into_bytes(), text.into_bytes()]);
     }
     all.retain(|form| !form.is_empty());
     all

@@ -28,6 +28,7 @@ use arc_swap::ArcSwap;
 use interflow_files::{FileAccess, write_atomic};
 use interflow_types::{ClientInfo, Host, Timestamp, random_bytes};
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use config::{ApprovalAction, ApprovalMode, ApprovalsConfig, RuleSpec, SecretSpec, SessionSpec};
@@ -92,15 +93,18 @@ impl Drop for NotifierGuard {
 }
 
 /// A rule for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ApprovalRule")]
 pub struct RuleView {
     pub id: String,
+    #[serde(rename = "source")]
     pub layer: RuleSource,
     /// Whether it can be removed at runtime.
     pub removable: bool,
     /// How often it decided since the start.
     pub used: u64,
     /// When it was created; for a configured rule, when the configuration was read.
+    #[serde(rename = "created")]
     pub made: Timestamp,
     /// When it last decided since the start.
     pub last_used: Option<Timestamp>,
@@ -109,7 +113,7 @@ pub struct RuleView {
 }
 
 /// The operator's decision on a pending request.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resolution {
     pub action: ApprovalAction,
@@ -125,13 +129,13 @@ pub struct Resolution {
     /// A description of the rule.
     #[serde(default)]
     pub note: Option<String>,
-    /// A body that replaces the request's, if that [was presented](RequestPreview::body).
+    /// A body that replaces the request's, if that was presented.
     #[serde(default)]
     pub body: Option<String>,
 }
 
 /// What a resolution applies to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResolutionScope {
     /// The waiting flows.
@@ -148,7 +152,7 @@ pub enum ResolutionScope {
 }
 
 /// The effect of a resolution.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResolutionResult {
     /// The number of waiting flows it decided.
     pub flows: usize,

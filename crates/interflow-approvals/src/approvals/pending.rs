@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use interflow_types::{FlowId, Timestamp};
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -21,7 +22,7 @@ const MAX_WAITERS: usize = 10_000;
 const MAX_LISTED_FLOWS: usize = 20;
 
 /// What the operator decides on. Flows with equal questions wait together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub struct PendingQuestion {
     pub user: Option<String>,
     pub process: Option<String>,
@@ -44,7 +45,7 @@ pub struct PendingQuestion {
 }
 
 /// A pending request.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PendingRequest {
     /// The id by which it is resolved.
     pub id: u64,
@@ -64,7 +65,7 @@ pub struct PendingRequest {
 }
 
 /// A pending request that has ended.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResolvedQuestion {
     #[serde(flatten)]
     pub held: PendingRequest,

@@ -12,10 +12,12 @@ use interflow_types::{Host, HostIndexKey, HostPattern, HostPatternError, path, w
 
 use super::config::{ApprovalAction, RuleSpec};
 use super::sessions::{monotonic_secs, now};
+use schemars::JsonSchema;
 
 /// The origin of a rule, in ascending precedence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "ApprovalRuleSource")]
 pub enum RuleSource {
     /// Built in: this machine itself is allowed.
     Builtin,

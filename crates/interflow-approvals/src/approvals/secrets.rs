@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_files::{FileAccess, write_atomic};
 use interflow_types::{Authority, Host, Scheme, Timestamp, random_bytes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::SecretSpec;
@@ -143,7 +144,7 @@ fn random_placeholder() -> String {
 }
 
 /// A secret without its value, for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SecretView {
     pub label: String,
     pub placeholder: String,
@@ -154,6 +155,7 @@ pub struct SecretView {
     /// How often it was inserted since the start.
     pub used: u64,
     /// When it was added, if known.
+    #[serde(rename = "added")]
     pub given: Option<Timestamp>,
     /// Its session.
     pub session: Option<String>,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use interflow_types::{ClientInfo, Timestamp};
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::config::SessionSpec;
@@ -39,7 +40,7 @@ pub(crate) struct ApprovalSession {
 }
 
 /// A session for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SessionView {
     pub id: String,
     pub agent: Option<String>,
@@ -52,6 +53,7 @@ pub struct SessionView {
     /// Its flows have this process name.
     pub process: Option<String>,
     /// When it was registered.
+    #[serde(rename = "started")]
     pub began: Timestamp,
     /// When it expires without another heartbeat.
     pub until: Timestamp,

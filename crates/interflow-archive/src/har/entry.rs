@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
+use interflow_types::percent::{self, AsciiSet, COMPONENT, CONTROLS};
 use interflow_types::{Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
 use serde_json::{Map, Value, json};
 
@@ -153,19 +154,7 @@ pub(crate) fn parse_url(url: &str) -> Result<(Scheme, Authority, String), &'stat
     let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|_| "the host cannot be read")?;
     let path = path.split_once('#').map_or(path, |(p, _)| p);
     let slash = if path.starts_with('/') { "" } else { "/" };
-    Ok((scheme, authority, format!("{slash}{}", escape(path))))
-}
-
-/// Percent-encodes characters not allowed in a request target.
-fn escape(path: &str) -> Cow<'_, str> {
-    let plain = |b: u8| (0x21..0x7f).contains(&b);
-    if path.bytes().all(plain) {
-        return Cow::Borrowed(path);
-    }
-    path.bytes()
-        .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
-        .collect::<String>()
-        .into()
+    Ok((scheme, authority, format!("{slash}{}", percent::encoded_as(path, TARGET))))
 }
 
 fn transport(entry: &Value, scheme: Scheme) -> EntryKind {
@@ -258,15 +247,13 @@ fn posted_body(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<
     Some(pairs.collect::<Vec<_>>().join("&").into_bytes())
 }
 
+/// What `application/x-www-form-urlencoded` encodes; a space becomes `+`.
+const FORM: &AsciiSet = &COMPONENT.remove(b'*').add(b'~');
+/// What a request target does not allow.
+const TARGET: &AsciiSet = &CONTROLS.add(b' ');
+
 fn form_escape(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'*');
-    text.bytes()
-        .map(|b| match b {
-            b' ' => "+".to_owned(),
-            b if plain(b) => char::from(b).to_string(),
-            b => format!("%{b:02X}"),
-        })
-        .collect()
+    percent::encoded_as(text, FORM).replace("%20", "+")
 }
 
 fn read_response(

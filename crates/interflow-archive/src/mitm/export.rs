@@ -2,7 +2,8 @@
 
 use std::io::{self, Read, Write};
 
-use interflow_types::{Direction, EntryKind, FlowId, Headers, MessageKind, Scheme};
+use interflow_types::{Direction, EntryKind, Headers, MessageKind, Scheme};
+use uuid::Uuid;
 
 use super::VERSION;
 use super::extra_fields::MitmExtras;
@@ -20,7 +21,8 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
     let replayed = kept.text("is_replay").or(row.parent.map(|_| "request"));
     let marked = kept.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
     let mut members = vec![
-        ("id", text(&uuid(row.id))),
+        // Flow ids are 128 bits, like a UUID.
+        ("id", text(&Uuid::from_u128(row.id.to_u128()).to_string())),
         ("client_conn", client(row)),
         ("server_conn", server(row)),
         ("error", error(row, &at)),
@@ -53,12 +55,6 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
         }
     }
     out.write_all(&dict(&members))
-}
-
-/// Flow ids are 128 bits, like a UUID.
-fn uuid(id: FlowId) -> String {
-    let hex = format!("{:032x}", id.to_u128());
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 /// Tags, and which parts of the bodies were not recorded.

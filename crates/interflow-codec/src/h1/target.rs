@@ -1,8 +1,6 @@
 //! The four forms of a request target (RFC 9112 3.2).
 
-use std::fmt::Write as _;
-
-use interflow_types::{Authority, ByteStr, Method, RequestTarget, Scheme, Url};
+use interflow_types::{Authority, ByteStr, Method, RequestTarget, Scheme, Url, percent};
 
 use super::Violation;
 
@@ -47,15 +45,5 @@ fn path(raw: &str) -> ByteStr {
     if raw.is_ascii() {
         return ByteStr::from(raw);
     }
-    let mut out = String::with_capacity(raw.len() + 32);
-    for c in raw.chars() {
-        if c.is_ascii() {
-            out.push(c);
-            continue;
-        }
-        for b in c.encode_utf8(&mut [0; 4]).bytes() {
-            write!(out, "%{b:02X}").expect("writing to a String cannot fail");
-        }
-    }
-    ByteStr::from(out)
+    ByteStr::from(percent::encoded_as(raw, &percent::AsciiSet::EMPTY))
 }

@@ -3,6 +3,7 @@
 use interflow_llm::message::ApiFormat;
 use interflow_store::{FlowKind, FlowRow, FlowStore, FlowSummary, StoreError};
 use interflow_types::wildcard;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of overrides, since all are compared with each request.
@@ -33,10 +34,10 @@ pub fn format_by_name(name: &str) -> Option<ApiFormat> {
 }
 
 /// An override for an endpoint. Patterns are case-insensitive, and `*` matches any characters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointOverride {
-    /// Its id, from [`FIRST_CUSTOM_ID`](Self::FIRST_CUSTOM_ID) on.
+    /// Its id, from 1001 on.
     pub id: u64,
     /// The origin's host, without the port.
     pub host: String,
@@ -45,6 +46,7 @@ pub struct EndpointOverride {
     /// The method, or `*` for all.
     pub method: String,
     /// The API format at the endpoint.
+    #[serde(rename = "format", alias = "shape")]
     pub shape: ApiFormat,
     /// The matching override with the highest priority applies; of two equal ones, that with the lower id.
     pub priority: i64,

@@ -7,6 +7,7 @@ use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
 use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, StoreError};
 use interflow_types::FlowId;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::from_recording::{self, WebSocketCallReader};
@@ -16,7 +17,7 @@ use super::mapping;
 const MAX_CHILDREN: usize = 1000;
 
 /// A conversation as a view.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConversationView {
     /// Its entry in lists.
     #[serde(flatten)]
@@ -30,7 +31,7 @@ pub struct ConversationView {
     pub thread: ThreadView,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChildConversation {
     /// Its entry in lists.
     #[serde(flatten)]

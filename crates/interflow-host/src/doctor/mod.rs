@@ -185,7 +185,7 @@ fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
 /// Clients that bypass interception because they rejected the certificate.
 fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
     let passing = InstanceApi::for_instance(home).ok()??.get("/passthrough").ok()?;
-    let passing = passing["passing"].as_array()?;
+    let passing = passing["clients"].as_array()?;
     let Some(first) = passing.first() else {
         return Some(finding(
             "pinning",

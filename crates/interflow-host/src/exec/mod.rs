@@ -29,7 +29,7 @@ impl ExecCredential {
     /// `None` if the instance has no admin listener.
     pub fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
         let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
-        let given = api.post("/passes", &json!({ "user": user }))?;
+        let given = api.post("/credentials", &json!({ "user": user }))?;
         Ok(given["password"].as_str().map(|p| Self { api, user: user.to_owned(), password: p.to_owned() }))
     }
 
@@ -41,7 +41,7 @@ impl ExecCredential {
 impl Drop for ExecCredential {
     fn drop(&mut self) {
         // If the instance has stopped, the credentials are gone.
-        let _ = self.api.post("/passes/revoke", &json!({ "user": self.user, "password": self.password }));
+        let _ = self.api.post("/credentials/revoke", &json!({ "user": self.user, "password": self.password }));
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_types::BoxFuture;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use calendar::BudgetPeriod;
@@ -81,7 +82,7 @@ pub struct CounterRejection {
 }
 
 /// Current value of a counter, for display.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CounterSnapshot {
     pub rule: Arc<str>,
     /// The party counted.

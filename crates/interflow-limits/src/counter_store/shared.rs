@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use interflow_types::BoxFuture;
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore};
@@ -32,7 +33,7 @@ enum FallbackState {
 }
 
 /// Health of the shared store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SharedStoreStatus {
     /// Whether the last command succeeded.
     pub reachable: bool,

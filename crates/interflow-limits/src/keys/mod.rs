@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use scope::any_matches;
@@ -26,7 +27,7 @@ use secret::KeyDigest;
 use slow::SlowKeys;
 
 /// The record of one virtual key; does not contain the key itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct VirtualKey {
     /// Its id in limits, logs and audit records.
     pub id: Arc<str>,
@@ -37,11 +38,14 @@ pub struct VirtualKey {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
+    #[schemars(with = "Option<String>")]
     pub created: Option<Timestamp>,
     /// Expiry time.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
+    #[schemars(with = "Option<String>")]
     pub expires: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
+    #[schemars(with = "Option<String>")]
     pub revoked: Option<Timestamp>,
     #[serde(flatten)]
     pub scope: KeyScope,
@@ -72,7 +76,7 @@ pub fn check_hash(text: &str) -> Option<Result<(), String>> {
     claims.then(|| KeyHash::parse(text).map(drop))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
     Active,

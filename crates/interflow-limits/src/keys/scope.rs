@@ -1,9 +1,10 @@
 //! Key scopes: providers, models, paths. A request must match every axis; an axis matches if any of its entries does.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Providers, models and paths that a key may use; an empty list allows all.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeyScope {
     /// Provider names; `*` matches any run of characters.

@@ -40,7 +40,7 @@ fn presented_secrets(head: &RequestHead) -> Vec<String> {
         .get_all("authorization")
         .filter_map(bearer)
         .chain(fields)
-        .chain(query.map(|k| percent::decoded_lossy(k)))
+        .chain(query.map(percent::decoded_lossy))
         .filter(|k| !k.is_empty())
         .collect()
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use interflow_redact::StopFlag;
 use interflow_types::{BoxFuture, DeferredWork, ErrorKind, Flow};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::RedactionService;
@@ -24,7 +24,8 @@ pub(super) struct BackgroundScan {
     service: Arc<RedactionService>,
     choice: Arc<EffectivePolicy>,
     state: Mutex<ScanProgress>,
-    done: Condvar,
+    /// Whether it runs on the worker, by whoever comes first.
+    inline: bool,
     told: Notify,
     /// Set when the client disconnects.
     stop: StopFlag,
@@ -49,15 +50,15 @@ impl BackgroundScan {
             service,
             choice,
             state: Mutex::new(ScanProgress::Waiting(Box::new(look))),
-            done: Condvar::new(),
+            inline: size <= MAX_INLINE_BYTES,
             told: Notify::new(),
             stop: StopFlag::default(),
         });
         let other = Arc::clone(&aside);
-        if size > MAX_INLINE_BYTES {
-            tokio::task::spawn_blocking(move || other.run());
-        } else {
+        if aside.inline {
             tokio::spawn(async move { other.run() });
+        } else {
+            tokio::task::spawn_blocking(move || other.run());
         }
         aside
     }
@@ -95,26 +96,19 @@ impl BackgroundScan {
         }
     }
 
+    /// The outcome, once; a long scan is left to its own thread.
     pub(super) async fn wait(&self) -> ScanOutcome {
-        self.run();
+        if self.inline {
+            self.run();
+        }
         loop {
             if let Some(found) = self.take_outcome() {
                 return found;
             }
+            if matches!(*self.state.lock(), ScanProgress::Taken) {
+                return (None, 0);
+            }
             self.told.notified().await;
-        }
-    }
-
-    /// As [`wait`](Self::wait), blocking: a scan that has begun on another thread takes at most a few milliseconds.
-    pub(super) fn wait_blocking(&self) -> ScanOutcome {
-        self.run();
-        let mut state = self.state.lock();
-        while matches!(*state, ScanProgress::Running) {
-            self.done.wait(&mut state);
-        }
-        match mem::replace(&mut *state, ScanProgress::Taken) {
-            ScanProgress::Done(found) => found,
-            _ => (None, 0),
         }
     }
 }
@@ -129,7 +123,6 @@ struct ScanEndGuard<'a> {
 impl Drop for ScanEndGuard<'_> {
     fn drop(&mut self) {
         *self.of.state.lock() = ScanProgress::Done((self.found.take(), self.begun.elapsed().as_micros() as u64));
-        self.of.done.notify_all();
         self.of.told.notify_one();
     }
 }
@@ -143,15 +136,17 @@ impl DeferredWork for BackgroundScan {
     }
 
     /// If the client has disconnected, the scan stops; findings up to then are recorded.
-    fn finish(self: Arc<Self>, flow: &mut Flow) {
-        let found = if flow.error_kind == Some(ErrorKind::ClientGone) {
-            let found = self.take_outcome();
-            self.cancel();
-            found.unwrap_or((None, 0))
-        } else {
-            self.wait_blocking()
+    fn finish(self: Arc<Self>, flow: &mut Flow) -> bool {
+        let found = match self.take_outcome() {
+            Some(found) => found,
+            None if flow.error_kind == Some(ErrorKind::ClientGone) => {
+                self.cancel();
+                (None, 0)
+            }
+            None => return false,
         };
         record_outcome(&self, flow, found);
+        true
     }
 }
 

@@ -30,6 +30,8 @@ use interflow_types::{
     PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
 };
 use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::llm_telemetry::ResponseFindings;
 use effective_policy::EffectivePolicy;
@@ -77,7 +79,7 @@ struct RedactionCounters {
 }
 
 /// Counters for metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RedactionCounts {
     /// Requests inspected.
     pub requests: u64,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use interflow_files::{FileAccess, write_atomic};
 use interflow_redact::{OutboundMode, Policy, PolicyProblem, RedactMode, RedactRoute};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::RedactionService;
 use super::effective_policy::{RedactSettings, default_route_name, policy_file, route_name};
@@ -23,25 +25,26 @@ const EMPTY_POLICY: &str = "\
 ";
 
 /// A policy's file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PolicyFileView {
     pub file: PathBuf,
     /// Whether the file exists; otherwise the built-in policy is active.
-    pub written: bool,
+    pub exists: bool,
     pub name: String,
     /// The routes that use it.
     pub routes: Vec<String>,
 }
 
 /// Requests with the same redaction settings.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "RedactionRoute")]
 pub struct RouteView {
     /// `gateway`, `intercepted`, or an exception's name.
     pub name: String,
     /// The mode for requests; `None` in an exception inherits it.
     pub mode: Option<RedactMode>,
     /// The mode for findings in responses; `None` in an exception inherits it.
-    pub outbound: Option<OutboundMode>,
+    pub responses: Option<OutboundMode>,
     pub file: PathBuf,
     /// The exception's conditions; `None` for `gateway` and `intercepted`.
     pub exception: Option<RedactRoute>,
@@ -68,7 +71,7 @@ impl RedactionService {
             match all.iter_mut().find(|p| p.file == route.file) {
                 Some(known) => known.routes.push(route.name),
                 None => all.push(PolicyFileView {
-                    written: route.file.exists(),
+                    exists: route.file.exists(),
                     name: settings.policy_of(&route).name().to_owned(),
                     file: route.file,
                     routes: vec![route.name],
@@ -79,7 +82,7 @@ impl RedactionService {
             let file = listed_file(&settings, name);
             if all.iter().all(|p| p.file != file) {
                 let name = redactor.policy().name().to_owned();
-                all.push(PolicyFileView { written: file.exists(), name, file, routes: Vec::new() });
+                all.push(PolicyFileView { exists: file.exists(), name, file, routes: Vec::new() });
             }
         }
         all
@@ -137,14 +140,14 @@ fn route_views(settings: &RedactSettings) -> Vec<RouteView> {
     let plain = |gateway: bool| RouteView {
         name: default_route_name(gateway).to_owned(),
         mode: Some(if gateway { config.gateway } else { config.proxied }),
-        outbound: Some(config.responses),
+        responses: Some(config.responses),
         file: main.clone(),
         exception: None,
     };
     let exception = |(i, route): (usize, &RedactRoute)| RouteView {
         name: route_name(i, route),
         mode: route.mode,
-        outbound: route.responses,
+        responses: route.responses,
         file: route.policy.as_ref().map_or_else(|| main.clone(), |p| settings.folder.join(p)),
         exception: Some(route.clone()),
     };

@@ -498,17 +498,41 @@ async fn a_background_scan_runs_once_and_its_failure_is_reported() {
     let count = |found: Option<RedactionOutcome>| found.map(|o| o.found["ssn"]);
     for size in [1, 1 << 20] {
         // The flow ends before or after the scan begins.
-        assert_eq!(count(begin(size, one(), false).wait_blocking().0), Some(2), "{size}");
+        assert_eq!(count(begin(size, one(), false).wait().await.0), Some(2), "{size}");
         let late = begin(size, one(), false);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        assert_eq!(count(late.wait_blocking().0), Some(2), "{size}");
-        assert_eq!(count(late.wait_blocking().0), None, "it is told once");
-        assert_eq!(count(begin(size, one(), false).wait().await.0), Some(2), "{size}");
+        assert_eq!(count(late.wait().await.0), Some(2), "{size}");
+        assert_eq!(count(late.wait().await.0), None, "it is told once");
         assert_eq!(count(begin(size, None, false).wait().await.0), None, "{size}");
     }
     let failed = begin(1 << 20, one(), true);
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert_eq!(count(failed.wait().await.0), None);
+}
+
+#[tokio::test]
+async fn a_flow_that_ends_before_its_scan_does_not_block_its_thread() {
+    use interflow_types::DeferredWork as _;
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let look = move || wait.recv().ok().map(|()| RedactionOutcome::default());
+    let scan = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let client = interflow_types::ClientInfo {
+        connection: 1,
+        peer: address,
+        local: address,
+        listener: "proxy".into(),
+        accepted: interflow_types::Timestamp::now(),
+        container: None,
+        process: None,
+    };
+    let (scheme, authority) = (interflow_types::Scheme::Http, "a.test:80".parse().unwrap());
+    let mut flow = interflow_types::Flow::begin(client.into(), interflow_types::EntryKind::Absolute, scheme, authority);
+    // The scan cannot end before this thread says so: a call that waited for it would wait for ever.
+    assert!(!Arc::clone(&scan).finish(&mut flow));
+    go.send(()).unwrap();
+    Arc::clone(&scan).join(&mut flow).await;
+    assert!(!flow.tags.iter().any(|t| *t == "redact:unread"), "{:?}", flow.tags);
 }
 
 #[tokio::test]

@@ -12,15 +12,15 @@ mod support;
 mod vectors;
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
 use interflow_llm::{LlmConfig, LlmUpstreamConfig, ProviderDetector};
 use interflow_llm_gateway::redaction::RedactionService;
-use interflow_proxy::ProxyServer;
+use interflow_proxy::LocalClient;
 use interflow_redact::RedactConfig;
 use interflow_testkit::{Answer, Origin, Reply as Answering, Wire};
-use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture, Stage};
+use interflow_types::Stage;
 use serde_json::Value;
 
 use support::Proxy;
@@ -28,20 +28,6 @@ use support::Proxy;
 /// Values that must never reach a provider.
 pub const SSN: &str = "123-45-6789";
 pub const MAIL: &str = "anna.berg@firm.com";
-
-/// The proxy's unrecorded client, once it runs.
-#[derive(Default)]
-struct DeferredClient(OnceLock<Weak<ProxyServer>>);
-
-impl HttpClient for DeferredClient {
-    fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(async move {
-            let engine =
-                self.0.get().and_then(Weak::upgrade).ok_or_else(|| Error::new(ErrorKind::Internal, "no engine"))?;
-            HttpClient::send(&*engine, request).await
-        })
-    }
-}
 
 /// A proxy with LLM and redaction components, and every built-in upstream at this origin.
 pub struct Gate {
@@ -71,15 +57,15 @@ impl Gate {
         }
         change(&mut components);
         let secret = |text: &str| Ok(text.to_owned());
-        let late = Arc::new(DeferredClient::default());
+        let local = LocalClient::default();
         let gateway = LlmGateway::new(
             LlmGateway::compile(&components.llm, &secret).unwrap(),
-            Arc::clone(&late) as _,
-            Arc::clone(&late) as _,
-            Arc::clone(&late) as _,
+            Arc::new(local.clone()),
+            Arc::new(local.clone()),
+            Arc::new(local.clone()),
         );
         let redaction =
-            RedactionService::new(&components.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
+            RedactionService::new(&components.redact, Path::new("/"), [7; 32], Arc::new(local.clone())).unwrap();
         let service = Arc::clone(&redaction);
         gateway.set_inspection_check(move |transport| service.redacts(transport));
         let [redact, restore] = redaction.stages();
@@ -89,9 +75,13 @@ impl Gate {
             restore,
             Arc::new(Dispatcher(Arc::clone(&gateway))),
         ];
-        let proxy =
-            Proxy::with_components(&components.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
-        let _ = late.0.set(Arc::downgrade(&proxy.engine));
+        let proxy = Proxy::with_components(
+            &components.trusted,
+            stages,
+            vec![Arc::new(LlmGatewayMount(gateway))],
+            local,
+            |_| (),
+        );
         Self { proxy }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use interflow_llm::{LlmUpstreamConfig, TelemetryRule};
-use interflow_testkit::{Origin, Reply};
+use interflow_testkit::{Ending, Origin, Reply};
 use interflow_types::units::HumanDuration;
 use serde_json::json;
 
@@ -216,6 +216,23 @@ async fn an_upstream_that_fails_is_left_alone_until_one_probe_succeeds() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(ask().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_closed_without_a_response_counts_as_a_failure_of_the_upstream() {
+    let served = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&served);
+    let origin = Origin::http()
+        .answering(move |_| match count.fetch_add(1, SeqCst) {
+            0 => Reply::status(500).header("Connection", "close"),
+            _ => Reply::nothing(Ending::Cut),
+        })
+        .start()
+        .await;
+    let gate = Gate::with(&origin, |r| r.llm.provider.get_mut("openai").unwrap().breaker_failures = 2).await;
+    let ask = async || gate.post("/v1/chat/completions", r#"{"model":"m","messages":[]}"#).await.status;
+    assert_eq!((ask().await, ask().await, ask().await), (500, 502, 503));
+    assert_eq!(served.load(SeqCst), 2);
 }
 
 #[test]

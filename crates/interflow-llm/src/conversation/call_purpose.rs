@@ -1,11 +1,12 @@
 //! Classifies the purpose of a call: a step of the conversation, or an auxiliary call of the agent.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{ContentBlock, MessageRole, ModelRequest, joined};
 
 /// The purpose of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CallPurpose {
     /// A step of the conversation.

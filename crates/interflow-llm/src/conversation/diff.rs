@@ -1,13 +1,14 @@
 //! Differences between two adjacent requests of a conversation, and why the prompt cache was less effective than
 //! possible.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::CallUsage;
 use crate::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RequestDiff {
     /// The model changed: before and after.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +36,7 @@ pub struct RequestDiff {
 }
 
 /// Where two texts begin to differ.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TextChange {
     /// Length of the common prefix in characters.
     pub at: usize,
@@ -45,7 +46,7 @@ pub struct TextChange {
     pub after: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChangedMessage {
     /// Its index in the history, from 0.
     pub index: usize,

@@ -1,6 +1,7 @@
 //! The stored rows of conversations, messages and calls.
 
 use interflow_types::{FlowId, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::call_purpose::CallPurpose;
@@ -8,8 +9,9 @@ use super::content_part::PartBody;
 use crate::CallUsage;
 
 /// A message's hash, serialized in hexadecimal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MessageHash(pub u128);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
+#[schemars(inline)]
+pub struct MessageHash(#[schemars(with = "String")] pub u128);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation {
@@ -69,7 +71,7 @@ pub struct ConversationFacts {
 }
 
 /// The tool call that started a sub-agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubagentLink {
     pub call: String,
     pub tool: String,
@@ -121,7 +123,7 @@ pub struct NodeFacts {
 }
 
 /// Why a branch starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BranchReason {
     /// An earlier message was edited.
@@ -155,7 +157,7 @@ pub struct CallRecord {
 }
 
 /// Further properties of a call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallFacts {
     pub purpose: CallPurpose,

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use interflow_types::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use crate::CallUsage;
 use crate::message::{Attachment, ContentBlock, MessageRole};
 
 /// A conversation, laid out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadView {
     /// The leaf of this path.
     pub leaf: Option<MessageHash>,
@@ -25,7 +26,7 @@ pub struct ThreadView {
 }
 
 /// A prompt and its results.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ThreadTurn {
     /// From 1; 0 before the first prompt.
     pub number: u64,
@@ -38,7 +39,7 @@ pub struct ThreadTurn {
     pub exchanges: Vec<usize>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadItem {
     /// Its message.
     pub key: MessageHash,
@@ -55,7 +56,7 @@ pub struct ThreadItem {
     pub what: ItemKind,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ItemKind {
     Text {
@@ -100,7 +101,7 @@ pub enum ItemKind {
 }
 
 /// The result of a tool call.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ToolOutcome {
     pub content: Vec<ContentBlock>,
     /// The tool failed.
@@ -110,7 +111,7 @@ pub struct ToolOutcome {
 }
 
 /// A call, for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CallView {
     pub flow: String,
     /// For a WebSocket, the number of the message that started the call; else 0.
@@ -131,7 +132,7 @@ pub struct CallView {
 }
 
 /// Another branch.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadBranch {
     /// Its last message.
     pub leaf: MessageHash,

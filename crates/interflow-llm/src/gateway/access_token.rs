@@ -8,7 +8,7 @@ use aws_lc_rs::rsa::KeyPair;
 use aws_lc_rs::signature::RSA_PKCS1_SHA256;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url};
+use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -144,7 +144,7 @@ impl AccessTokenSource {
             ("client_secret", key),
             ("scope", scope),
         ]);
-        let default = || format!("https://login.microsoftonline.com/{}/oauth2/v2.0/token", percent_encode(tenant));
+        let default = || format!("https://login.microsoftonline.com/{}/oauth2/v2.0/token", percent::encoded(tenant));
         let url = config.token_url.clone().unwrap_or_else(default);
         Self::new(AccessTokenKind::ClientCredentials { form }, &url, "token_url")
     }
@@ -338,13 +338,7 @@ fn pkcs8(pem: &str) -> Option<Vec<u8>> {
 }
 
 pub(super) fn form_encode(pairs: &[(&str, &str)]) -> String {
-    pairs.iter().map(|(name, value)| format!("{name}={}", percent_encode(value))).collect::<Vec<_>>().join("&")
-}
-
-pub(super) fn percent_encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    text.bytes().for_each(|b| aws_signature::encode(b, &mut out));
-    out
+    pairs.iter().map(|(name, value)| format!("{name}={}", percent::encoded(value))).collect::<Vec<_>>().join("&")
 }
 
 /// The keys of a profile in an AWS credentials file.

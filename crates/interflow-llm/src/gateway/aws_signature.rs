@@ -5,6 +5,7 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use interflow_types::RequestHead;
+use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use sha2::{Digest, Sha256};
 
 /// The service name in Bedrock's signatures, which differs from its host names.
@@ -55,9 +56,9 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     let names: Vec<&str> = signed.iter().map(|(n, _)| n.as_str()).collect();
     let names = names.join(";");
     let fields: String = signed.iter().map(|(n, v)| format!("{n}:{v}\n")).collect();
-    let (path, query) = (canonical_path(head.url.path_only()), canonical_query(head.url.query().unwrap_or_default()));
-    let request =
-        format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex::encode(&Sha256::digest(body)));
+    let (path, query) =
+        (encoded_as(head.url.path_only(), CANONICAL_PATH), canonical_query(head.url.query().unwrap_or_default()));
+    let request = format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex::encode(Sha256::digest(body)));
     let day = time.get(..8).unwrap_or_default();
     let scope = format!("{day}/{region}/{service}/aws4_request");
     let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex::encode(&Sha256::digest(request.as_bytes())));
@@ -83,22 +84,7 @@ fn mac(key: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 /// Every segment is encoded once more, as required by all services but S3.
-fn canonical_path(path: &str) -> String {
-    let mut out = String::with_capacity(path.len() + 8);
-    for byte in path.bytes() {
-        if byte == b'/' { out.push('/') } else { encode(byte, &mut out) }
-    }
-    out
-}
-
-/// Percent-encodes all but unreserved bytes (RFC 3986 2.3).
-pub(super) fn encode(byte: u8, out: &mut String) {
-    if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-        out.push(char::from(byte));
-    } else {
-        out.push_str(&format!("%{byte:02X}"));
-    }
-}
+const CANONICAL_PATH: &AsciiSet = &COMPONENT.remove(b'/');
 
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = query

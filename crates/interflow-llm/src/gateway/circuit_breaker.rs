@@ -62,6 +62,11 @@ impl CircuitBreaker {
         }
     }
 
+    /// A request ended for a reason that says nothing about the upstream: if it was the probe, the next one is.
+    pub fn abandon_request(&self) {
+        self.lock().probing = None;
+    }
+
     fn lock(&self) -> MutexGuard<'_, BreakerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,6 +104,20 @@ mod tests {
         breaker.record_result(false, now);
         assert!(breaker.allows(now + Duration::from_secs(5)));
         assert!(breaker.allows(now + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn an_abandoned_request_is_neither_success_nor_failure() {
+        let (breaker, now) = (CircuitBreaker::new(2, Duration::from_secs(5)), Instant::now());
+        breaker.record_result(false, now);
+        breaker.abandon_request();
+        assert!(breaker.allows(now));
+        breaker.record_result(false, now);
+        assert!(!breaker.allows(now), "the first failure still counts");
+        let later = now + Duration::from_secs(5);
+        assert!(breaker.allows(later));
+        breaker.abandon_request();
+        assert!(breaker.allows(later), "another probe");
     }
 
     #[test]

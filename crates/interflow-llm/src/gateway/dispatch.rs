@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use interflow_types::{
-    Authority, Body, BoxFuture, ByteStr, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, LocalHandler,
-    MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
-    ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, BoxFuture, ByteStr, Direction, EarlyExit, EntryKind, Error, ErrorKind, ErrorSource, Flow,
+    LocalHandler, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict,
+    Response, ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
@@ -208,9 +209,11 @@ impl Stage for Dispatcher {
 
     fn done(&self, flow: &Flow) {
         let Some(sent) = flow.extension::<DispatchState>().filter(|s| !s.answered) else { return };
-        // A client abort says nothing about the upstream, but ends its probe.
-        if let Some(upstream) = &sent.upstream {
-            upstream.breaker.record_result(flow.upstream.is_some(), Instant::now());
+        let Some(upstream) = &sent.upstream else { return };
+        // A client that disconnects, or a stage that denies, says nothing about the upstream.
+        match flow.error_kind.map(ErrorKind::error_source) {
+            Some(ErrorSource::Upstream) => upstream.breaker.record_result(false, Instant::now()),
+            _ => upstream.breaker.abandon_request(),
         }
     }
 }
@@ -297,6 +300,9 @@ async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes
     Ok(held.attach_to(replace_model(body, range, name)))
 }
 
+/// Models of Vertex AI have an `@` before their version.
+const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
+
 /// The path with the mapped model name, if the path contains the model.
 fn rename_model_in_path(
     table: &UpstreamTable,
@@ -306,12 +312,8 @@ fn rename_model_in_path(
 ) -> Option<String> {
     let name = upstream_model(table, upstream, exchange)?;
     let at = model_in_path(exchange.provider, path)?;
-    let mut out = path.get(..at.start)?.to_owned();
-    for byte in name.bytes() {
-        if byte == b'@' { out.push('@') } else { aws_signature::encode(byte, &mut out) }
-    }
-    out.push_str(path.get(at.end..)?);
-    Some(out)
+    let name = encoded_as(name, MODEL_IN_PATH);
+    Some(format!("{}{name}{}", path.get(..at.start)?, path.get(at.end..)?))
 }
 
 /// An event with the mapped model name; `None` if it needs no change.
@@ -429,7 +431,13 @@ impl FallbackHandler {
                 let exchange = requested_model(&table, &upstream, &exchange, first);
                 let asked =
                     OriginalRequest { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
-                let Some(request) = Self::request(&table, &upstream, &asked).await? else { break };
+                let request = match Self::request(&table, &upstream, &asked).await? {
+                    Ok(request) => request,
+                    Err(refusal) => {
+                        last = prefer_failure(last, LastFailure::Refused(refusal));
+                        break;
+                    }
+                };
                 let sent = self.send(&upstream, request, deadline).await;
                 // Anything but a status to be retried is an answer, also an error of the client's: the next upstream
                 // would say the same.
@@ -471,17 +479,20 @@ impl FallbackHandler {
         Ok(refusal.to_response(self.upstream.provider, flow))
     }
 
-    /// The request for this upstream; `None` if it has no URL for it.
+    /// The request for this upstream, unless it has no URL for it or the request cannot be signed.
     async fn request(
         table: &UpstreamTable,
         upstream: &LlmUpstream,
         asked: &OriginalRequest<'_>,
-    ) -> Result<Option<Request>> {
+    ) -> Result<Result<Request, LlmRefusal>> {
         let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
         let url = table
             .find_route(&head.url.path, head.headers.contains("anthropic-version"))
             .and_then(|route| upstream.url(route.rest, &head.headers));
-        let Some(url) = url else { return Ok(None) };
+        let Some(url) = url else {
+            let message = format!("the upstream {} has no counterpart of {}", upstream.name, head.url.path);
+            return Ok(Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found_error", "unsupported_path", message)));
+        };
         let mut head = head.clone();
         head.url = url;
         if let Some(path) = rename_model_in_path(table, upstream, exchange, &head.url.path) {
@@ -498,10 +509,12 @@ impl FallbackHandler {
             Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),
             None => Body::from(raw),
         };
-        if upstream.signs() && sign(upstream, token, &mut head, &body).is_err() {
-            return Ok(None);
+        if upstream.signs()
+            && let Err(refusal) = sign(upstream, token, &mut head, &body)
+        {
+            return Ok(Err(refusal));
         }
-        Ok(Some(Request { head, body }))
+        Ok(Ok(Request { head, body }))
     }
 
     async fn send(&self, upstream: &LlmUpstream, request: Request, deadline: Instant) -> LastFailure {

@@ -1,12 +1,13 @@
 //! Detection of a request's API format: by its path if known, else by its body.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::outline::{Outline, sign};
 
 /// An API format, named after its creator; other providers may use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiFormat {
     /// Anthropic Messages.

@@ -5,6 +5,7 @@ mod scanner;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use interflow_types::ByteStr;
@@ -14,7 +15,7 @@ pub use scanner::UsageScanner;
 use crate::ResponseSummary;
 
 /// Token usage of one call. Of a stream, the last count applies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallUsage {
     /// Input tokens, including those read from and written to a cache.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use interflow_types::{Body, HostPattern, Timestamp};
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -18,7 +19,7 @@ use crate::token::{LinkGrant, QueryPairs, endpoint_of};
 const MAX_BODY: usize = 8 << 20;
 
 /// The properties of a requested link.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LinkRequest {
     /// The gateway's URL as players reach it; the request's own if absent.

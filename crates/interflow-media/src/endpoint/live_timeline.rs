@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use hashlink::LruCache;
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
@@ -112,10 +113,16 @@ fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
     ((part.period.start + segment.start) / segment.duration.max(0.001)).max(0.0) as u64
 }
 
-/// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream exist.
-#[derive(Default)]
+/// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream exist. The
+/// least recently used ones go.
 pub struct OriginClocks {
-    known: Mutex<HashMap<String, (f64, Instant)>>,
+    known: Mutex<LruCache<String, (f64, Instant)>>,
+}
+
+impl Default for OriginClocks {
+    fn default() -> Self {
+        Self { known: Mutex::new(LruCache::new(MAX_TRACKS)) }
+    }
 }
 
 fn local_time() -> f64 {
@@ -143,11 +150,7 @@ impl OriginClocks {
             let told = fetch_clock(job, scheme, value).await;
             // A clock that cannot be read counts as equal, and is not asked again before the time is over.
             let offset = told.map_or(0.0, |at| at - local_time());
-            let mut known = self.known.lock();
-            if known.len() >= MAX_TRACKS {
-                known.clear();
-            }
-            known.insert(value.clone(), (offset, Instant::now()));
+            self.known.lock().insert(value.clone(), (offset, Instant::now()));
             return local_time() + offset;
         }
         local_time()

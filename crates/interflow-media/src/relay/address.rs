@@ -2,7 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url, percent};
+use interflow_types::percent::{self, AsciiSet, CONTROLS};
+use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
 
 /// Maximum length of a URL, in bytes.
 pub const MAX_URL_LEN: usize = 16 * 1024;
@@ -40,9 +41,7 @@ pub fn parse(text: &str) -> Result<MediaAddress> {
     let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let authority = Authority::parse(host, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut out = String::with_capacity(path.len() + 8);
-    out.push_str(slash);
-    encode_loosely(path, &mut out);
+    let out = format!("{slash}{}", percent::encoded_as(path, NOT_IN_TARGET));
     let basic = user.map(|u| format!("Basic {}", STANDARD.encode(decode_percent(u))));
     Ok(MediaAddress { url: Url { scheme, authority, path: ByteStr::from(out) }, basic })
 }
@@ -52,22 +51,8 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(end)]
 }
 
-/// Percent-encodes characters not allowed in a request line; existing escapes are kept.
-fn encode_loosely(text: &str, out: &mut String) {
-    for b in text.bytes() {
-        match b {
-            b'!'..=b'~' if !matches!(b, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`') => out.push(b as char),
-            _ => push_escaped(b, out),
-        }
-    }
-}
-
-fn push_escaped(b: u8, out: &mut String) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    out.push('%');
-    out.push(HEX[usize::from(b >> 4)] as char);
-    out.push(HEX[usize::from(b & 15)] as char);
-}
+/// What is not allowed in a request line; existing escapes are kept.
+const NOT_IN_TARGET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
 
 /// Percent-decodes; a `%` without two hexadecimal digits is kept.
 pub fn decode_percent(text: &str) -> Vec<u8> {

@@ -18,4 +18,4 @@ pub use address::{BaseUrl, MediaAddress};
 pub use disk_cache::DiskCache;
 pub use fetch::{FetchRequest, FetchedResponse, MediaFetcher};
 pub use segment_cache::{CachePolicy, ResponseTransform, SegmentCache};
-pub use streams::{ActiveStream, StreamRegistry};
+pub use streams::{ActiveStream, StreamRegistry, StreamsView};

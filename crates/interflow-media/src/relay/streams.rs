@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use interflow_types::{Body, BodyFrame, BodyStream, Result, Timestamp};
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 #[derive(Default)]
@@ -31,7 +32,7 @@ struct StreamEntry {
 }
 
 /// One stream, for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ActiveStream {
     /// Its number.
     pub id: u64,
@@ -52,7 +53,7 @@ pub struct ActiveStream {
 }
 
 /// All streams, for display.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct StreamsView {
     /// The active streams.
     pub streams: Vec<ActiveStream>,

@@ -37,7 +37,7 @@ fn original_dst(stream: &TcpStream, local: SocketAddr) -> io::Result<SocketAddr>
 }
 
 #[cfg(not(target_os = "linux"))]
-fn redirected(_stream: &TcpStream, _local: SocketAddr) -> io::Result<SocketAddr> {
+fn original_dst(_stream: &TcpStream, _local: SocketAddr) -> io::Result<SocketAddr> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 

@@ -39,7 +39,7 @@ impl ProcessLookup {
     /// The process that opened the connection from `peer` to `local` (as seen by the server); `None` if it is on
     /// another machine, has exited, or its sockets are not visible to this user.
     #[cfg(not(target_os = "linux"))]
-    pub fn of(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
+    pub fn lookup(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
         if peer.ip().to_canonical() != local.ip().to_canonical() && !peer.ip().to_canonical().is_loopback() {
             return None;
         }
@@ -143,7 +143,7 @@ mod system {
     use listeners::{Protocol, SocketState};
 
     /// The processes with a socket at this local address.
-    pub fn holders(own: SocketAddr) -> Vec<Process> {
+    pub fn holders(own: SocketAddr) -> Vec<ClientProcess> {
         let all = match listeners::get_all() {
             Ok(all) => all,
             Err(error) => {
@@ -159,7 +159,7 @@ mod system {
         };
         let named = |p: listeners::Process| {
             let file = Path::new(&p.path).file_name().map(|n| n.to_string_lossy().into_owned());
-            Process { pid: p.pid, name: file.unwrap_or(p.name).into() }
+            ClientProcess { pid: p.pid, name: file.unwrap_or(p.name).into() }
         };
         all.into_iter().filter(is_it).map(|l| named(l.process)).collect()
     }
@@ -171,7 +171,7 @@ mod system {
 
     use interflow_types::ClientProcess;
 
-    pub fn holders(_own: SocketAddr) -> Vec<Process> {
+    pub fn holders(_own: SocketAddr) -> Vec<ClientProcess> {
         Vec::new()
     }
 }

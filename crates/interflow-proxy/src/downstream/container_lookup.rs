@@ -120,7 +120,7 @@ fn list_containers(socket: &std::path::Path) -> std::io::Result<Value> {
 }
 
 #[cfg(not(unix))]
-fn list(_: &std::path::Path) -> std::io::Result<Value> {
+fn list_containers(_: &std::path::Path) -> std::io::Result<Value> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 

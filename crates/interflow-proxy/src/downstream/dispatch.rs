@@ -1,26 +1,91 @@
 //! Dispatches the requests of a connection: to a tunnel or into the pipeline. Nothing imports this module: tunnels
 //! reach it through the [`HttpService`] of the connection that they create.
 
-use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
-use interflow_types::{Error, Response};
+use std::sync::Arc;
 
+use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
+use interflow_types::{BoxFuture, Error, RequestTarget, Response, Result};
+
+use crate::downstream::builtin_pages;
 use crate::downstream::connection::{ClientConnection, ConnectionKind};
-use crate::http::pipeline::{self, PipelineStart};
+use crate::downstream::resolve::{Resolution, resolve};
+use crate::http::error_response::error_response;
+use crate::http::pipeline::{PipelineRequest, run_pipeline};
+use crate::http::response::reject_malformed;
+use crate::state::ActiveConfig;
 use crate::tunnel::connect;
 
+/// How the processing of a request begins.
+enum RequestStart<'a> {
+    /// The common case: the request enters the pipeline.
+    Pipeline(Box<PipelineRequest>),
+    /// Something rare must be awaited first, such as authentication. Boxed, so that it does not enlarge the future of
+    /// the common case.
+    Later(BoxFuture<'a, ServiceReply>),
+    /// It has already been answered.
+    Done(ServiceReply),
+}
+
 impl ClientConnection {
-    fn begin_request(&self, incoming: IncomingRequest) -> PipelineStart<'_> {
+    fn begin_request(&self, incoming: IncomingRequest) -> RequestStart<'_> {
         let live = self.worker.active_config();
-        match &self.entry {
-            ConnectionKind::Proxy => match incoming.target {
-                // Boxed: a rare path must not enlarge the future of the common one.
-                interflow_types::RequestTarget::Authority(_) => {
-                    PipelineStart::Later(Box::pin(connect::http_connect(self, live, incoming)))
+        let user = match &self.entry {
+            ConnectionKind::Proxy => match &incoming.target {
+                RequestTarget::Authority(_) => {
+                    return RequestStart::Later(Box::pin(connect::http_connect(self, live, incoming)));
                 }
-                _ => pipeline::from_proxy(self, live, incoming),
+                RequestTarget::Absolute(_) => match self.cached_user(&live, &incoming.headers) {
+                    Some(user) => user,
+                    None => return RequestStart::Later(Box::pin(self.authenticate_and_run(live, incoming))),
+                },
+                RequestTarget::Origin(_) | RequestTarget::Asterisk => None,
             },
-            ConnectionKind::Gateway => pipeline::from_gateway(self, live, incoming),
-            ConnectionKind::Inside(inside) => pipeline::from_tunnel(self, live, inside, incoming),
+            ConnectionKind::Gateway => self.client_name(),
+            ConnectionKind::Inside(inside) => inside.user.clone(),
+        };
+        self.enter_pipeline(live, incoming, Ok(user))
+    }
+
+    async fn authenticate_and_run(&self, live: Arc<ActiveConfig>, incoming: IncomingRequest) -> ServiceReply {
+        let user = self.authenticate(&live, &incoming.headers).await;
+        Box::pin(self.run(self.enter_pipeline(live, incoming, user))).await
+    }
+
+    /// Finds where the request goes. `user` is the error of a client that could not be authenticated, whose request
+    /// is denied in the pipeline.
+    fn enter_pipeline(
+        &self,
+        live: Arc<ActiveConfig>,
+        mut incoming: IncomingRequest,
+        user: Result<Option<Arc<str>>>,
+    ) -> RequestStart<'_> {
+        let (user, denied) = match user {
+            Ok(user) => (user, None),
+            Err(e) => (None, Some(e)),
+        };
+        let response = match resolve(self, &live, user, &mut incoming) {
+            Resolution::Request(resolved) if denied.is_none() && resolved.is_builtin_page() => {
+                builtin_pages::serve_local(&resolved.url, &self.worker.ca)
+            }
+            Resolution::Request(resolved) => {
+                return RequestStart::Pipeline(PipelineRequest::new(self, live, resolved, incoming, denied));
+            }
+            Resolution::Reply(response) => response,
+            Resolution::Refused(error) => {
+                self.worker.counters.error(&error);
+                tracing::debug!(client = %self.client.peer, "refused: {error}");
+                error_response(&error, None, None)
+            }
+            Resolution::Malformed(error) => reject_malformed(self, &live, &error),
+        };
+        RequestStart::Done(ServiceReply::Response(response))
+    }
+
+    async fn run(&self, start: RequestStart<'_>) -> ServiceReply {
+        match start {
+            RequestStart::Pipeline(request) => run_pipeline(self, request).await,
+            RequestStart::Later(reply) => reply.await,
+            RequestStart::Done(reply) => reply,
         }
     }
 }
@@ -28,11 +93,10 @@ impl ClientConnection {
 impl HttpService for ClientConnection {
     // Not an `async fn`: its future would hold the request twice, here and in the future that it awaits.
     fn call(&self, incoming: IncomingRequest) -> impl Future<Output = ServiceReply> + Send {
-        pipeline::run_request(self, self.begin_request(incoming))
+        self.run(self.begin_request(incoming))
     }
 
     fn error_response(&self, error: &Error) -> Response {
-        let live = self.worker.active_config();
-        pipeline::reject_malformed(self, &live, error)
+        reject_malformed(self, &self.worker.active_config(), error)
     }
 }

@@ -6,3 +6,4 @@ pub(crate) mod connection;
 pub(crate) mod container_lookup;
 pub(crate) mod dispatch;
 pub(crate) mod gateway;
+pub(crate) mod resolve;

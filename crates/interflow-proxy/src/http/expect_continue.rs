@@ -22,17 +22,28 @@ struct ExpectContinueBody {
     word: Arc<AtomicU8>,
 }
 
-/// Wraps the body of a waiting client; also returns the state of its expectation.
-pub(crate) fn defer_continue(body: Body, interim: InformationalSender) -> (Body, Arc<AtomicU8>) {
-    let word = Arc::new(AtomicU8::new(PENDING));
-    (Body::stream(ExpectContinueBody { body, interim, word: Arc::clone(&word) }), word)
-}
+/// The expectation of a client whose body a stage may read before the origin is asked.
+pub(crate) struct PendingExpectation(Arc<AtomicU8>);
 
-/// Called before the request is sent: removes an expectation that a stage has already met, or whose body it replaced.
-pub(crate) fn finish_expectation(word: &AtomicU8, head: &mut RequestHead, body: &Body) {
-    let untouched = word.compare_exchange(PENDING, FORWARDED, Relaxed, Relaxed).is_ok();
-    if !untouched || !matches!(body, Body::Stream(_)) {
-        head.headers.remove("expect");
+impl PendingExpectation {
+    /// Wraps the body of a client that waits for 100, if a stage reads bodies. Without such a stage the expectation
+    /// is forwarded like any field.
+    pub fn defer(reads: bool, head: &RequestHead, body: Body, interim: &InformationalSender) -> (Body, Option<Self>) {
+        if !reads || !head.headers.has_token("expect", "100-continue") {
+            return (body, None);
+        }
+        let word = Arc::new(AtomicU8::new(PENDING));
+        let body = ExpectContinueBody { body, interim: interim.clone(), word: Arc::clone(&word) };
+        (Body::stream(body), Some(Self(word)))
+    }
+
+    /// Called before the request is sent: removes an expectation that a stage has already met, or whose body it
+    /// replaced.
+    pub fn finish(self, head: &mut RequestHead, body: &Body) {
+        let untouched = self.0.compare_exchange(PENDING, FORWARDED, Relaxed, Relaxed).is_ok();
+        if !untouched || !matches!(body, Body::Stream(_)) {
+            head.headers.remove("expect");
+        }
     }
 }
 

@@ -8,5 +8,6 @@ pub(crate) mod hop_by_hop;
 pub(crate) mod loop_detection;
 pub(crate) mod messages;
 pub(crate) mod pipeline;
+pub(crate) mod response;
 pub(crate) mod upgrade;
 pub(crate) mod websocket_messages;

@@ -2,10 +2,11 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use interflow_net::egress::UpstreamReport;
 use interflow_types::{
     Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
     NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
@@ -29,8 +30,6 @@ pub(crate) struct FlowGuard {
     counters: Arc<WorkerCounters>,
     shared: Option<Arc<SharedCapture>>,
     forked: Option<ForkedFlow>,
-    /// State of the client's `Expect: 100-continue`.
-    pub continue_state: Option<Arc<AtomicU8>>,
     status: u16,
     /// The response was recorded before a stage restored secrets for the client.
     response_recorded: bool,
@@ -40,21 +39,17 @@ pub(crate) struct FlowGuard {
 impl FlowGuard {
     pub fn new(flow: Box<Flow>, plan: Arc<RequestPlan>, counters: Arc<WorkerCounters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
-        Self {
-            flow,
-            plan,
-            counters,
-            shared: None,
-            forked: None,
-            continue_state: None,
-            status: 0,
-            response_recorded: false,
-            over: false,
-        }
+        Self { flow, plan, counters, shared: None, forked: None, status: 0, response_recorded: false, over: false }
     }
 
     pub fn counters(&self) -> &WorkerCounters {
         &self.counters
+    }
+
+    /// Where an upstream client reports what happens on behalf of this flow.
+    pub fn upstream_report<'a>(&'a mut self, interim: &'a mut (dyn FnMut(ResponseHead) + Send)) -> UpstreamReport<'a> {
+        let flow = &mut *self.flow;
+        UpstreamReport { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim }
     }
 
     /// Waits for work that stages run concurrently with the flow, so that the stages of the next phase see its
@@ -283,9 +278,34 @@ impl FlowGuard {
         if let Some(lent) = self.forked.take() {
             lent.merge_at_end(&mut self.flow);
         }
-        for work in self.flow.take_deferred() {
-            work.finish(&mut self.flow);
+        let mut running = self.flow.take_deferred();
+        running.retain(|work| !Arc::clone(work).finish(&mut self.flow));
+        if running.is_empty() {
+            return self.end(now, outcome);
         }
+        // Without a runtime, the process is ending.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.end(now, outcome) };
+        let mut rest = Self {
+            flow: Box::new(self.flow.fork()),
+            plan: Arc::clone(&self.plan),
+            counters: Arc::clone(&self.counters),
+            shared: self.shared.take(),
+            forked: None,
+            status: self.status,
+            response_recorded: self.response_recorded,
+            over: true,
+        };
+        let outcome = OwnedOutcome::from(outcome);
+        runtime.spawn(async move {
+            for work in running {
+                work.join(&mut rest.flow).await;
+            }
+            rest.end(now, outcome.as_outcome());
+        });
+    }
+
+    /// The end of a flow that waits for nothing any more.
+    fn end(&mut self, now: u64, outcome: FlowOutcome<'_>) {
         if self.plan.wants(Phase::Done) {
             for stage in self.plan.stages(Phase::Done) {
                 stage.finish(&mut self.flow);
@@ -304,6 +324,36 @@ impl FlowGuard {
         self.counters.response(self.status, now);
         if self.plan.wants(Phase::Done) {
             self.plan.stages(Phase::Done).for_each(|s| s.done(&self.flow));
+        }
+    }
+}
+
+/// The outcome of a flow whose end waits for its work.
+enum OwnedOutcome {
+    Complete,
+    Tunnelled(ByteCounts),
+    Failed(Error, ByteCounts),
+}
+
+impl From<FlowOutcome<'_>> for OwnedOutcome {
+    fn from(outcome: FlowOutcome<'_>) -> Self {
+        match outcome {
+            FlowOutcome::Complete => Self::Complete,
+            FlowOutcome::Tunnelled(bytes) => Self::Tunnelled(bytes),
+            // The sources of an error cannot be copied, but its text names them.
+            FlowOutcome::Failed(e, bytes) => {
+                Self::Failed(Error::new(e.kind(), e.to_string()).with_error_source(e.error_source()), bytes)
+            }
+        }
+    }
+}
+
+impl OwnedOutcome {
+    fn as_outcome(&self) -> FlowOutcome<'_> {
+        match self {
+            Self::Complete => FlowOutcome::Complete,
+            Self::Tunnelled(bytes) => FlowOutcome::Tunnelled(*bytes),
+            Self::Failed(error, bytes) => FlowOutcome::Failed(error, *bytes),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use interflow_types::{Error, ErrorKind};
+use schemars::JsonSchema;
 
 /// Upper bounds of the latency histogram's buckets, in microseconds; a last bucket counts the rest.
 pub const LATENCY_BOUNDS: [u64; 14] =
@@ -57,35 +58,36 @@ impl WorkerCounters {
 }
 
 /// Sums over all workers at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, JsonSchema)]
+#[schemars(rename = "ProxyStats")]
 pub struct StatsSnapshot {
-    /// See [`WorkerCounters::connections`].
+    /// Client connections accepted.
     pub connections: u64,
-    /// See [`WorkerCounters::connections_refused`].
+    /// Client connections refused by a limit.
     pub connections_refused: u64,
     /// Client connections that are open.
     pub connections_open: u64,
-    /// See [`WorkerCounters::requests`].
+    /// Requests started.
     pub requests: u64,
-    /// See [`WorkerCounters::active`].
+    /// Flows in progress.
     pub active: i64,
-    /// See [`WorkerCounters::responses`].
+    /// Responses by the first digit of their status; index 0: no response.
     pub responses: [u64; 6],
-    /// See [`WorkerCounters::tunnels`].
+    /// Tunnels that were passed through without inspection or were not HTTP.
     pub tunnels: u64,
-    /// See [`WorkerCounters::intercepted`].
+    /// Client TLS handshakes completed with an issued leaf.
     pub intercepted: u64,
-    /// See [`WorkerCounters::leaf_refused`].
+    /// Leaves refused by clients.
     pub leaf_refused: u64,
-    /// See [`WorkerCounters::bytes_sent`].
+    /// Bytes of request bodies and tunnels towards origins.
     pub bytes_sent: u64,
-    /// See [`WorkerCounters::bytes_received`].
+    /// Bytes of response bodies and tunnels from origins.
     pub bytes_received: u64,
-    /// See [`WorkerCounters::messages`].
+    /// WebSocket, server-sent event and gRPC messages.
     pub messages: u64,
     /// Errors by kind, without zero counts.
     pub errors: Vec<(&'static str, u64)>,
-    /// Flows by duration: counts for [`LATENCY_BOUNDS`], and one for the rest.
+    /// Flows by duration: counts for `latency_bounds`, and one for the rest.
     pub latency: Vec<u64>,
     /// Sum of all durations, in microseconds.
     pub latency_sum: u64,

@@ -3,18 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use interflow_codec::client_hello::ClientHello;
-use interflow_net::egress::UpstreamReport;
 use interflow_net::ingress::{self, ClientProtocol, SniffTimeouts};
 use interflow_net::io::IoStream;
-use interflow_net::relay::{self, TunnelCounters, TunnelOptions};
 use interflow_net::tls::{self, Alpn, ClientTlsFailure, ServerTls};
 use interflow_types::{
-    Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, Error, ErrorKind, ErrorSource, Host,
-    HttpVersion, Passthrough, Phase, PlanScope, Result, Scheme, TunnelVerdict,
+    Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, Error, ErrorKind, Host, HttpVersion,
+    Passthrough, Phase, PlanScope, Result, Scheme, TunnelVerdict,
 };
-use tokio::io::AsyncReadExt;
 
 use crate::compiled::CompiledConfig;
 use crate::downstream::access::AccessRequest;
@@ -24,9 +20,9 @@ use crate::http::loop_detection::ReceivedVia;
 use crate::observe::flow_guard::FlowGuard;
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::leaf_refusal;
+use crate::tunnel::passthrough::{FirstSpeaker, dial, dial_tls, end_tunnel, first_speaker, passthrough};
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
 use crate::upstream::plan::PlanKey;
-use crate::upstream::route;
 
 /// What a tunnel's inside keeps of the client connection.
 pub(crate) struct TunnelContext {
@@ -140,7 +136,7 @@ async fn sniff(
         // A slow client, or a protocol in which the server speaks first: wait for both sides.
         let far = match dial(&mut tracker, &live).await {
             Ok(far) => far,
-            Err(e) => return fail_tunnel(tracker, &live, &e).await,
+            Err(e) => return end_tunnel(tracker, &live, Err(&e)).await,
         };
         match first_speaker(io, far, live.settings.config.timeouts.tunnel_idle.0).await {
             FirstSpeaker::Server(near, far) => {
@@ -193,7 +189,7 @@ async fn sniff(
             };
             match far {
                 Ok(far) => passthrough(tracker, &live, io, far).await,
-                Err(e) => fail_tunnel(tracker, &live, &e).await,
+                Err(e) => end_tunnel(tracker, &live, Err(&e)).await,
             }
         }
     }
@@ -205,29 +201,6 @@ fn sniff_timeouts(live: &ActiveConfig) -> SniffTimeouts {
         rest: live.settings.config.timeouts.header_timeout.0,
         place: ingress::SniffContext::Tunnel,
     }
-}
-
-/// Which side sent first. The bytes are put back in front of their stream.
-enum FirstSpeaker {
-    Client(IoStream, IoStream),
-    Server(IoStream, IoStream),
-    Nobody,
-}
-
-async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -> FirstSpeaker {
-    let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
-    // The next reader reports the end or the failure.
-    tokio::select! {
-        _ = near.read_buf(&mut said) => FirstSpeaker::Client(near.prefixed(said.freeze()), far),
-        _ = far.read_buf(&mut heard) => FirstSpeaker::Server(near, far.prefixed(heard.freeze())),
-        () = tokio::time::sleep(limit) => FirstSpeaker::Nobody,
-    }
-}
-
-/// Ends a tunnel that could not be established.
-async fn fail_tunnel(mut tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
-    tracker.begin_capture(&live.settings, None).await;
-    tracker.fail(error);
 }
 
 /// A tunnel that is passed through unless its SNI changes the decision. The upstream connection already exists, so
@@ -248,8 +221,7 @@ pub(crate) fn inspect_passthrough(
         match first_speaker(io, upstream, live.settings.config.timeouts.tunnel_idle.0).await {
             FirstSpeaker::Server(near, far) => passthrough(tracker, &live, near, far).await,
             FirstSpeaker::Nobody => {
-                tracker.begin_capture(&live.settings, None).await;
-                tracker.tunnelled(ByteCounts::default());
+                end_tunnel(tracker, &live, Ok(ByteCounts::default())).await;
             }
             FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&live)).await {
                 Ok((ClientProtocol::Tls(hello), near)) => {
@@ -265,7 +237,7 @@ pub(crate) fn inspect_passthrough(
 /// Ends a tunnel whose protocol could not be detected.
 async fn fail_sniff(tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
     match error.kind() {
-        ErrorKind::ClientTimeout => fail_tunnel(tracker, live, error).await,
+        ErrorKind::ClientTimeout => end_tunnel(tracker, live, Err(error)).await,
         _ => tracker.fail(error),
     }
 }
@@ -286,7 +258,7 @@ async fn decide_interception(
     tracker.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
     let by_tunnel = Arc::clone(&tracker.plan);
     if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut interception).await {
-        return fail_tunnel(tracker, &live, &e).await;
+        return end_tunnel(tracker, &live, Err(&e)).await;
     }
     let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host], tunnel.port);
     let program = place.program(&tracker);
@@ -311,7 +283,7 @@ async fn decide_interception(
     };
     match upstream {
         Ok(upstream) => passthrough(tracker, &live, io, upstream).await,
-        Err(e) => fail_tunnel(tracker, &live, &e).await,
+        Err(e) => end_tunnel(tracker, &live, Err(&e)).await,
     }
 }
 
@@ -426,9 +398,9 @@ async fn terminate(
     tracker.flow.authority = identity;
     let alpn = alpn_for_client(&mut tracker, &live, &inside, hello).await;
     let host = &inside.authority.host;
-    let leaf = match select_leaf(&place, &live, &tracker, host, alpn) {
+    let leaf = match select_leaf(&place, &live, &tracker, host, alpn).await {
         Ok(leaf) => leaf,
-        Err(e) => return fail_tunnel(tracker, &live, &e).await,
+        Err(e) => return end_tunnel(tracker, &live, Err(&e)).await,
     };
     let facts = tracker.flow.client_tls.clone().unwrap_or_default();
     let (io, agreed) = match tls::accept_tls(io, &leaf, live.settings.config.timeouts.handshake.0).await {
@@ -443,7 +415,7 @@ async fn terminate(
 }
 
 /// Selects the certificate for the client: an issued leaf, or one that a stage named.
-fn select_leaf(
+async fn select_leaf(
     place: &TunnelContext,
     live: &ActiveConfig,
     tracker: &FlowGuard,
@@ -452,7 +424,7 @@ fn select_leaf(
 ) -> Result<Arc<ServerTls>> {
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         None => Ok(place.worker.ca.server_tls(host, alpn)),
-        Some(files) => live.settings.leaf_from_files(files, alpn).map_err(|e| {
+        Some(files) => live.settings.leaf_from_files(files, alpn).await.map_err(|e| {
             Error::new(ErrorKind::StageFailed, "a stage selected an unusable certificate for the client").with_source(e)
         }),
     }
@@ -489,14 +461,7 @@ async fn alpn_for_client(
     }
     let mut route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
     live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
-    let flow = &mut tracker.flow;
-    let mut x = UpstreamReport {
-        clock: &flow.clock,
-        timings: &mut flow.timings,
-        upstream: &mut flow.upstream,
-        interim: &mut |_| (),
-    };
-    match live.egress.alpn(&route, &mut x).await {
+    match live.egress.alpn(&route, &mut tracker.upstream_report(&mut |_| ())).await {
         Ok(HttpVersion::H2) => Alpn::Both,
         Ok(_) => Alpn::Http1,
         // The request itself will fail with the same error, and can report it to the client.
@@ -508,12 +473,12 @@ async fn alpn_for_client(
 async fn handle_leaf_refusal(
     place: &TunnelContext,
     live: &ActiveConfig,
-    mut tracker: FlowGuard,
+    tracker: FlowGuard,
     inside: &TunnelTarget,
     error: Error,
 ) {
     let Some(failure) = ClientTlsFailure::from_error(&error).filter(|f| f.is_refusal()) else {
-        return fail_tunnel(tracker, live, &error).await;
+        return end_tunnel(tracker, live, Err(&error)).await;
     };
     place.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let config = &live.settings.config.intercept;
@@ -526,8 +491,7 @@ async fn handle_leaf_refusal(
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
         tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
     }
-    tracker.begin_capture(&live.settings, None).await;
-    tracker.fail(&leaf_refusal::error(failure, &why));
+    end_tunnel(tracker, live, Err(&leaf_refusal::error(failure, &why))).await;
 }
 
 /// A client that closes this soon after the handshake without sending anything has probably refused the leaf: some
@@ -545,7 +509,7 @@ async fn handle_early_close(
 ) {
     if let Some(error) = error {
         if error.kind() != ErrorKind::ClientGone {
-            return fail_tunnel(tracker, live, &error).await;
+            return end_tunnel(tracker, live, Err(&error)).await;
         }
         if ClientTlsFailure::from_error(&error).is_some_and(ClientTlsFailure::is_refusal) {
             return handle_leaf_refusal(place, live, tracker, inside, error).await;
@@ -556,8 +520,7 @@ async fn handle_early_close(
         return handle_leaf_refusal(place, live, tracker, inside, ClientTlsFailure::ClosedAfterLeaf.into_error()).await;
     }
     tracker.flow.tag("no_request");
-    tracker.begin_capture(&live.settings, None).await;
-    tracker.tunnelled(ByteCounts::default());
+    end_tunnel(tracker, live, Ok(ByteCounts::default())).await;
 }
 
 /// Serves decrypted TLS: usually HTTP, but only the client's first bytes tell.
@@ -612,7 +575,7 @@ async fn serve_intercepted_tls(
             tracker.flow.passthrough = Some(Passthrough::NotHttp);
             match dial_tls(&mut tracker, &live, &inside).await {
                 Ok(upstream) => passthrough(tracker, &live, io, upstream).await,
-                Err(e) => fail_tunnel(tracker, &live, &e).await,
+                Err(e) => end_tunnel(tracker, &live, Err(&e)).await,
             }
         }
     }
@@ -621,49 +584,4 @@ async fn serve_intercepted_tls(
 /// Whether a request in absolute-form is for the tunnel's own authority, not for a proxy behind it.
 fn is_same_authority(authority: &str, inside: &TunnelTarget) -> bool {
     Authority::parse(authority, Some(inside.scheme.default_port())).is_ok_and(|a| a == inside.authority)
-}
-
-pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result<IoStream> {
-    let planned = tracker.plan.route.clone();
-    let route = route::select_tunnel_route(tracker, live, planned).await?;
-    let flow = &mut tracker.flow;
-    let mut x = UpstreamReport {
-        clock: &flow.clock,
-        timings: &mut flow.timings,
-        upstream: &mut flow.upstream,
-        interim: &mut |_| (),
-    };
-    live.egress.connect(&route, &mut x).await
-}
-
-/// Connects and opens TLS to the origin, for a protocol other than HTTP inside the client's TLS.
-async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, inside: &TunnelTarget) -> Result<IoStream> {
-    let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
-    let route = route::select_tunnel_route(tracker, live, route).await?;
-    let flow = &mut tracker.flow;
-    let mut x = UpstreamReport {
-        clock: &flow.clock,
-        timings: &mut flow.timings,
-        upstream: &mut flow.upstream,
-        interim: &mut |_| (),
-    };
-    let io = live.egress.connect(&route, &mut x).await?;
-    let limit = live.settings.config.timeouts.handshake.0;
-    let (io, agreed) = tls::connect_tls(io, &inside.authority.host, &route.tls, Alpn::None, limit).await?;
-    if let Some(upstream) = &mut flow.upstream {
-        upstream.tls = Some(Arc::new(agreed));
-    }
-    Ok(io)
-}
-
-/// Relays bytes both ways until both sides have closed.
-pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
-    tracker.begin_capture(&live.settings, None).await;
-    tracker.counters().tunnels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
-    let counters = TunnelCounters::default();
-    match relay::tunnel(client, upstream, &options, &counters).await {
-        Ok(bytes) => tracker.tunnelled(bytes),
-        Err(e) => tracker.tunnel_failed(&e.with_error_source(ErrorSource::Upstream), counters.get()),
-    }
 }

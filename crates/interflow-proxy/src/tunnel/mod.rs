@@ -3,5 +3,7 @@
 pub(crate) mod connect;
 pub(crate) mod intercept;
 pub(crate) mod leaf_refusal;
+pub(crate) mod passthrough;
 pub mod pinning_bypass;
-pub(crate) mod raw_tls;
+pub(crate) mod socks;
+pub(crate) mod transparent;

@@ -1,12 +1,13 @@
 //! Tracks clients that refuse issued leaves. Those that do not trust the CA continue to be refused; those that pin a
 //! host are passed through without inspection for a time.
 
-use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use hashlink::LruCache;
 use interflow_types::{ByteStr, ClientInfo, Host};
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 
 /// A program, identified by its address, its TLS fingerprint and, if known, its process name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,11 +34,17 @@ pub struct PinningBypass {
     state: Mutex<PinningState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PinningState {
     /// Programs that accepted a leaf for some host: they trust the CA.
-    trusting: HashSet<ClientProgram>,
-    seen: HashMap<(ClientProgram, Host), PinningHistory>,
+    trusting: LruCache<ClientProgram, ()>,
+    seen: LruCache<(ClientProgram, Host), PinningHistory>,
+}
+
+impl Default for PinningState {
+    fn default() -> Self {
+        Self { trusting: LruCache::new(MAX_ENTRIES), seen: LruCache::new(MAX_ENTRIES) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +71,7 @@ pub enum LeafRefusal {
 }
 
 /// A program with an active bypass.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone, serde::Serialize, JsonSchema)]
 pub struct BypassedClient {
     pub client: IpAddr,
     pub ja4: String,
@@ -76,13 +83,13 @@ pub struct BypassedClient {
     pub seconds_left: u64,
 }
 
-/// Bound on programs, and on pairs of programs and hosts, that are remembered.
+/// Bound on programs, and on pairs of programs and hosts, that are remembered; the least recently used ones go.
 const MAX_ENTRIES: usize = 10_000;
 
 impl PinningBypass {
     /// Whether this program's TLS to this host is passed through at present.
     pub fn is_bypassed(&self, program: &ClientProgram, host: &Host) -> bool {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         // Fast path: usually nobody has refused anything.
         !state.seen.is_empty()
             && state
@@ -101,12 +108,11 @@ impl PinningBypass {
     /// host are passed through for `pass`; 0 disables this.
     pub fn record_refusal(&self, program: &ClientProgram, host: &Host, failures: u32, pass: Duration) -> LeafRefusal {
         let mut state = self.state.lock();
-        if !state.trusting.contains(program) {
+        if state.trusting.get(program).is_none() {
             return LeafRefusal::Untrusting;
         }
         let now = Instant::now();
-        state.evict(now);
-        let entry = state.seen.entry((program.clone(), host.clone())).or_default();
+        let entry = state.seen.entry((program.clone(), host.clone())).or_insert_with(PinningHistory::default);
         if entry.took_it {
             return LeafRefusal::TookItBefore;
         }
@@ -133,15 +139,11 @@ impl PinningBypass {
         let state = &mut *state;
         if let Some(seen) = state.seen.get(&(program.clone(), host.clone()))
             && seen.took_it
-            && state.trusting.contains(program)
+            && state.trusting.get(program).is_some()
         {
             return;
         }
-        if state.trusting.len() >= MAX_ENTRIES {
-            state.trusting.clear();
-        }
-        state.trusting.insert(program.clone());
-        state.evict(Instant::now());
+        state.trusting.insert(program.clone(), ());
         state
             .seen
             .insert((program.clone(), host.clone()), PinningHistory { took_it: true, ..PinningHistory::default() });
@@ -178,17 +180,6 @@ impl PinningBypass {
             !forgotten
         });
         passed
-    }
-}
-
-impl PinningState {
-    fn evict(&mut self, now: Instant) {
-        if self.seen.len() >= MAX_ENTRIES {
-            self.seen.retain(|_, s| s.pass_until.is_some_and(|until| until > now));
-            if self.seen.len() >= MAX_ENTRIES {
-                self.seen.clear();
-            }
-        }
     }
 }
 
@@ -275,12 +266,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn what_is_remembered_is_bounded_and_what_is_used_stays() {
         let p = PinningBypass::default();
+        let (app, pinned) = (program(2, "app"), host("pinned.test"));
+        p.record_acceptance(&app, &host("a.test"));
+        p.record_refusal(&app, &pinned, 1, PASS);
         for i in 0..MAX_ENTRIES + 50 {
             let one = ClientProgram { ja4: format!("{i}").into(), ..program(1, "") };
             p.record_acceptance(&one, &host("a.test"));
+            if i % 1000 == 0 {
+                assert!(p.is_bypassed(&app, &pinned), "a bypass in use, after {i} others");
+                p.record_acceptance(&app, &host("a.test"));
+            }
         }
+        assert_ne!(p.record_refusal(&app, &pinned, 1, PASS), LeafRefusal::Untrusting);
         let state = p.state.lock();
         assert!(state.trusting.len() <= MAX_ENTRIES && state.seen.len() <= MAX_ENTRIES);
     }

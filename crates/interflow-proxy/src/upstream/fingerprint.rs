@@ -1,9 +1,9 @@
 //! Selects the TLS and HTTP/2 fingerprint of an upstream connection: from the configuration, from a stage, or
 //! mirrored from the client.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashlink::LruCache;
 use interflow_codec::ClientHello;
 use interflow_codec::fingerprint::{ConnectionFingerprint, FingerprintTarget, PROFILES};
 use interflow_net::tls::{TlsProfile, TlsProfileOptions};
@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use crate::config::{ConfigError, FingerprintRule};
 
-/// Bound on cached profiles with an impersonated fingerprint. There are as many as rules; beyond the bound they are
-/// built per use and share no connections.
+/// Bound on cached profiles with an impersonated fingerprint; the least recently used ones go, and with them the
+/// connections that they made.
 const MAX_PROFILES: usize = 1024;
 
 /// Parses a fingerprint target; `none` stands for Interflow's own fingerprint.
@@ -51,7 +51,7 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
 /// The configured targets by host, and the profiles built so far.
 pub(crate) struct FingerprintRules {
     rules: Vec<(HostPatterns, Option<FingerprintTarget>)>,
-    made: Mutex<HashMap<(u64, String), Arc<TlsProfile>>>,
+    made: Mutex<LruCache<(u64, String), Arc<TlsProfile>>>,
 }
 
 impl FingerprintRules {
@@ -65,7 +65,7 @@ impl FingerprintRules {
             Ok((HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string()).map_err(at(".hosts"))?, like))
         };
         let rules = rules.iter().enumerate().map(one).collect::<Result<_, ConfigError>>()?;
-        Ok(Self { rules, made: Mutex::default() })
+        Ok(Self { rules, made: Mutex::new(LruCache::new(MAX_PROFILES)) })
     }
 
     /// Builds the configured profiles in advance, so that unsupported ones are reported at start.
@@ -126,10 +126,7 @@ impl FingerprintRules {
             }
         };
         let profile = base.with_fingerprint(&key.1, fingerprint, false)?;
-        let mut made = self.made.lock();
-        if made.len() < MAX_PROFILES {
-            made.insert(key, Arc::clone(&profile));
-        }
+        self.made.lock().insert(key, Arc::clone(&profile));
         Ok(profile)
     }
 }

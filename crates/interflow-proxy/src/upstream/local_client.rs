@@ -1,25 +1,225 @@
-//! The client for requests that must not be recorded: text that is still to be redacted.
+//! Interflow's own HTTP client: for replays, and for the requests of its components. It exists before the server
+//! starts, so that components can be built with it.
 
-use std::sync::{Arc, Weak};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
 
-use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use arc_swap::ArcSwapOption;
+use interflow_net::egress::{UpstreamClient, UpstreamReport};
+use interflow_net::io::IoStream;
+use interflow_net::tls::{self, Alpn};
+use interflow_types::{
+    Authority, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings, HttpClient, NotRecorded,
+    Request, Response, ResponseFuture, Result, Scheme, Timestamp,
+};
+use ipnet::IpNet;
+use tokio::sync::SetOnce;
 
-use crate::server::ProxyServer;
+use crate::downstream::access::PrivateAddressFilter;
+use crate::downstream::connection::{ClientConnection, ConnectionKind};
+use crate::state::{ActiveConfig, ProxyWorker};
+use crate::upstream::local_request::{LocalRequest, send_local};
 
-/// Sends requests on the calling worker without recording them.
-pub(crate) struct LocalClient(pub Weak<ProxyServer>);
+/// Addresses of cloud metadata services, and of their agents on this machine.
+const METADATA_NETS: [&str; 4] = ["169.254.0.0/16", "fd00:ec2::/32", "127.0.0.0/8", "::1/128"];
+
+thread_local! {
+    /// The worker that runs on this thread.
+    static CURRENT_WORKER: RefCell<Weak<ProxyWorker>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Sets the worker that runs on this thread.
+pub(crate) fn set_current_worker(worker: &Arc<ProxyWorker>) {
+    CURRENT_WORKER.with(|here| *here.borrow_mut() = Arc::downgrade(worker));
+}
+
+/// The workers of a server, as its own requests need them.
+pub(crate) struct WorkerSet {
+    pub workers: Vec<Arc<ProxyWorker>>,
+    /// The runtime of each worker.
+    pub runtimes: Vec<tokio::runtime::Handle>,
+    /// Interflow's own listeners, which filtered requests must not reach.
+    pub listeners: Vec<SocketAddr>,
+}
+
+impl WorkerSet {
+    /// The index of this thread's worker, if it is one of these.
+    fn current(&self) -> Option<usize> {
+        let here = CURRENT_WORKER.with(|here| here.borrow().upgrade())?;
+        self.workers.iter().position(|w| Arc::ptr_eq(w, &here))
+    }
+}
+
+/// Sends Interflow's own requests: on the calling thread's worker, or else on the first. Each is a flow, and recorded
+/// like a client's unless the client is [unrecorded](Self::unrecorded). Redirects are not followed.
+///
+/// A client belongs to the server that is started with it, or with the client that it was derived from
+/// ([`ServerDeps::local`](crate::ServerDeps::local)). Until then, and after the server has stopped, requests fail. It
+/// does not keep the server alive.
+#[derive(Clone, Default)]
+pub struct LocalClient {
+    workers: Arc<SetOnce<Weak<WorkerSet>>>,
+    is_unrecorded: bool,
+    /// No upstream proxy is used.
+    is_direct: bool,
+    filter: Option<Arc<AddressFilter>>,
+}
+
+impl LocalClient {
+    /// A client whose requests are not recorded, such as those with text that is still to be redacted.
+    #[must_use]
+    pub fn unrecorded(&self) -> Self {
+        Self { is_unrecorded: true, ..self.clone() }
+    }
+
+    /// A client for URLs that outsiders supply: private, loopback, link-local and other special-purpose addresses,
+    /// and Interflow's own listeners, are refused after DNS resolution. `allow` lists exceptions, `key` is the
+    /// configuration key that sets them. The caller sends each hop of a redirect as a request, which is filtered
+    /// again.
+    #[must_use]
+    pub fn filtered(&self, allow: Vec<IpNet>, key: &'static str) -> Self {
+        let filter = AddressFilter { allow, key, clients: OnceLock::new() };
+        Self { filter: Some(Arc::new(filter)), ..self.clone() }
+    }
+
+    /// A client for cloud metadata services, at link-local and loopback addresses, regardless of
+    /// `access.deny_private`, which no other request may reach. It uses no upstream proxy, which would reach its own
+    /// machine's service, and records nothing, because the responses are credentials. Never send anything over it
+    /// that a client chose.
+    #[must_use]
+    pub fn metadata(&self) -> Self {
+        let nets = METADATA_NETS.iter().filter_map(|net| net.parse().ok()).collect();
+        Self { is_direct: true, ..self.unrecorded().filtered(nets, "no key") }
+    }
+
+    /// Attaches the workers of the started server. A client serves the first server that is started with it.
+    pub(crate) fn attach(&self, workers: &Arc<WorkerSet>) {
+        let _ = self.workers.set(Arc::downgrade(workers));
+    }
+
+    fn workers(&self) -> Result<Arc<WorkerSet>> {
+        self.workers.get().and_then(Weak::upgrade).ok_or_else(|| {
+            let text = "the proxy is not running yet (or is shutting down); internal requests are unavailable";
+            Error::new(ErrorKind::Internal, text)
+        })
+    }
+
+    /// Sends a request as a flow of its own, linked to `parent` if it replays one. The flow is recorded even if the
+    /// request fails. To record the whole response, read its body to the end.
+    ///
+    /// # Errors
+    /// As for a client's request.
+    pub async fn send_linked(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
+        let workers = match self.workers() {
+            Ok(workers) => workers,
+            Err(e) => return (FlowId::new(Timestamp::now()), Err(e)),
+        };
+        let here = workers.current();
+        let index = here.unwrap_or(0);
+        let worker = Arc::clone(&workers.workers[index]);
+        let live = worker.active_config();
+        let filtered = self.filter.as_ref().map(|filter| filter.client(&workers, index, &live));
+        let (flow, client) = self.begin_flow(&worker, &request, parent);
+        let id = flow.id;
+        let is_direct = self.is_direct;
+        let send = async move {
+            let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
+            let egress = filtered.as_deref().unwrap_or(&live.egress);
+            send_local(LocalRequest { conn: &conn, live: &live, egress, flow, is_direct }, request).await
+        };
+        if here.is_some() {
+            return (id, send.await);
+        }
+        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
+        (id, workers.runtimes[index].spawn(send).await.unwrap_or_else(ended))
+    }
+
+    fn begin_flow(
+        &self,
+        worker: &ProxyWorker,
+        request: &Request,
+        parent: Option<FlowId>,
+    ) -> (Box<Flow>, Arc<ClientInfo>) {
+        let client = Arc::new(internal_client(worker));
+        let url = &request.head.url;
+        let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
+        flow.parent = parent;
+        if parent.is_some() {
+            flow.tag("replay");
+        }
+        if self.is_unrecorded {
+            flow.extension_mut::<NotRecorded>();
+        }
+        (Box::new(flow), client)
+    }
+
+    /// Connects to an authority, through the configured upstream proxies, and opens TLS as to an origin, offering
+    /// HTTP/1.1: for a protocol other than HTTP. Waits until the server has started, since components connect while
+    /// the configuration is read; the caller bounds the wait. The connection belongs to the calling runtime.
+    ///
+    /// # Errors
+    /// Any failure of an upstream request: DNS, connection, certificate.
+    pub async fn open_tls(&self, authority: &Authority) -> Result<IoStream> {
+        self.workers.wait().await;
+        let live = self.workers()?.workers[0].active_config();
+        let route = live.settings.route(Scheme::Https, authority, None);
+        let (clock, mut timings, mut upstream) = (FlowClock::start(), FlowTimings::default(), None);
+        let mut report =
+            UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };
+        let io = live.egress.connect(&route, &mut report).await?;
+        let limit = live.settings.config.timeouts.handshake.0;
+        Ok(tls::connect_tls(io, &authority.host, &route.tls, Alpn::Http1, limit).await?.0)
+    }
+}
 
 impl HttpClient for LocalClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(async move {
-            let stopped = || {
-                Error::new(
-                    ErrorKind::Internal,
-                    "the proxy is not running yet (or is shutting down); internal requests are unavailable",
-                )
-            };
-            let engine: Arc<ProxyServer> = self.0.upgrade().ok_or_else(stopped)?;
-            engine.send_unrecorded(request).await
-        })
+        Box::pin(async move { self.send_linked(request, None).await.1 })
+    }
+}
+
+fn internal_client(worker: &ProxyWorker) -> ClientInfo {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+    ClientInfo {
+        connection: worker.shared.next_connection.fetch_add(1, Ordering::Relaxed),
+        peer: nowhere,
+        local: nowhere,
+        listener: "internal".into(),
+        accepted: Timestamp::now(),
+        container: None,
+        process: None,
+    }
+}
+
+/// Addresses that requests may go to, with the connections that were checked against them. These are not shared with
+/// other requests: a pooled connection to a private address must not serve a request that may not go there.
+struct AddressFilter {
+    allow: Vec<IpNet>,
+    key: &'static str,
+    /// The filter, and one client for each worker. Made once the server's own addresses are known.
+    clients: OnceLock<(Arc<PrivateAddressFilter>, Vec<ArcSwapOption<FilteredClient>>)>,
+}
+
+/// One worker's client, replaced after a reload.
+struct FilteredClient {
+    generation: u64,
+    egress: Arc<UpstreamClient>,
+}
+
+impl AddressFilter {
+    fn client(&self, set: &WorkerSet, index: usize, live: &ActiveConfig) -> Arc<UpstreamClient> {
+        let (filter, clients) = self.clients.get_or_init(|| {
+            let filter = PrivateAddressFilter::new(true, self.allow.clone(), set.listeners.clone());
+            (Arc::new(filter.with_config_key(self.key)), set.workers.iter().map(|_| ArcSwapOption::empty()).collect())
+        });
+        let slot = &clients[index];
+        if let Some(known) = slot.load_full().filter(|known| known.generation == live.generation) {
+            return Arc::clone(&known.egress);
+        }
+        let egress = Arc::new(ActiveConfig::egress(&live.settings, &set.workers[index].shared, Arc::clone(filter)));
+        slot.store(Some(Arc::new(FilteredClient { generation: live.generation, egress: Arc::clone(&egress) })));
+        egress
     }
 }

@@ -14,17 +14,21 @@ use crate::http::hop_by_hop;
 use crate::http::pipeline::{before_send, send};
 use crate::observe::flow_guard::FlowGuard;
 use crate::state::ActiveConfig;
-use crate::upstream::filtered_client::WithoutProxy;
+
+/// What a request of Interflow's own is sent with.
+pub(crate) struct LocalRequest<'a> {
+    pub conn: &'a ClientConnection,
+    pub live: &'a ActiveConfig,
+    /// The worker's client, or one that filters addresses.
+    pub egress: &'a UpstreamClient,
+    pub flow: Box<Flow>,
+    /// Upstream proxies are not used.
+    pub is_direct: bool,
+}
 
 /// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other.
-/// `egress` is the worker's client or a filtered one.
-pub(crate) async fn send_local(
-    conn: &ClientConnection,
-    live: Arc<ActiveConfig>,
-    egress: &UpstreamClient,
-    mut flow: Box<Flow>,
-    request: Request,
-) -> Result<Response> {
+pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Result<Response> {
+    let LocalRequest { conn, live, egress, mut flow, is_direct } = local;
     let Request { mut head, body } = request;
     let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, EntryKind::Internal, None);
     flow.timings.request_head = Some(0);
@@ -41,7 +45,7 @@ pub(crate) async fn send_local(
     }
     let body = tracker.request_body(body, &head);
     let mut route = live.settings.route(head.url.scheme, &head.url.authority, None);
-    if tracker.flow.extension::<WithoutProxy>().is_some() {
+    if is_direct {
         route.via = Arc::from([]);
     }
     let leaving = before_send(&mut tracker, &head, body).await;

@@ -1,9 +1,9 @@
 //! The request plan: decisions made once for a client's requests to one authority, so that each request pays only for
 //! the stages that are interested in it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashlink::LruCache;
 use interflow_net::egress::UpstreamRoute;
 use interflow_types::{Authority, EntryKind, Phase, PhaseSet, PlanScope, Scheme, Stage};
 use parking_lot::Mutex;
@@ -73,13 +73,19 @@ pub(crate) struct PlanKey {
 }
 
 /// One worker's plans. Dropped as a whole when the configuration changes.
-#[derive(Default)]
 pub(crate) struct PlanCache {
-    made: Mutex<HashMap<PlanKey, Arc<RequestPlan>>>,
+    made: Mutex<LruCache<PlanKey, Arc<RequestPlan>>>,
 }
 
-/// Bounds the memory that clients of many authorities, such as crawlers, can take.
+/// Bounds the memory that clients of many authorities, such as crawlers, can take. Beyond it, the least recently used
+/// plan goes.
 const MAX_PLANS: usize = 4096;
+
+impl Default for PlanCache {
+    fn default() -> Self {
+        Self { made: Mutex::new(LruCache::new(MAX_PLANS)) }
+    }
+}
 
 impl PlanCache {
     pub fn get(&self, settings: &CompiledConfig, key: PlanKey) -> Arc<RequestPlan> {
@@ -87,11 +93,38 @@ impl PlanCache {
         if let Some(plan) = made.get(&key) {
             return Arc::clone(plan);
         }
-        if made.len() >= MAX_PLANS {
-            made.clear();
-        }
         let plan = Arc::new(RequestPlan::new(settings, &key));
         made.insert(key, Arc::clone(&plan));
         plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compiled::ServerComponents;
+
+    #[test]
+    fn the_plan_of_a_busy_host_survives_a_crawl_of_many() {
+        let settings = CompiledConfig::new(Default::default(), Vec::new(), ServerComponents::default()).unwrap();
+        let key = |host: &str| PlanKey {
+            listener: "proxy".into(),
+            user: None,
+            scheme: Scheme::Http,
+            authority: Authority::parse(host, Some(80)).unwrap(),
+            dial: None,
+            transport: EntryKind::Absolute,
+        };
+        let plans = PlanCache::default();
+        let busy = plans.get(&settings, key("busy.test"));
+        let once = Arc::downgrade(&plans.get(&settings, key("once.test")));
+        for i in 0..MAX_PLANS + 10 {
+            plans.get(&settings, key(&format!("{i}.crawled.test")));
+            if i % 1000 == 0 {
+                assert!(Arc::ptr_eq(&busy, &plans.get(&settings, key("busy.test"))), "after {i} others");
+            }
+        }
+        assert_eq!(plans.made.lock().len(), MAX_PLANS);
+        assert!(once.upgrade().is_none(), "what is not used any more goes");
     }
 }

@@ -68,7 +68,7 @@ pub(crate) async fn select_route(
     }
     let way = way.unwrap_or_default();
     let dressed = TlsSelection { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
-    if let Some(tls) = dressed.select_tls(&route, &way).map_err(EarlyExit::Deny)? {
+    if let Some(tls) = dressed.select_tls(&route, &way).await.map_err(EarlyExit::Deny)? {
         route.tls = tls;
     }
     live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
@@ -110,7 +110,7 @@ struct TlsSelection<'a> {
 impl TlsSelection<'_> {
     /// The TLS profile with the overrides of the stages, and the fingerprint of stages or configuration; `None` if
     /// the route already has it.
-    fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
+    async fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
         let to = &route.authority;
         let target = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
         let target = target.map_err(|e| {
@@ -123,7 +123,7 @@ impl TlsSelection<'_> {
         }
         let failed =
             |e| Error::new(ErrorKind::StageFailed, "a stage selected an unusable client certificate").with_source(e);
-        let base = self.settings.tls_with(to, how).map_err(|e: String| failed(e))?;
+        let base = Box::pin(self.settings.tls_with(to, how)).await.map_err(|e: String| failed(e))?;
         match target {
             None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
             None => Ok(Some(self.settings.fingerprints.profile_for(to, base))),

@@ -227,6 +227,7 @@ async fn a_port_that_is_taken_is_an_error_with_its_address() {
         stages: Vec::new(),
         mounts: Vec::new(),
         own: Vec::new(),
+        local: Default::default(),
     };
     let mut config = config();
     config.proxy.listen = vec![addr];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_net::ca::CertificateAuthority;
-use interflow_proxy::{ProxyServer, ProxyServerConfig, ServerDeps};
+use interflow_proxy::{LocalClient, ProxyServer, ProxyServerConfig, ServerDeps};
 use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
 use interflow_types::{
     ByteCounts, Direction, ErrorKind, Flow, FlowOutcome, FlowRecording, GatewayMount, Headers, Passthrough, Recorder,
@@ -152,8 +152,13 @@ pub fn config() -> ProxyServerConfig {
     config
 }
 
-/// Stages, and mounts on the gateway port.
-type Beside = (Vec<Arc<dyn Stage>>, Vec<Arc<dyn GatewayMount>>);
+/// Stages, mounts on the gateway port, and the client that they send requests with.
+#[derive(Default)]
+struct Beside {
+    stages: Vec<Arc<dyn Stage>>,
+    mounts: Vec<Arc<dyn GatewayMount>>,
+    local: LocalClient,
+}
 
 impl Proxy {
     pub async fn start(change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
@@ -179,7 +184,7 @@ impl Proxy {
 
     /// A proxy with components that have endpoints on the gateway port.
     pub async fn mounted(mounts: Vec<Arc<dyn GatewayMount>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
-        Self::put_together(tempfile::tempdir().unwrap(), &[], (Vec::new(), mounts), change)
+        Self::put_together(tempfile::tempdir().unwrap(), &[], Beside { mounts, ..Beside::default() }, change)
     }
 
     /// A proxy with stages and mounts.
@@ -188,9 +193,10 @@ impl Proxy {
         origins: &[&Origin],
         stages: Vec<Arc<dyn Stage>>,
         mounts: Vec<Arc<dyn GatewayMount>>,
+        local: LocalClient,
         change: impl FnOnce(&mut ProxyServerConfig),
     ) -> Self {
-        Self::put_together(tempfile::tempdir().unwrap(), origins, (stages, mounts), change)
+        Self::put_together(tempfile::tempdir().unwrap(), origins, Beside { stages, mounts, local }, change)
     }
 
     /// A proxy with authentication for these users, each with the password `enigma`.
@@ -211,13 +217,13 @@ impl Proxy {
         stages: Vec<Arc<dyn Stage>>,
         change: impl FnOnce(&mut ProxyServerConfig),
     ) -> Self {
-        Self::put_together(home, origins, (stages, Vec::new()), change)
+        Self::put_together(home, origins, Beside { stages, ..Beside::default() }, change)
     }
 
     fn put_together(
         home: TempDir,
         origins: &[&Origin],
-        (stages, mounts): Beside,
+        Beside { stages, mounts, local }: Beside,
         change: impl FnOnce(&mut ProxyServerConfig),
     ) -> Self {
         let mut config = config();
@@ -234,6 +240,7 @@ impl Proxy {
             stages,
             mounts,
             own: Vec::new(),
+            local,
         };
         let engine = ProxyServer::start(config, parts).unwrap_or_else(|e| panic!("{e}"));
         Self { engine, memory, home }

@@ -1,10 +1,13 @@
 //! Locates errors in a policy's text by line and column.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::{Policy, PolicyFile, file};
 use crate::RedactError;
 
 /// An error in a policy's text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PolicyProblem {
     /// From 1.
     pub line: usize,

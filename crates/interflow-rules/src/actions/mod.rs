@@ -22,6 +22,7 @@ use interflow_types::{
 use crate::action::Action;
 use crate::body::BodyEdits;
 use crate::config::OnFailure;
+use crate::exec::{ExecAnswers, ExecRun};
 use crate::flow_state::RuleState;
 use crate::originals::HeadBeforeEdit;
 use crate::program::{CompiledRule, RuleProgram};
@@ -54,6 +55,8 @@ pub(crate) struct ActionContext<'a> {
     pub opens: bool,
     /// The URL as text, computed on demand; cleared when the request changes.
     pub url: OnceCell<String>,
+    /// What programs answered about the current rule.
+    pub exec: ExecAnswers,
     /// The head of this phase's side before the first rule that may edit it.
     pub before: Option<Box<HeadBeforeEdit>>,
 }
@@ -71,6 +74,7 @@ impl<'a> ActionContext<'a> {
             edits: BodyEdits::default(),
             opens: false,
             url: OnceCell::new(),
+            exec: ExecAnswers::default(),
             before: None,
         }
     }
@@ -98,6 +102,7 @@ impl<'a> ActionContext<'a> {
         view.response = self.response.as_deref();
         view.message = self.message.as_deref();
         view.shared_url = Some(&self.url);
+        view.exec = Some(&self.exec);
         match self.phase {
             Phase::RequestBody => view.request_body = self.body.as_deref(),
             Phase::ResponseBody => view.response_body = self.body.as_deref(),
@@ -154,8 +159,10 @@ pub(crate) enum ActionEffect {
     Wait(PendingAction),
 }
 
-/// The operation an action waits for.
+/// The operation that an action, or a condition, waits for.
 pub(crate) enum PendingAction {
+    /// The program of a condition, which is evaluated again after it.
+    Exec(Box<ExecRun>),
     Sleep(Duration),
     Service(std::sync::Arc<crate::service::ExternalService>),
     Script(Box<crate::script::ScriptRun>),
@@ -171,6 +178,11 @@ impl PendingAction {
         program: &RuleProgram,
     ) -> ActionEffect {
         match self {
+            Self::Exec(run) => {
+                let (key, answer) = (run.key(), run.run().await);
+                at.exec.record(key, answer);
+                ActionEffect::Continue
+            }
             Self::Sleep(time) => {
                 tokio::time::sleep(time).await;
                 ActionEffect::Continue

@@ -1,5 +1,7 @@
 //! The phases of a flow, handed to the rules of its host.
 
+use futures_util::FutureExt as _;
+
 use super::*;
 
 impl Stage for HostRules {
@@ -26,17 +28,17 @@ impl Stage for HostRules {
             return MaybeFuture::Ready(RequestVerdict::Answer(answer));
         }
         if self.marks_at_connect && !flow.extension::<RuleState>().is_some_and(|s| s.connected) {
-            self.apply_connect_marks(flow);
+            if self.marks_run_programs {
+                return MaybeFuture::pending(async move {
+                    self.apply_connect_marks(flow).await;
+                    self.run_request_head(flow, head).resolve().await
+                });
+            }
+            // Without programs to run there is nothing to wait for, and so no future to box.
+            let ready = self.apply_connect_marks(flow).now_or_never();
+            debug_assert!(ready.is_some(), "only programs are waited for");
         }
-        if self.keeps_request {
-            flow.extension_mut::<RuleState>().request = Some(Arc::new(head.clone()));
-        } else if self.is_idle(Phase::RequestHead, flow, head, None) {
-            return MaybeFuture::Ready(RequestVerdict::Continue);
-        }
-        self.run_without_body(ActionContext {
-            request: RequestAccess::Changing(head),
-            ..ActionContext::new(Phase::RequestHead, flow)
-        })
+        self.run_request_head(flow, head)
     }
 
     fn request_body<'a>(
@@ -123,14 +125,46 @@ impl Stage for HostRules {
             ..ActionContext::new(Phase::Message, flow)
         })
     }
+}
 
-    fn done(&self, flow: &Flow) {
+impl HostRules {
+    fn run_request_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        if self.keeps_request {
+            flow.extension_mut::<RuleState>().request = Some(Arc::new(head.clone()));
+        } else if self.is_idle(Phase::RequestHead, flow, head, None) {
+            return MaybeFuture::Ready(RequestVerdict::Continue);
+        }
+        self.run_without_body(ActionContext {
+            request: RequestAccess::Changing(head),
+            ..ActionContext::new(Phase::RequestHead, flow)
+        })
+    }
+
+    /// Runs the rules at the end of a flow. They have to be waited for only if they need a program.
+    pub fn run_done(self: &Arc<Self>, flow: &Flow) -> MaybeFuture<'static, ()> {
         let mut copy = crate::view::copy_facts(flow);
         let (request, mut response) =
             flow.extension::<RuleState>().map_or((None, None), |s| (s.request.clone(), s.response.as_deref().cloned()));
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
-        let mut at =
-            ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
-        self.run_rules(&mut at, None, RuleCursor::default());
+        if !self.done_runs_programs {
+            let mut at =
+                ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
+            self.run_rules(&mut at, None, RuleCursor::default());
+            return MaybeFuture::Ready(());
+        }
+        let this = Arc::clone(self);
+        MaybeFuture::pending(async move {
+            let mut at =
+                ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
+            if let WalkResult::Wait(cursor, run @ PendingAction::Exec(_)) =
+                this.run_rules(&mut at, None, RuleCursor::default())
+            {
+                this.resume(&mut at, None, cursor, run).await;
+            }
+        })
     }
 }

@@ -336,3 +336,33 @@ async fn a_text_is_appended_as_it_stands() {
     }
     assert_eq!(std::fs::read_to_string(file).unwrap(), "a;a;");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_program_that_takes_its_time_holds_up_only_its_own_flow() {
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    let rule = |script: &str, action: &str| {
+        let filter = format!(r#"{{typeKind: exec, filename: sh, arguments: ['-c', "{script}"]}}"#);
+        load(&format!("rules:\n- name: r\n  filter: {filter}\n  action: {action}\n")).unwrap()
+    };
+    let wait = format!("while [ ! -e '{}' ]; do sleep 0.01; done", go.display());
+    // In the phases of a connection, of a request, and of the end of a flow.
+    for action in [
+        "{typeKind: applyComment, comment: x}",
+        "{typeKind: setResponseCookieAction, name: seen, value: '1'}",
+        "{typeKind: stdErr, text: x, runScope: responseBodyReceivedFromRemote}",
+    ] {
+        let slow = rule(&wait, action);
+        let slow = simulate::run(&slow, flow(""));
+        // One thread runs both: a slow flow that blocked it would wait for ever for the other one.
+        let other = async {
+            let matched = simulate::run(&rule("exit 0", action), flow("")).await.matched;
+            std::fs::write(&go, "").unwrap();
+            matched
+        };
+        let (slow, other) = tokio::join!(slow, other);
+        assert_eq!((slow.matched, other), (vec!["r".to_owned()], vec!["r".to_owned()]), "{action}");
+        std::fs::remove_file(&go).unwrap();
+    }
+}

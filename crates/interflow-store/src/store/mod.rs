@@ -55,6 +55,7 @@ pub use verify::CheckReport;
 use crate::conversations::ConversationStore;
 use crate::error::Result;
 use crate::model::{FlowRow, FlowSummary, MessageRow};
+use schemars::JsonSchema;
 
 /// The folder of the segment files.
 pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
@@ -62,7 +63,7 @@ pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
 }
 
 /// Statistics of a store and its recorder.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct StoreStats {
     pub flows: u64,
     /// Flows in progress that are being recorded.

@@ -9,8 +9,8 @@ use interflow_approvals::approvals::presets;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
-use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
+use interflow_types::{Timestamp, percent};
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
@@ -365,7 +365,9 @@ fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliErro
             let made = api.post("/approvals/rules", &Value::Object(rule))?;
             print(&format!("{}\n", rule_line(&made)));
         }
-        ApprovalRulesCommand::Remove { id } => drop(api.delete(&format!("/approvals/rules/{}", escaped(&id)))?),
+        ApprovalRulesCommand::Remove { id } => {
+            drop(api.delete(&format!("/approvals/rules/{}", percent::encoded(&id)))?)
+        }
     }
     Ok(())
 }
@@ -389,7 +391,7 @@ fn rule_line(rule: &Value) -> String {
     let line = format!(
         "{:<16}  {:<7}  {:<5}  {said}{until}  ({} used){note}",
         member(rule, "id"),
-        member(rule, "layer"),
+        member(rule, "source"),
         member(rule, "action"),
         member(rule, "used")
     );
@@ -410,7 +412,7 @@ fn set_mode(api: &InstanceApi, mode: Option<&str>, lasting: Option<HumanDuration
 }
 
 fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result<(), CliError> {
-    let found = api.get(&format!("/approvals/suggestions?query={}", escaped(query)))?;
+    let found = api.get(&format!("/approvals/suggestions?query={}", percent::encoded(query)))?;
     if as_json {
         print_json(&found["suggestions"]);
     }
@@ -430,11 +432,6 @@ fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result
         }
     }
     Ok(())
-}
-
-pub fn escaped(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 #[cfg(test)]
@@ -470,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_shown_in_a_line() {
-        let rule = json!({"id": "r1", "layer": "global", "action": "deny", "hosts": ["*.x.test", "y"], "methods": ["GET"],
+        let rule = json!({"id": "r1", "source": "global", "action": "deny", "hosts": ["*.x.test", "y"], "methods": ["GET"],
             "used": 7, "note": "why", "until": "2027-01-01T00:00:00Z"});
         let expected = "r1                global   deny   *.x.test y, GET, until 2027-01-01T00:00:00Z  (7 used)  # why";
         assert_eq!(rule_line(&rule), expected);

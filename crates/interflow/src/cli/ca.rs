@@ -118,7 +118,7 @@ fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
     let api = InstanceApi::for_instance(home)?
         .ok_or_else(|| CliError::Failed("no instance is running with this data directory".to_owned()))?;
     let passing = api.get("/passthrough")?;
-    let all = passing["passing"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let all = passing["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
     let query = match host {
         Some(host) => format!("?host={}", interflow_types::percent::encoded(host)),

@@ -31,6 +31,7 @@ pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> 
                 let file = loaded.file.as_ref().map(|f| key_location(f, &e.place)).unwrap_or_default();
                 CliError::Failed(format!("{file}{e}"))
             })?;
+            #[cfg(feature = "media")]
             loaded.config.media.check().map_err(|e| {
                 let key = e.split(':').next().unwrap_or_default();
                 let file = loaded.file.as_ref().map(|f| key_location(f, key)).unwrap_or_default();

@@ -10,10 +10,13 @@ use interflow_demo::client::{self, DemoEndpoints};
 use interflow_demo::media_demo::MediaDemo;
 use interflow_demo::{NAMES, ROUND_PAUSE};
 use interflow_host::data_dir::DataDir;
+#[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
 use interflow_redact::RedactMode;
 use interflow_types::units::HumanDuration;
+#[cfg(feature = "media")]
 use ipnet::IpNet;
+#[cfg(feature = "media")]
 use serde_json::json;
 
 use crate::CliError;
@@ -100,7 +103,10 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
         .await
         .map_err(|e| format!("the demo's bank could not start: {e}"))?;
     config.upstream.extra_ca = vec![vault.join("ca.pem")];
-    config.media.allow_private = vec![IpNet::from(here[0])];
+    #[cfg(feature = "media")]
+    {
+        config.media.allow_private = vec![IpNet::from(here[0])];
+    }
     let running = run::start(&config, home).await?;
     let film = film(&running, origin.port());
     let bank = interflow_demo::tls_demo::TlsDemo::new(bank.port(), &home.ca())
@@ -133,12 +139,18 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
 }
 
 /// A sealed link to the demo's video; `None` if no gateway listens.
+#[cfg(feature = "media")]
 fn film(running: &run::RunningInstance, port: u16) -> Option<MediaDemo> {
     let gateway = *running.engine.gateway_addresses().first()?;
     let request = json!({"endpoint": "/proxy/stream", "destination_url": MediaDemo::video_url(port), "sealed": true});
     let request: LinkRequest = serde_json::from_value(request).expect("it is a link request");
     let media = &running.components.media;
     MediaDemo::new(gateway, &media.link(&request, &media.base(gateway)).ok()?.url)
+}
+
+#[cfg(not(feature = "media"))]
+const fn film(_: &run::RunningInstance, _: u16) -> Option<MediaDemo> {
+    None
 }
 
 /// The rule that allows the demo's other traffic.

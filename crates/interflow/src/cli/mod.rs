@@ -5,17 +5,19 @@ mod audit;
 mod ca;
 mod config;
 mod conversations;
+#[cfg(feature = "demo")]
 mod demo;
 mod doctor;
 mod exec;
 pub mod flows;
+#[cfg(feature = "compat")]
 mod import;
 mod keys;
 mod listen_address;
 mod mcp;
+#[cfg(feature = "media")]
 mod media;
 mod open;
-mod philter;
 mod redact;
 mod rules;
 mod run;
@@ -48,6 +50,7 @@ pub struct Cli {
 pub enum CliCommand {
     /// Start the proxy, the gateway and the admin server.
     Run(run::RunArgs),
+    #[cfg(feature = "demo")]
     /// Start an instance with sample traffic: a local shop, a fake LLM provider, agents. Needs no network.
     Demo(demo::DemoArgs),
     /// Open the web UI of the running instance in the browser and log in.
@@ -80,11 +83,13 @@ pub enum CliCommand {
     Secrets(secrets::SecretsCommand),
     /// List active agent sessions.
     Sessions,
+    #[cfg(feature = "compat")]
     /// Import data or configuration from another program.
     #[command(subcommand)]
     Import(import::ImportCommand),
     /// Replace personal data and secrets in text or JSON.
     Redact(redact::RedactArgs),
+    #[cfg(feature = "media")]
     /// Inspect media files and decrypt them with your own keys.
     #[command(subcommand)]
     Media(media::MediaCommand),
@@ -102,6 +107,7 @@ pub enum CliCommand {
 
 /// Runs the command.
 pub fn dispatch(cli: Cli) -> Result<(), CliError> {
+    #[cfg(feature = "demo")]
     if let CliCommand::Demo(args) = &cli.command {
         return demo::run(args);
     }
@@ -118,12 +124,14 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
     if let CliCommand::Approvals(approvals::ApprovalsCommand::Presets { name, json }) = &cli.command {
         return approvals::presets(name.as_deref(), *json);
     }
+    #[cfg(feature = "compat")]
     if let CliCommand::Import(import::ImportCommand::Philter(args)) = &cli.command {
-        return philter::run(args);
+        return import::run_philter(args);
     }
     if let CliCommand::Redact(args) = &cli.command {
         return redact::run(args);
     }
+    #[cfg(feature = "media")]
     if let CliCommand::Media(command) = &cli.command {
         return media::run(command, &loaded.config, home.as_deref());
     }
@@ -134,6 +142,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Ca(command) => ca::run(&command, &home),
         CliCommand::Conversations(command) => conversations::run(command, &loaded.config, &home),
         CliCommand::Flows(command) => flows::run(command, &loaded.config, &home),
+        #[cfg(feature = "compat")]
         CliCommand::Import(command) => import::run(&command, &loaded.config, &home),
         CliCommand::Audit(command) => audit::run(&command),
         CliCommand::Keys(command) => keys::run(command, &loaded.config, &home),
@@ -145,6 +154,10 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Sessions => secrets::sessions(&home),
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home),
         CliCommand::Doctor(args) => doctor::run(&args, &loaded.config, &home),
-        CliCommand::Config(_) | CliCommand::Demo(_) | CliCommand::Redact(_) | CliCommand::Media(_) => Ok(()),
+        CliCommand::Config(_) | CliCommand::Redact(_) => Ok(()),
+        #[cfg(feature = "demo")]
+        CliCommand::Demo(_) => Ok(()),
+        #[cfg(feature = "media")]
+        CliCommand::Media(_) => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use interflow_host::data_dir::DataDir;
 use serde_json::json;
 
 use crate::CliError;
-use crate::cli::approvals::{escaped, joined_values, member, members, print, print_json, running_instance};
+use crate::cli::approvals::{joined_values, member, members, print, print_json, running_instance};
 
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
@@ -62,7 +62,9 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
             eprintln!("the placeholder is replaced by the secret in requests to {}", joined_values(&made, "hosts"));
             print(&format!("{}\n", member(&made, "placeholder")));
         }
-        SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
+        SecretsCommand::Remove { label } => {
+            drop(api.delete(&format!("/secrets/{}", interflow_types::percent::encoded(&label)))?)
+        }
     }
     Ok(())
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use interflow_llm::ProviderDetector;
 use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_proxy::LocalClient;
 use interflow_types::{GatewayMount, Stage};
 
-use super::{ApplyFn, Component, DeferredClient};
+use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
 pub struct LlmComponent {
@@ -25,9 +26,10 @@ impl LlmComponent {
     ///
     /// # Errors
     /// What is wrong in `[llm]`, with its key.
-    pub fn new(config: &InterflowConfig, late: &Arc<DeferredClient>) -> Result<Self, String> {
+    pub fn new(config: &InterflowConfig, local: &LocalClient) -> Result<Self, String> {
         let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
-        let gateway = LlmGateway::new(table, Arc::clone(late) as _, late.unrecorded_client(), late.metadata());
+        let (unrecorded, metadata) = (Arc::new(local.unrecorded()), Arc::new(local.metadata()));
+        let gateway = LlmGateway::new(table, Arc::new(local.clone()), unrecorded, metadata);
         Ok(Self {
             recogniser: Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
             sender: Arc::new(Dispatcher(Arc::clone(&gateway))),

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use interflow_host::data_dir::DataDir;
 use interflow_media::{MediaConfig, MediaService, MediaSetup};
 
-use super::{ApplyFn, Component, DeferredClient};
+use interflow_proxy::LocalClient;
+
+use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
 pub struct MediaComponent {
     media: Arc<MediaService>,
-    late: Arc<DeferredClient>,
+    local: LocalClient,
     secret: Vec<u8>,
     folder: PathBuf,
 }
@@ -20,11 +22,11 @@ impl MediaComponent {
     ///
     /// # Errors
     /// The `[media]` section or the key file is invalid.
-    pub fn new(config: &MediaConfig, home: &DataDir, late: &Arc<DeferredClient>) -> Result<Self, String> {
+    pub fn new(config: &MediaConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
         let secret = link_secret(home)?;
         let folder = home.join("media-cache");
-        let media = MediaService::new(setup(config, &secret, late, &folder))?;
-        Ok(Self { media, late: Arc::clone(late), secret, folder })
+        let media = MediaService::new(setup(config, &secret, local, &folder))?;
+        Ok(Self { media, local: local.clone(), secret, folder })
     }
 
     pub fn media(&self) -> &Arc<MediaService> {
@@ -34,13 +36,12 @@ impl MediaComponent {
 
 impl Component for MediaComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
-        self.media.prepare(setup(&config.media, &self.secret, &self.late, &self.folder))
+        self.media.prepare(setup(&config.media, &self.secret, &self.local, &self.folder))
     }
 }
 
-fn setup(config: &MediaConfig, secret: &[u8], late: &Arc<DeferredClient>, folder: &Path) -> MediaSetup {
-    let allow = config.allow_private.clone();
-    let egress = late.lazy_client(move |engine| engine.filtered_client(allow.clone(), "media.allow_private"));
+fn setup(config: &MediaConfig, secret: &[u8], local: &LocalClient, folder: &Path) -> MediaSetup {
+    let egress = Arc::new(local.filtered(config.allow_private.clone(), "media.allow_private"));
     MediaSetup { config: config.clone(), secret: secret.to_vec(), egress, folder: Some(folder.to_owned()) }
 }
 

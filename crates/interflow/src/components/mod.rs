@@ -2,10 +2,11 @@
 
 mod approvals;
 mod audit;
+mod compat;
 pub mod conversations;
-mod egress;
 mod limits;
 mod llm;
+#[cfg(feature = "media")]
 pub mod media;
 mod recordings;
 mod redaction;
@@ -18,9 +19,10 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_llm::gateway::LlmGateway;
 use interflow_llm_gateway::redaction::{PhilterMount, RedactionService};
+#[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
-use interflow_proxy::ProxyServer;
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
+use interflow_proxy::{LocalClient, ProxyServer};
 use interflow_store::SqliteStore;
 use interflow_types::{GatewayMount, Stage};
 
@@ -29,9 +31,10 @@ use crate::instance::config::InterflowConfig;
 
 use approvals::ApprovalsComponent;
 use audit::TelemetryComponent;
-pub use egress::DeferredClient;
+pub use compat::CompatApis;
 pub use limits::LimitsComponent;
 use llm::LlmComponent;
+#[cfg(feature = "media")]
 use media::MediaComponent;
 pub use recordings::RecordingArchives;
 use redaction::RedactionComponent;
@@ -67,10 +70,12 @@ pub struct ComponentSet {
     /// Names of addresses, learned from the DNS listener.
     pub names: Arc<AddressNames>,
     pub rules: Arc<interflow_rules::ActiveRules>,
+    #[cfg(feature = "media")]
     pub media: Arc<MediaService>,
     pub redaction: Arc<RedactionService>,
     gateway: Arc<LlmGateway>,
-    egress: Arc<DeferredClient>,
+    /// The client for Interflow's own requests; it works once the server has started.
+    pub local: LocalClient,
     reloadable: Vec<Arc<dyn Component>>,
 }
 
@@ -79,19 +84,20 @@ impl ComponentSet {
     /// # Errors
     /// The configuration or a file that it names is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<SqliteStore>>) -> Result<Self, CliError> {
-        let egress = Arc::new(DeferredClient::default());
-        let media = Arc::new(MediaComponent::new(&config.media, home, &egress)?);
-        let llm = Arc::new(LlmComponent::new(config, &egress)?);
+        let local = LocalClient::default();
+        #[cfg(feature = "media")]
+        let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
+        let llm = Arc::new(LlmComponent::new(config, &local)?);
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
-        let redaction = Arc::new(RedactionComponent::new(config, home, &egress)?);
-        let unrecorded = egress.unrecorded_client();
+        let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
+        let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let redaction_check = Arc::clone(&redaction.redaction);
         llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
-        let rules = Arc::new(RulesComponent::new(config, home, &egress, store)?);
+        let rules = Arc::new(RulesComponent::new(config, home, &local, store)?);
         let dns = config.dns();
         let names = Arc::new(AddressNames::new(&dns));
         let stages: Vec<Arc<dyn Stage>> = vec![
@@ -117,9 +123,13 @@ impl ComponentSet {
             Arc::clone(&llm.sender),
         ];
         let filter = PhilterMount(Arc::clone(&redaction.redaction));
-        let mounts: Vec<Arc<dyn GatewayMount>> =
+        let mounts: Vec<Arc<dyn GatewayMount>> = vec![
             // Media first: mediaflow-proxy compatibility serves paths at the root, including `/health`.
-            vec![Arc::new(MediaMount::new(Arc::clone(media.media()))), Arc::new(filter), Arc::clone(&llm.mount)];
+            #[cfg(feature = "media")]
+            Arc::new(MediaMount::new(Arc::clone(media.media()))),
+            Arc::new(filter),
+            Arc::clone(&llm.mount),
+        ];
         Ok(Self {
             stages,
             mounts,
@@ -127,12 +137,22 @@ impl ComponentSet {
             accounts: Arc::clone(&accounts),
             names,
             rules: Arc::clone(rules.rules()),
+            #[cfg(feature = "media")]
             media: Arc::clone(media.media()),
             redaction: Arc::clone(&redaction.redaction),
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),
-            egress,
-            reloadable: vec![limits, accounts, media, llm, redaction, rules, approvals],
+            local,
+            reloadable: vec![
+                limits,
+                accounts,
+                #[cfg(feature = "media")]
+                media,
+                llm,
+                redaction,
+                rules,
+                approvals,
+            ],
         })
     }
 
@@ -154,9 +174,8 @@ impl ComponentSet {
         Ok(live)
     }
 
-    /// Attaches the started server, which enables internal requests.
+    /// Attaches the started server, which a change of approvals reloads.
     pub fn attach(&self, engine: &Arc<ProxyServer>) {
-        self.egress.attach(engine);
         self.approvals.attach(engine);
     }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::KeyStore;
 use interflow_llm_gateway::redaction::RedactionService;
+use interflow_proxy::LocalClient;
 use sha2::{Digest, Sha256};
 
-use super::{ApplyFn, Component, DeferredClient};
+use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
 pub struct RedactionComponent {
@@ -20,9 +21,9 @@ impl RedactionComponent {
     ///
     /// # Errors
     /// The `[redact]` section, a policy or the secret file is invalid.
-    pub fn new(config: &InterflowConfig, home: &DataDir, late: &Arc<DeferredClient>) -> Result<Self, String> {
+    pub fn new(config: &InterflowConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
         check_keys(config, home.path())?;
-        let egress = late.unrecorded_client();
+        let egress = Arc::new(local.unrecorded());
         let redaction = RedactionService::new(&config.redact, home.path(), master_secret(config, home)?, egress)?;
         Ok(Self { home: home.path().to_owned(), redaction })
     }

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
-use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig};
+use interflow_proxy::LocalClient;
+use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
 use interflow_store::SqliteStore;
-use interflow_types::CertificateFiles;
+use interflow_types::{Authority, BoxFuture, CertificateFiles, Error};
 
-use super::{ApplyFn, Component, DeferredClient, RecordingArchives};
+use super::{ApplyFn, Component, RecordingArchives};
 use crate::instance::config::InterflowConfig;
 
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
@@ -29,6 +30,15 @@ impl interflow_rules::RuleCapabilities for BuildCapabilities {
     }
 }
 
+/// Opens the TLS connections to rule services.
+struct ServiceConnector(LocalClient);
+
+impl TlsConnector for ServiceConnector {
+    fn connect<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn ServiceTransport>, Error>> {
+        Box::pin(async move { Ok(Box::new(self.0.open_tls(authority).await?) as Box<dyn ServiceTransport>) })
+    }
+}
+
 pub struct RulesComponent {
     rules: Arc<ActiveRules>,
     own: PathBuf,
@@ -41,14 +51,14 @@ impl RulesComponent {
     pub fn new(
         config: &InterflowConfig,
         home: &DataDir,
-        egress: &Arc<DeferredClient>,
+        local: &LocalClient,
         store: Option<&Arc<SqliteStore>>,
     ) -> Result<Self, String> {
         let ca = std::fs::read_to_string(home.ca().join("ca.pem")).ok();
-        let around = RuleRuntime::new(ca, Some(Arc::clone(egress) as _))
+        let around = RuleRuntime::new(ca, Some(Arc::new(local.clone())))
             .with_recordings(Arc::new(RecordingArchives::Running(store.cloned())))
             .with_capabilities(Arc::new(BuildCapabilities))
-            .with_tls_connector(Arc::clone(egress) as _);
+            .with_tls_connector(Arc::new(ServiceConnector(local.clone())));
         let own = home.join(OPERATOR_RULES_FILE);
         if config.rules.files.is_empty() && !own.exists() {
             // A missing default file is equivalent to an empty one.

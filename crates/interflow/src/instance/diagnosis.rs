@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use interflow_admin::DoctorFn;
 use interflow_host::data_dir::DataDir;
-use interflow_host::doctor::{CheckedPorts, DoctorFinding};
+use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
@@ -17,7 +17,16 @@ pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
 /// The checks, for the admin API.
 pub fn for_admin(config: &InterflowConfig, home: &DataDir) -> DoctorFn {
     let (config, home) = (config.clone(), home.clone());
-    Arc::new(move || serde_json::to_value(findings(&config, &home)).unwrap_or_default())
+    Arc::new(move || findings(&config, &home).into_iter().map(api_finding).collect())
+}
+
+fn api_finding(DoctorFinding { what, state, text }: DoctorFinding) -> interflow_admin::DoctorFinding {
+    let state = match state {
+        FindingState::Good => interflow_admin::FindingState::Good,
+        FindingState::Notice => interflow_admin::FindingState::Notice,
+        FindingState::Bad => interflow_admin::FindingState::Bad,
+    };
+    interflow_admin::DoctorFinding { what, state, text }
 }
 
 /// The ports of the running instance, or else the configured ones.

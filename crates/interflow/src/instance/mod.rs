@@ -3,6 +3,7 @@
 pub mod config;
 pub mod diagnosis;
 pub mod exposure;
+pub mod features;
 pub mod log;
 pub mod reload;
 pub mod renamed;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::greyproxy::GreyproxyServer;
 use interflow_admin::{AdminDeps, AdminServer, LimitDeps};
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
@@ -19,7 +18,7 @@ use interflow_store::{FlowStore, SqliteStore};
 use interflow_types::Recorder;
 
 use crate::CliError;
-use crate::components::ComponentSet;
+use crate::components::{CompatApis, ComponentSet};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::{diagnosis, exposure};
 
@@ -33,11 +32,12 @@ pub struct RunningInstance {
     /// The store, if recording is enabled.
     pub store: Option<Arc<SqliteStore>>,
     /// The conversation indexer, if recording is enabled. It stops when the last handle is dropped.
+    #[cfg_attr(not(any(feature = "demo", test)), expect(dead_code, reason = "kept until the end"))]
     conversations: Option<IndexerHandle>,
     /// The admin server, if it listens.
     pub admin: Option<(AdminServer, SocketAddr)>,
-    /// The Greyproxy-compatible API, if enabled.
-    pub greyproxy: Option<(GreyproxyServer, SocketAddr)>,
+    /// APIs of other programs.
+    compat: CompatApis,
     /// Address of the DNS listener.
     dns: Option<SocketAddr>,
     /// The admin token.
@@ -66,13 +66,17 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         })?),
         None => None,
     };
-    let compat = match &config.compat {
-        c if c.greyproxy && admin.is_some() => Some(bind_greyproxy(c.greyproxy_api).await?),
-        _ => None,
-    };
-    let own = admin.iter().chain(&compat).filter_map(|l| l.local_addr().ok()).collect();
+    let mut compat = CompatApis::bind(config).await?;
+    let own = admin.iter().filter_map(|l| l.local_addr().ok()).chain(compat.address()).collect();
     let components = ComponentSet::new(config, home, store.as_ref())?;
-    let parts = ServerDeps { ca, recorder, stages: components.stages.clone(), mounts: components.mounts.clone(), own };
+    let parts = ServerDeps {
+        ca,
+        recorder,
+        stages: components.stages.clone(),
+        mounts: components.mounts.clone(),
+        own,
+        local: components.local.clone(),
+    };
     let engine = ProxyServer::start(config.engine(), parts).map_err(|e| e.to_string())?;
     components.attach(&engine);
     let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
@@ -87,7 +91,6 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
                 engine: Arc::clone(&engine),
                 store: store.clone().map(|s| s as Arc<dyn FlowStore>),
                 conversations: conversations.clone(),
-                media: config.media.enabled.then(|| Arc::clone(&components.media)),
                 config: serde_json::to_value(config)
                     .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
@@ -103,18 +106,17 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
                 doctor: Some(diagnosis::for_admin(config, home)),
             };
             let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
+            #[cfg(feature = "media")]
+            if config.media.enabled {
+                admin.set_media(Arc::clone(&components.media));
+            }
             Some((admin, addr))
         }
         None => None,
     };
-    let greyproxy = match (&admin, compat) {
-        (Some((admin, _)), Some(listener)) => {
-            let wrong = |e: std::io::Error| format!("Greyproxy's API: {e}");
-            let addr = listener.local_addr().map_err(wrong)?;
-            admin.greyproxy(config.compat.clone(), listener, dns).map_err(wrong)?.map(|server| (server, addr))
-        }
-        _ => None,
-    };
+    if let Some((admin, _)) = &admin {
+        compat.attach(config, admin, dns)?;
+    }
     if config.upstream.danger_insecure {
         tracing::warn!(
             "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
@@ -125,18 +127,11 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         store,
         conversations,
         admin,
-        greyproxy,
+        compat,
         dns,
         token,
         components: Arc::new(components),
         home: home.clone(),
-    })
-}
-
-/// Bound before the proxy server starts, which must refuse proxied connections to this address.
-async fn bind_greyproxy(addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
-    tokio::net::TcpListener::bind(addr).await.map_err(|e| {
-        format!("Greyproxy's API cannot listen on {addr}: {e}; is Greyproxy itself running? compat.greyproxy_api takes another")
     })
 }
 
@@ -165,7 +160,7 @@ impl RunningInstance {
             proxy: self.engine.proxy_addresses(),
             gateway: self.engine.gateway_addresses().first().copied(),
             admin: self.admin.as_ref().map(|(_, addr)| *addr),
-            greyproxy: self.greyproxy.as_ref().map(|(_, addr)| *addr),
+            greyproxy: self.compat.address(),
             dns: self.dns,
         };
         let written = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
@@ -261,7 +256,7 @@ impl RunningInstance {
                 }
             }
         }
-        if let Some((_, addr)) = &self.greyproxy {
+        if let Some(addr) = self.compat.address() {
             anstream::println!("  compat   http://{addr}   Greyproxy's API, without a token");
         }
         if let Some(addr) = &self.dns {
@@ -287,14 +282,7 @@ impl RunningInstance {
         let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
             let _ = ended.wait_for(|e| *e).await;
         };
-        if let Some((server, _)) = self.greyproxy.take() {
-            let until = until(ended.clone());
-            tokio::spawn(async move {
-                if let Err(e) = server.serve(until).await {
-                    tracing::error!("the Greyproxy API stopped: {e}");
-                }
-            });
-        }
+        self.compat.spawn(until(ended.clone()));
         if let Some((admin, _)) = self.admin.take() {
             let until = until(ended);
             tokio::spawn(async move {
@@ -339,6 +327,7 @@ impl RunningInstance {
         }
     }
 
+    #[cfg(any(feature = "demo", test))]
     /// Stops once everything so far, including conversations, has been recorded.
     pub async fn flush_and_stop(self) -> Result<(), CliError> {
         if let (Some(store), Some(live)) = (&self.store, &self.conversations) {

@@ -557,7 +557,7 @@ async fn thousands_are_held_at_once_and_who_leaves_takes_the_question_along() {
     let it = Running::start(&config, &[]);
     let held = || -> usize {
         let out = said(it.command(&["approvals", "list", "--json"]));
-        serde_json::from_str::<Value>(&out).unwrap()["held"].as_array().unwrap().len()
+        serde_json::from_str::<Value>(&out).unwrap()["pending"].as_array().unwrap().len()
     };
     let ask = |n: usize| {
         let mut stream = std::net::TcpStream::connect(it.proxy()).unwrap();

@@ -1,5 +1,6 @@
 //! End-to-end tests of the media proxy on the gateway port: relay, links, playlists, manifests and SSRF protection.
 
+#[cfg(feature = "compat")]
 mod compat;
 mod dash;
 mod files;

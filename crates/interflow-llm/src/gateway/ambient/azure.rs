@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::super::access_token::{parse_bearer, percent_encode, without_token};
+use interflow_types::percent;
+
+use super::super::access_token::{parse_bearer, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
 use crate::config::LlmUpstreamConfig;
 
@@ -73,7 +75,7 @@ async fn by_entra(
     let id = id.ok_or_else(|| missing("AZURE_CLIENT_ID"))?;
     let authority =
         environment.get("AZURE_AUTHORITY_HOST").unwrap_or_else(|| "https://login.microsoftonline.com".into());
-    let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), percent_encode(&tenant));
+    let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), percent::encoded(&tenant));
     let url = options.token_url.clone().unwrap_or_else(usual);
     let common = [("grant_type", "client_credentials"), ("client_id", id.as_str()), ("scope", options.scope.as_str())];
     let call = match (secret, federated) {
@@ -115,9 +117,9 @@ async fn by_machine(options: &Options, environment: &Environment, egress: TokenE
 }
 
 fn query(options: &Options, environment: &Environment, version: &str) -> String {
-    let mut query = format!("api-version={version}&resource={}", percent_encode(options.resource()));
+    let mut query = format!("api-version={version}&resource={}", percent::encoded(options.resource()));
     if let Some(id) = options.client_id.clone().or_else(|| environment.get("AZURE_CLIENT_ID")) {
-        query.push_str(&format!("&client_id={}", percent_encode(&id)));
+        query.push_str(&format!("&client_id={}", percent::encoded(&id)));
     }
     query
 }

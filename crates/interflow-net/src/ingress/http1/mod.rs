@@ -404,6 +404,9 @@ impl<'a> Http1Driver<'a> {
 
     /// Writes the head of an upgrade and takes the stream out.
     async fn upgrade(&mut self, mut head: ResponseHead) -> Result<IoStream, Error> {
+        if !matches!(self.link.lock().upload, RequestBodyState::Done) {
+            return Err(Error::new(ErrorKind::BadRequest, "a request whose body was not read cannot be upgraded"));
+        }
         // RFC 9110 9.3.6 and 15.2.2: neither kind of head has framing fields.
         head.headers.remove(name::CONTENT_LENGTH);
         head.headers.remove(name::TRANSFER_ENCODING);
@@ -412,9 +415,6 @@ impl<'a> Http1Driver<'a> {
         writer.out.append_with(|b| h1::write_response_head(b, &head));
         poll_fn(|cx| writer.poll(cx, &mut link.lock())).await?;
         let state = &mut *link.lock();
-        if !matches!(state.upload, RequestBodyState::Done) {
-            return Err(Error::new(ErrorKind::BadRequest, "a request whose body was not read cannot be upgraded"));
-        }
         let leftover = std::mem::take(&mut state.buf).freeze();
         Ok(std::mem::replace(&mut state.io, IoStream::closed()).prefixed(leftover))
     }

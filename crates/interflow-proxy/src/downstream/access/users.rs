@@ -1,8 +1,7 @@
 //! Users and their passwords. The password hash is computed once per credential, not once per request.
 
 use interflow_limits::{LoginQueue, LoginQueueFull};
-use interflow_types::random_bytes;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,6 +11,7 @@ use argon2::Argon2;
 use argon2::password_hash::{PasswordHash, PasswordVerifier};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hashlink::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -68,11 +68,18 @@ pub struct UserDatabase {
 }
 
 /// Verification results by a digest keyed for this process; the passwords themselves are not kept.
-#[derive(Default)]
 struct CredentialCache {
     /// At most one per user, so that wrong guesses cannot evict it.
     right: HashMap<String, [u8; 32]>,
-    wrong: HashSet<[u8; 32]>,
+    /// The most recent ones, so that guesses do not evict the wrong password that a client keeps repeating: each new
+    /// check costs a slow hash.
+    wrong: LruCache<[u8; 32], ()>,
+}
+
+impl Default for CredentialCache {
+    fn default() -> Self {
+        Self { right: HashMap::new(), wrong: LruCache::new(MAX_REJECTED) }
+    }
 }
 
 /// Bound on remembered wrong credentials, so that guessing cannot grow the set.
@@ -113,7 +120,12 @@ impl UserDatabase {
             }
         }
         let hashing = std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(2));
-        Ok(Self { hashes, verified: Mutex::default(), key: random_bytes(), queue: LoginQueue::new(hashing) })
+        Ok(Self {
+            hashes,
+            verified: Mutex::default(),
+            key: interflow_types::random_bytes(),
+            queue: LoginQueue::new(hashing),
+        })
     }
 
     /// Whether the name is known and the password right.
@@ -145,20 +157,17 @@ impl UserDatabase {
         if right {
             verified.right.insert(credentials.name.clone(), digest);
         } else {
-            if verified.wrong.len() >= MAX_REJECTED {
-                verified.wrong.clear();
-            }
-            verified.wrong.insert(digest);
+            verified.wrong.insert(digest, ());
         }
         Ok(right)
     }
 
     fn cached_result(&self, name: &str, digest: &[u8; 32]) -> Option<bool> {
-        let verified = self.verified.lock();
+        let mut verified = self.verified.lock();
         if verified.right.get(name) == Some(digest) {
             return Some(true);
         }
-        verified.wrong.contains(digest).then_some(false)
+        verified.wrong.get(digest).map(|()| false)
     }
 
     fn digest(&self, credentials: &BasicCredentials) -> [u8; 32] {
@@ -228,17 +237,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guesses_do_not_make_a_right_password_forgotten() {
+    async fn guesses_do_not_make_other_results_forgotten() {
         let users = users();
         let client = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(users.verify(&credentials("bob", "b-pass"), client).await, Ok(true));
-        users.verified.lock().wrong.extend((0..MAX_REJECTED as u64).map(|i| {
+        let repeated = credentials("bob", "old password of a script");
+        assert_eq!(users.verify(&repeated, client).await, Ok(false));
+        for i in 0..2 * MAX_REJECTED as u64 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&i.to_le_bytes());
-            digest
-        }));
-        assert_eq!(users.verify(&credentials("bob", "guess"), client).await, Ok(false));
-        assert_eq!(users.verified.lock().wrong.len(), 1);
+            users.verified.lock().wrong.insert(digest, ());
+            if i % 1000 == 0 {
+                assert_eq!(users.cached_result("bob", &users.digest(&repeated)), Some(false), "after {i} guesses");
+            }
+        }
+        assert_eq!(users.verified.lock().wrong.len(), MAX_REJECTED);
         let bob = credentials("bob", "b-pass");
         assert_eq!(users.cached_result("bob", &users.digest(&bob)), Some(true));
     }

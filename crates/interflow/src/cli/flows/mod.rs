@@ -27,6 +27,7 @@ use interflow_types::units::HumanDuration;
 pub use negated_terms::normalize_negated_terms;
 pub use open::open_for_reading;
 pub use progress::ProgressDisplay;
+#[cfg(feature = "compat")]
 pub use store_access::StoreAccess;
 pub use table::width;
 

@@ -101,7 +101,7 @@ fn replay_locally(
         let running = run::start(&config, home).await?;
         let (id, sent) = running.engine.send(request, Some(row.id)).await;
         let mut outcome =
-            json!({"id": id.to_string(), "parent": row.id.to_string(), "left_out": omitted_headers(row, &args.headers)});
+            json!({"id": id.to_string(), "parent": row.id.to_string(), "omitted": omitted_headers(row, &args.headers)});
         let failed = |e: &Error| json!({"kind": e.kind().as_str(), "message": e.to_string()});
         match sent {
             Ok(response) => {
@@ -137,9 +137,9 @@ async fn drain_body(mut body: Body) -> Result<u64, Error> {
 }
 
 fn print_outcome(outcome: &Value, json: bool) -> Result<(), CliError> {
-    let left_out: Vec<&str> = outcome["left_out"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    if !left_out.is_empty() {
-        let names = left_out.join(", ");
+    let omitted: Vec<&str> = outcome["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !omitted.is_empty() {
+        let names = omitted.join(", ");
         anstream::eprintln!("interflow: recorded with masked values and so not sent: {names}; set them with -H");
     }
     let id = outcome["id"].as_str().unwrap_or_default();

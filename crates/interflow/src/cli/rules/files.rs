@@ -145,9 +145,9 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
     let bold = anstyle::Style::new().bold();
     for rule in all {
         let word = if rule.matches { "matched" } else { "did not match" };
-        anstream::println!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.place);
+        anstream::println!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.location);
         for p in rule.phases {
-            anstream::println!("    {:<14} {:<8} {}  [{}]", p.phase, p.outcome, p.why, p.actions.join(", "));
+            anstream::println!("    {:<14} {:<8} {}  [{}]", p.phase, p.outcome.as_str(), p.why, p.actions.join(", "));
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use super::InterflowConfig;
-use crate::instance::renamed;
+use crate::instance::{features, renamed};
 
 const PREFIX: &str = "INTERFLOW_";
 
@@ -51,6 +51,10 @@ fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
         return format!(
             "the environment variable {name} is not a configuration key and is ignored: did you mean {present}?"
         );
+    }
+    let section = name[PREFIX.len()..].split('_').next().unwrap_or_default().to_ascii_lowercase();
+    if let Some(feature) = features::left_out(&section) {
+        return format!("the environment variable {name} is ignored: {}", features::missing(&section, feature));
     }
     let own = |name: &str| name[PREFIX.len()..].to_owned();
     let wanted = own(name);
@@ -195,6 +199,7 @@ mod tests {
         }
         let found = of(&[("INTERFLOW_MEDIA_COMPAT_PORT", "tcp://10.0.0.1:8888")]);
         assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");
+        #[cfg(feature = "media")]
         assert_eq!(of(&[("INTERFLOW_MEDIA_COMPAT_PORT", "8889")]).values.len(), 1);
     }
 }

@@ -7,7 +7,8 @@ use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
 
 use super::env::EnvOverride;
-use super::{InterflowConfig, env, mediaflow};
+use super::{InterflowConfig, env};
+use crate::instance::features;
 use crate::instance::renamed;
 
 #[derive(Debug)]
@@ -44,6 +45,10 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
     let overrides = env::overrides(&vars);
+    #[cfg_attr(
+        not(all(feature = "media", feature = "compat")),
+        expect(unused_mut, reason = "only mediaflow-proxy's settings change it")
+    )]
     let mut config = match file {
         None => parse("", "defaults", &overrides.values)?,
         Some(path) => {
@@ -53,7 +58,18 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
             parse(&text, &place, &overrides.values)?
         }
     };
-    mediaflow::apply(&mut config, &vars)?;
+    #[cfg(all(feature = "media", feature = "compat"))]
+    {
+        use interflow_compat::mediaflow::{MediaflowSections, SettingError, apply};
+        let InterflowConfig { media, gateway, upstream, timeouts, .. } = &mut config;
+        apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, &vars)
+            .map_err(|SettingError { place, what }| LoadError { place, what })?;
+    }
+    #[cfg(all(feature = "media", not(feature = "compat")))]
+    if config.media.compat.mediaflow {
+        let place = file.map_or_else(|| "media.compat.mediaflow".into(), |f| f.display().to_string());
+        return Err(LoadError { place, what: features::missing("media.compat.mediaflow", "compat") });
+    }
     Ok(LoadedConfig { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
 }
 
@@ -114,6 +130,11 @@ fn suggest(message: &str) -> String {
     let what = if message.starts_with("unknown field") { "key" } else { "value" };
     let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    if known.contains(&"gateway")
+        && let Some(feature) = features::left_out(unknown)
+    {
+        return features::missing(unknown, feature);
+    }
     let near = renamed::key(unknown, &known).filter(|_| what == "key").map(|present| (0, present)).or_else(|| {
         known
             .iter()

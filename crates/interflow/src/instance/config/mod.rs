@@ -2,18 +2,19 @@
 
 mod env;
 mod load;
-mod mediaflow;
 pub mod reference;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
-use interflow_admin::greyproxy::GreyproxyCompatConfig;
 use interflow_approvals::approvals::config::ApprovalsConfig;
+#[cfg(feature = "compat")]
+use interflow_compat::greyproxy::GreyproxyCompatConfig;
 use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_llm::LlmConfig;
 use interflow_llm_gateway::llm_telemetry::{AuditConfig, TelemetryConfig};
+#[cfg(feature = "media")]
 use interflow_media::MediaConfig;
 use interflow_proxy::ProxyServerConfig;
 use interflow_proxy::config::{
@@ -28,6 +29,8 @@ use interflow_types::units::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(all(test, not(all(feature = "media", feature = "compat"))))]
+pub use load::parse;
 pub use load::{LoadError, LoadedConfig, key_position, load};
 
 /// Interflow's configuration. Every key has a default, so the file may be empty or absent.
@@ -54,6 +57,7 @@ pub struct InterflowConfig {
     /// DNS listener, which maps destination addresses back to names.
     pub dns: DnsConfig,
     /// Compatibility with other programs: their APIs and ports.
+    #[cfg(feature = "compat")]
     pub compat: GreyproxyCompatConfig,
     /// TLS interception.
     pub intercept: InterceptConfig,
@@ -62,6 +66,7 @@ pub struct InterflowConfig {
     /// Recording and retention.
     pub record: RecordConfig,
     /// Media proxy on the gateway: relay, HLS, DASH, decryption with your keys, sealed links.
+    #[cfg(feature = "media")]
     pub media: MediaConfig,
     /// LLM providers and their gateway routes.
     pub llm: LlmConfig,
@@ -119,17 +124,10 @@ impl InterflowConfig {
     /// The configuration of the proxy server, including listeners added by compatibility options.
     pub fn engine(&self) -> ProxyServerConfig {
         let mut gateway = self.gateway.clone();
-        let port = self.media.compat.port;
-        if let Some(first) = gateway.listen.first().copied()
-            && self.media.enabled
-            && self.media.compat.mediaflow
-            && first.port() != 0
-            && port != 0
-            && !gateway.listen.iter().any(|a| a.port() == port)
-        {
-            gateway.listen.push(SocketAddr::new(first.ip(), port));
-        }
+        gateway.listen.extend(self.mediaflow_listener());
+        #[cfg_attr(not(feature = "compat"), expect(unused_mut, reason = "only Greyproxy's ports change them"))]
         let (mut proxy, mut auth) = (self.proxy.clone(), self.auth.clone());
+        #[cfg(feature = "compat")]
         if self.compat.greyproxy {
             proxy.listen.extend(&self.compat.greyproxy_proxies);
             auth.accept_unverified_names = true;
@@ -147,6 +145,19 @@ impl InterflowConfig {
         }
     }
 
+    /// The port of mediaflow-proxy, if its API is enabled and the gateway does not listen there already.
+    fn mediaflow_listener(&self) -> Option<SocketAddr> {
+        #[cfg(feature = "media")]
+        {
+            let (port, first) = (self.media.compat.port, *self.gateway.listen.first()?);
+            let enabled = self.media.enabled && self.media.compat.mediaflow && first.port() != 0 && port != 0;
+            let listens = self.gateway.listen.iter().any(|a| a.port() == port);
+            (enabled && !listens).then(|| SocketAddr::new(first.ip(), port))
+        }
+        #[cfg(not(feature = "media"))]
+        None
+    }
+
     /// Adapts the configuration for an instance that serves one command (`exec`): a free loopback port instead of the
     /// configured listeners, without TLS, PROXY protocol or authentication.
     pub fn make_private(&mut self) {
@@ -158,13 +169,19 @@ impl InterflowConfig {
         self.auth.users = None;
         self.gateway.listen = Vec::new();
         self.admin.listen = None;
-        self.compat.greyproxy = false;
+        #[cfg(feature = "compat")]
+        {
+            self.compat.greyproxy = false;
+        }
         self.dns.listen = None;
     }
 
     /// The effective DNS configuration.
     pub fn dns(&self) -> DnsConfig {
+        #[cfg(feature = "compat")]
         let compat = self.compat.greyproxy.then_some(self.compat.greyproxy_dns);
+        #[cfg(not(feature = "compat"))]
+        let compat = None;
         DnsConfig { listen: self.dns.listen.or(compat), ..self.dns.clone() }
     }
 
@@ -188,5 +205,22 @@ impl InterflowConfig {
         let mut schema = schemars::schema_for!(Self).to_value();
         schema["title"] = "Interflow configuration".into();
         schema
+    }
+}
+
+#[cfg(all(test, feature = "media"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_of_compatibility_can_be_moved_and_turned_off() {
+        for (port, ports) in [(None, vec![7071, 8888]), (Some(9999), vec![7071, 9999]), (Some(0), vec![7071])] {
+            let mut config = InterflowConfig::default();
+            config.gateway.listen = vec!["127.0.0.1:7071".parse().unwrap()];
+            config.media.compat.mediaflow = true;
+            config.media.compat.port = port.unwrap_or(config.media.compat.port);
+            let found: Vec<u16> = config.engine().gateway.listen.iter().map(|a| a.port()).collect();
+            assert_eq!(found, ports);
+        }
     }
 }

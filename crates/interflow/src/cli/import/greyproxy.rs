@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
-use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec, SecretSpec};
-use interflow_approvals::approvals::{Approvals, decrypt_greyproxy, default_hosts};
-use interflow_archive::greyproxy::{GreyproxyDb, GreyproxyEndpoint, GreyproxyRule};
+use clap::Args;
+use interflow_approvals::approvals::config::{RuleSpec, SecretSpec};
+use interflow_approvals::approvals::{Approvals, default_hosts};
 use interflow_archive::jsonl::JsonlWriter;
 use interflow_archive::{FlowExporter as _, ImportReport};
+use interflow_compat::greyproxy::{GreyproxyDb, GreyproxyEndpoint, convert_rule, decrypt_credentials};
 use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides, format_by_name};
 use interflow_conversations::conversations::indexer::ConversationIndexer;
 use interflow_host::InstanceApi;
@@ -17,21 +17,11 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_store::{FlowStore as _, SqliteStore};
 use interflow_types::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::flows::{ProgressDisplay, StoreAccess};
-use crate::cli::philter;
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
-
-#[derive(Debug, Subcommand)]
-pub enum ImportCommand {
-    /// Import Greyproxy's database: rules, credentials, recorded traffic and conversations. The database is not modified;
-    /// existing data is kept.
-    Greyproxy(GreyproxyArgs),
-    /// Convert the configuration of philter-ai-proxy; print the result as TOML.
-    Philter(philter::PhilterArgs),
-}
 
 #[derive(Debug, Args)]
 pub struct GreyproxyArgs {
@@ -49,11 +39,7 @@ pub struct GreyproxyArgs {
     pub no_traffic: bool,
 }
 
-pub fn run(command: &ImportCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let args = match command {
-        ImportCommand::Greyproxy(args) => args,
-        ImportCommand::Philter(args) => return philter::run(args),
-    };
+pub fn run(args: &GreyproxyArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let path = if args.db.is_dir() { args.db.join("greyproxy.db") } else { args.db.clone() };
     let db = GreyproxyDb::open(&path)?;
     let hosts = parse_host_bindings(&args.hosts)?;
@@ -192,41 +178,6 @@ fn rules(db: &GreyproxyDb, into: &RuleSink, report: &mut ImportSummary) -> Resul
     Ok(())
 }
 
-/// Converts a rule.
-fn convert_rule(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
-    let action = match rule.action.as_str() {
-        "allow" => ApprovalAction::Allow,
-        "deny" => ApprovalAction::Deny,
-        other => return Err(format!("`{other}` is not a valid action")),
-    };
-    let parts = |text: &str| -> Vec<String> {
-        let all: Vec<String> = text.split(',').map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect();
-        if all.iter().any(|p| p == "*") { Vec::new() } else { all }
-    };
-    if rule.container.starts_with("unknown-") {
-        return Err(format!(
-            "it applies to {}, an unnamed client; rewrite it with `processes` or `users`",
-            rule.container
-        ));
-    }
-    let mut spec = RuleSpec::new(action);
-    spec.agents = parts(&rule.container);
-    spec.hosts = parts(&rule.destination);
-    spec.ports = parts(&rule.port);
-    spec.until = rule.expires.map(|at| {
-        let at = i64::try_from(at.micros()).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok());
-        at.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-    });
-    spec.note = rule.notes.clone().filter(|n| !n.is_empty());
-    Ok(spec)
-}
-
-struct DecryptedCredential {
-    label: String,
-    placeholder: String,
-    value: String,
-}
-
 fn credentials(
     db: &GreyproxyDb,
     path: &Path,
@@ -237,7 +188,7 @@ fn credentials(
 ) -> Result<(), CliError> {
     let key_file = args.key.clone().unwrap_or_else(|| path.with_file_name("session.key"));
     let key = std::fs::read(&key_file).ok();
-    let (opened, sealed) = decrypt_all(db, key.as_deref())?;
+    let (opened, sealed) = decrypt_credentials(db, key.as_deref()).map_err(|e| unreadable(&e))?;
     if sealed > 0 {
         let why = if key.is_some() { "does not decrypt them" } else { "does not exist" };
         report.add_skipped(format!("{}: {} {why}", pluralize(sealed, "credential"), key_file.display()));
@@ -276,40 +227,6 @@ fn credentials(
         pluralize(taken, "credential")
     ));
     Ok(())
-}
-
-/// Decrypts the credentials, including those of active sessions. Also returns how many could not be decrypted.
-fn decrypt_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<DecryptedCredential>, u64), CliError> {
-    let open = |sealed: &[u8]| key.and_then(|key| decrypt_greyproxy(key, sealed));
-    let (mut opened, mut closed) = (Vec::new(), 0);
-    for credential in db.credentials().map_err(|e| unreadable(&e))? {
-        match open(&credential.sealed) {
-            Some(value) => {
-                opened.push(DecryptedCredential { label: credential.label, placeholder: credential.placeholder, value })
-            }
-            None => closed += 1,
-        }
-    }
-    let now = Timestamp::now();
-    for session in db.sessions().map_err(|e| unreadable(&e))? {
-        if session.expires.is_some_and(|at| at <= now) {
-            continue;
-        }
-        let mappings =
-            open(&session.sealed).and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(&text).ok());
-        let Some(mappings) = mappings else {
-            closed += 1;
-            continue;
-        };
-        let labels: Value = serde_json::from_str(&session.labels).unwrap_or_default();
-        for (placeholder, value) in mappings {
-            let label = labels[&placeholder].as_str().unwrap_or(&placeholder).to_owned();
-            let taken = opened.iter().any(|o| o.label == label);
-            let label = if taken { format!("{label}@{}", session.id) } else { label };
-            opened.push(DecryptedCredential { label, placeholder, value });
-        }
-    }
-    Ok((opened, closed))
 }
 
 /// Imports endpoint overrides before the traffic, because they determine how it is parsed.

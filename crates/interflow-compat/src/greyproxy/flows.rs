@@ -7,9 +7,9 @@ use interflow_types::{Authority, Direction, EntryKind, Headers, Host, MessageKin
 use rusqlite::Row;
 use serde_json::Value;
 
-use super::{GreyproxyDb, bytes, parse_timestamp, text};
-use crate::import_support::{self, ImportSink, clean_text, set_complete};
-use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport};
+use super::database::{GreyproxyDb, bytes, parse_timestamp, text};
+use interflow_archive::import_support::{self, ImportSink, clean_text, set_complete};
+use interflow_archive::{FlowSink, FlowWithBodies, ImportError, ImportReport};
 use interflow_store::{ErrorRow, FlowKind, FlowRow, MessageRow, MissingReason, TunnelRow};
 
 /// Maximum gap within one WebSocket, in microseconds: frames after a longer one belong to another.

@@ -2,8 +2,11 @@
 //! requests, sessions and credentials map to Interflow's approvals, its transactions to flows.
 
 mod config;
+mod convert;
+mod database;
 mod endpoints;
 mod events;
+mod flows;
 mod instance;
 mod json_format;
 mod pending;
@@ -28,10 +31,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 
-use crate::api::ApiError;
-use crate::serve::{PortLimits, serve};
-use crate::server::AdminState;
 pub use config::GreyproxyCompatConfig;
+pub use convert::{DecryptedCredential, convert_rule, decrypt_credentials};
+pub use database::{GreyproxyDb, GreyproxyEndpoint};
+use interflow_admin::{AdminState, ApiError, PortLimits, serve};
 
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 8 << 20;
@@ -124,7 +127,10 @@ pub struct GreyproxyServer {
 
 impl GreyproxyServer {
     /// Creates the server; `None` if there are no approvals.
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    /// The listener's address is not a loopback address.
+    pub fn new(
         config: GreyproxyCompatConfig,
         listener: TcpListener,
         admin: Arc<AdminState>,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::json_format;
 use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState};
-use crate::api::{ApiError, run_query};
+use interflow_admin::{ApiError, run_query};
 
 /// Flows read from the store at a time.
 const PAGE: usize = 500;

@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::pending::DecisionInput;
 use super::{GreyproxyApiState, GreyproxyState, json_format, pending};
-use crate::api::run_query;
+use interflow_admin::run_query;
 
 /// Timeout for writing one message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

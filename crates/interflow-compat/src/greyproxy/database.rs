@@ -1,18 +1,15 @@
 //! Greyproxy's database: its transactions and blocked connections as flows, and its rules, sessions and credentials as
 //! stored. Opened read-only.
 
-mod flows;
-
 use std::path::Path;
 
+use interflow_archive::{FlowSink, ImportError, ImportReport};
 use interflow_types::Timestamp;
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::{FlowSink, ImportError, ImportReport};
-
 /// An open database.
 pub struct GreyproxyDb {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 /// A rule as stored.
@@ -110,23 +107,23 @@ impl GreyproxyDb {
         }
     }
 
-    fn has(&self, table: &str) -> Result<bool> {
+    pub(super) fn has(&self, table: &str) -> Result<bool> {
         let count = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?1";
         self.connection.query_row(count, [table], |row| row.get::<_, i64>(0)).map(|n| n > 0)
     }
 
     /// The columns of a table: older databases have fewer.
-    fn columns(&self, table: &str) -> Result<Vec<String>> {
+    pub(super) fn columns(&self, table: &str) -> Result<Vec<String>> {
         let mut statement = self.connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
         statement.query_map([table], |row| row.get(0))?.collect()
     }
 
     /// A column if it exists, else NULL.
-    fn column(columns: &[String], name: &'static str) -> &'static str {
+    pub(super) fn column(columns: &[String], name: &'static str) -> &'static str {
         if columns.iter().any(|c| c == name) { name } else { "NULL" }
     }
 
-    fn all<T>(&self, table: &str, sql: &str, read: impl Fn(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
+    pub(super) fn all<T>(&self, table: &str, sql: &str, read: impl Fn(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
         if !self.has(table)? {
             return Ok(Vec::new());
         }
@@ -235,11 +232,11 @@ impl GreyproxyDb {
     /// # Errors
     /// The database cannot be read, or a flow cannot be stored.
     pub fn flows(&self, sink: FlowSink<'_>) -> std::result::Result<ImportReport, ImportError> {
-        flows::import(self, sink)
+        super::flows::import(self, sink)
     }
 }
 
-fn text(row: &Row<'_>, at: usize) -> Result<Option<String>> {
+pub(super) fn text(row: &Row<'_>, at: usize) -> Result<Option<String>> {
     use rusqlite::types::ValueRef;
     Ok(match row.get_ref(at)? {
         ValueRef::Null => None,
@@ -249,7 +246,7 @@ fn text(row: &Row<'_>, at: usize) -> Result<Option<String>> {
     })
 }
 
-fn bytes(row: &Row<'_>, at: usize) -> Result<Vec<u8>> {
+pub(super) fn bytes(row: &Row<'_>, at: usize) -> Result<Vec<u8>> {
     use rusqlite::types::ValueRef;
     Ok(match row.get_ref(at)? {
         ValueRef::Text(t) | ValueRef::Blob(t) => t.to_vec(),
@@ -258,7 +255,7 @@ fn bytes(row: &Row<'_>, at: usize) -> Result<Vec<u8>> {
 }
 
 /// A time as SQLite and Go write it: `2026-04-23 10:11:12`, with optional fraction, offset and zone name.
-fn parse_timestamp(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let mut words = text.split_whitespace();
     let (date, rest) = match words.next()?.split_once('T') {
         Some((date, rest)) => (date.to_owned(), rest.to_owned()),

@@ -6,25 +6,41 @@ use std::net::{IpAddr, SocketAddr};
 
 use interflow_media::MediaConfig;
 use interflow_media::config::{MediaCompatConfig, SegmentRoute};
-use interflow_proxy::config::{TimeoutsConfig, UpstreamProxyRule};
+use interflow_proxy::config::{GatewayConfig, TimeoutsConfig, UpstreamConfig, UpstreamProxyRule};
 use interflow_types::units::HumanDuration;
 use ipnet::IpNet;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use super::{InterflowConfig, LoadError};
+/// The sections of the configuration that the settings concern.
+#[derive(Debug)]
+pub struct MediaflowSections<'c> {
+    pub media: &'c mut MediaConfig,
+    pub gateway: &'c mut GatewayConfig,
+    pub upstream: &'c mut UpstreamConfig,
+    pub timeouts: &'c mut TimeoutsConfig,
+}
+
+/// A setting that cannot be used.
+#[derive(Debug)]
+pub struct SettingError {
+    /// The variable or file.
+    pub place: String,
+    /// The error.
+    pub what: String,
+}
 
 /// Applies the settings where the configuration has defaults.
 ///
 /// # Errors
 /// The file at `CONFIG_PATH` cannot be read, or a value is invalid.
-pub fn apply(config: &mut InterflowConfig, vars: &[(String, String)]) -> Result<(), LoadError> {
+pub fn apply(config: &mut MediaflowSections<'_>, vars: &[(String, String)]) -> Result<(), SettingError> {
     if !config.media.compat.mediaflow {
         return Ok(());
     }
     let settings = MediaflowSettings::read(vars)?;
     let usual = MediaConfig::default();
-    let media = &mut config.media;
+    let media = &mut *config.media;
     if media.api_password.is_none() {
         media.api_password = settings.text("api_password").filter(|p| !p.is_empty());
     }
@@ -90,11 +106,11 @@ const RENAMED: [(&str, &str); 11] = [
 ];
 
 impl MediaflowSettings {
-    fn read(vars: &[(String, String)]) -> Result<Self, LoadError> {
+    fn read(vars: &[(String, String)]) -> Result<Self, SettingError> {
         let mut found = BTreeMap::new();
         let var = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
         if let Some(path) = var("CONFIG_PATH") {
-            let wrong = |what: String| LoadError { place: path.clone(), what };
+            let wrong = |what: String| SettingError { place: path.clone(), what };
             let text = std::fs::read_to_string(&path).map_err(|e| wrong(format!("the file cannot be read: {e}")))?;
             let table: Table = toml::from_str(&text).map_err(|e| wrong(e.message().to_owned()))?;
             flatten(&table, "", &mut found);
@@ -112,10 +128,10 @@ impl MediaflowSettings {
         self.0.get(name).cloned()
     }
 
-    fn number(&self, name: &str) -> Result<Option<f64>, LoadError> {
+    fn number(&self, name: &str) -> Result<Option<f64>, SettingError> {
         let Some(text) = self.0.get(name).filter(|t| !t.trim().is_empty()) else { return Ok(None) };
         let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
-        let wrong = || LoadError { place: name.to_ascii_uppercase(), what: format!("`{text}` is no number") };
+        let wrong = || SettingError { place: name.to_ascii_uppercase(), what: format!("`{text}` is no number") };
         number.map(Some).ok_or_else(wrong)
     }
 
@@ -124,8 +140,8 @@ impl MediaflowSettings {
     }
 
     /// Upstream settings: timeouts, retries and hosts without certificate verification.
-    fn upstream(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
-        let (usual, waits) = (TimeoutsConfig::default(), &mut config.timeouts);
+    fn upstream(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+        let (usual, waits) = (TimeoutsConfig::default(), &mut *config.timeouts);
         let seconds = |name| self.number(name).map(|n| n.filter(|n| (0.001..1e6).contains(n)));
         let span = |n: f64| HumanDuration::from_millis((n * 1000.0) as u64);
         for (name, usual, wait) in [
@@ -150,8 +166,8 @@ impl MediaflowSettings {
 
     /// A non-default port, and the trusted reverse proxies. `*` is ignored because it would let every client spoof its
     /// address.
-    fn listeners(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
-        let wrong = |name: &str, what: String| LoadError { place: name.to_ascii_uppercase(), what };
+    fn listeners(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
+        let wrong = |name: &str, what: String| SettingError { place: name.to_ascii_uppercase(), what };
         let host = self.text("server_host").filter(|h| !h.is_empty());
         let host = host.map(|h| h.parse::<IpAddr>().map_err(|_| wrong("server.host", format!("`{h}` is no address"))));
         let port = self.number("port")?.map(|p| p.clamp(0.0, 65_535.0) as u16).filter(|p| *p != 0);
@@ -178,10 +194,10 @@ impl MediaflowSettings {
     }
 
     /// Upstream proxies: `TRANSPORT_ROUTES`, and `PROXY_URL` for all hosts if `ALL_PROXY` is set.
-    fn routes(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
+    fn routes(&self, config: &mut MediaflowSections<'_>) -> Result<(), SettingError> {
         let proxy = self.text("proxy_url").filter(|p| !p.is_empty());
         if let Some(text) = self.text("transport_routes").filter(|t| !t.trim().is_empty()) {
-            let wrong = |what: String| LoadError { place: "TRANSPORT_ROUTES".into(), what };
+            let wrong = |what: String| SettingError { place: "TRANSPORT_ROUTES".into(), what };
             let routes: BTreeMap<String, Json> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
             // Most specific first: host, wildcard, all.
             let mut routes: Vec<_> = routes.into_iter().map(|(p, r)| (host_of(&p), r)).collect();
@@ -234,11 +250,24 @@ fn host_of(pattern: &str) -> String {
 mod tests {
     use super::*;
 
-    fn applied(list: &[(&str, &str)]) -> InterflowConfig {
-        let mut config = InterflowConfig::default();
+    #[derive(Debug, Default, PartialEq)]
+    struct Config {
+        media: MediaConfig,
+        gateway: GatewayConfig,
+        upstream: UpstreamConfig,
+        timeouts: TimeoutsConfig,
+    }
+
+    fn apply_to(config: &mut Config, vars: &[(String, String)]) {
+        let Config { media, gateway, upstream, timeouts } = config;
+        apply(&mut MediaflowSections { media, gateway, upstream, timeouts }, vars).unwrap();
+    }
+
+    fn applied(list: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
         config.media.compat.mediaflow = true;
         let vars: Vec<_> = list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
-        apply(&mut config, &vars).unwrap();
+        apply_to(&mut config, &vars);
         config
     }
 
@@ -299,21 +328,9 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_compatibility_can_be_moved_and_turned_off() {
-        for (port, ports) in [(None, vec![7071, 8888]), (Some(9999), vec![7071, 9999]), (Some(0), vec![7071])] {
-            let mut config = InterflowConfig::default();
-            config.gateway.listen = vec!["127.0.0.1:7071".parse().unwrap()];
-            config.media.compat.mediaflow = true;
-            config.media.compat.port = port.unwrap_or(config.media.compat.port);
-            let found: Vec<u16> = config.engine().gateway.listen.iter().map(|a| a.port()).collect();
-            assert_eq!(found, ports);
-        }
-    }
-
-    #[test]
     fn nothing_is_read_unless_it_is_wanted() {
-        let mut config = InterflowConfig::default();
-        apply(&mut config, &[("API_PASSWORD".into(), "pw".into())]).unwrap();
-        assert_eq!(config, InterflowConfig::default());
+        let mut config = Config::default();
+        apply_to(&mut config, &[("API_PASSWORD".into(), "pw".into())]);
+        assert_eq!(config, Config::default());
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState, LenientJson};
-use crate::api::run_query;
+use interflow_admin::run_query;
 
 /// Built-in endpoints: host, path, method and API format. Bodies in these formats are recognised at any other host and
 /// path too.

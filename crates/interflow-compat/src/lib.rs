@@ -1,0 +1,7 @@
+//! Compatibility with other programs: their APIs, settings, data and rule formats.
+#![forbid(unsafe_code)]
+
+pub mod greyproxy;
+#[cfg(feature = "media")]
+pub mod mediaflow;
+pub mod philter;

@@ -1,0 +1,87 @@
+//! Responses that Interflow makes itself: a stage's answer, and errors. Each ends its flow.
+
+use std::sync::Arc;
+
+use interflow_net::ingress::ServiceReply;
+use interflow_types::{
+    Authority, EarlyExit, EntryKind, Error, ErrorKind, ErrorRenderer, FlowClock, Host, RequestHead, RequestId,
+    Response, Scheme,
+};
+
+use crate::downstream::connection::{ClientConnection, ConnectionKind, challenge};
+use crate::http::error_response::error_response;
+use crate::http::hop_by_hop;
+use crate::observe::flow_guard::{FlowGuard, local_body_bytes};
+use crate::state::ActiveConfig;
+
+/// Answers a request that could not be parsed or has no destination. It is recorded as a failed flow, for the
+/// tunnel's authority or Interflow's own address.
+pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, error: &Error) -> Response {
+    let (scheme, authority, transport, user) = match &conn.entry {
+        ConnectionKind::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.user.clone()),
+        ConnectionKind::Proxy | ConnectionKind::Gateway => {
+            let transport =
+                if matches!(conn.entry, ConnectionKind::Proxy) { EntryKind::Absolute } else { EntryKind::Gateway };
+            let local = conn.client.local;
+            (Scheme::Http, Authority::new(Host::Ip(local.ip()), local.port()), transport, None)
+        }
+    };
+    let key = conn.plan_key(scheme, authority.clone(), None, transport, user.clone());
+    let plan = live.plans.get(&live.settings, key);
+    let mut flow = conn.flow(FlowClock::start(), transport, scheme, authority, user);
+    flow.tag("malformed");
+    let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    tracker.begin_capture_at_once(&live.settings, None);
+    let response = error_response(error, Some(tracker.flow.id), None);
+    tracing::info!(client = %conn.client.peer, flow = %tracker.flow.id, kind = error.kind().as_str(), "refused: {error}");
+    tracker.response(&response.head);
+    if let Some(bytes) = local_body_bytes(&response.body) {
+        tracker.local_response(bytes);
+    }
+    tracker.fail(error);
+    response
+}
+
+/// Answers with a stage's response or denial.
+pub(crate) fn exit_early(
+    mut tracker: FlowGuard,
+    live: &ActiveConfig,
+    request: &RequestHead,
+    end: EarlyExit,
+) -> ServiceReply {
+    match end {
+        EarlyExit::Deny(e) => fail(tracker, live, request, &e),
+        EarlyExit::Answer(response) => {
+            let Response { mut head, body } = *response;
+            tracker.flow.tag("answered-locally");
+            RequestId::echo(&tracker.flow, &mut head.headers);
+            tracker.response(&head);
+            let body = tracker.response_body(hop_by_hop::strip_forbidden_body(request, &head, body), &head);
+            ServiceReply::Response(Response { head, body })
+        }
+    }
+}
+
+/// Ends the flow with an error and answers the client.
+pub(crate) fn fail(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, error: &Error) -> ServiceReply {
+    if error.kind() == ErrorKind::ClientGone {
+        tracker.fail(error);
+        return ServiceReply::Abort(Error::new(ErrorKind::ClientGone, error.message()));
+    }
+    let html = request.headers.get_str("accept").is_some_and(|a| a.contains("text/html"));
+    let renderer = tracker.flow.extension::<ErrorRenderer>().filter(|_| !html).and_then(|r| r.0);
+    let mut response = match renderer {
+        Some(render) => render(&tracker.flow, error),
+        None => error_response(error, Some(tracker.flow.id), Some(&request.headers)),
+    };
+    if error.kind() == ErrorKind::Unauthorized {
+        response = challenge(response, &live.settings.config.auth.realm);
+    }
+    RequestId::echo(&tracker.flow, &mut response.head.headers);
+    tracker.response(&response.head);
+    if let Some(bytes) = local_body_bytes(&response.body) {
+        tracker.local_response(bytes);
+    }
+    tracker.fail(error);
+    ServiceReply::Response(response)
+}

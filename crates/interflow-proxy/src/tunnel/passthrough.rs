@@ -1,0 +1,75 @@
+//! Tunnels whose bytes are relayed unseen: connecting to the origin, waiting for whoever speaks first, and the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use interflow_net::io::IoStream;
+use interflow_net::relay::{self, TunnelCounters, TunnelOptions};
+use interflow_net::tls::{self, Alpn};
+use interflow_types::{ByteCounts, Error, ErrorSource, Result, Scheme};
+use tokio::io::AsyncReadExt;
+
+use crate::downstream::connection::TunnelTarget;
+use crate::observe::flow_guard::FlowGuard;
+use crate::state::ActiveConfig;
+use crate::upstream::route;
+
+/// Connects to the origin of a tunnel.
+pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result<IoStream> {
+    let planned = tracker.plan.route.clone();
+    let route = route::select_tunnel_route(tracker, live, planned).await?;
+    live.egress.connect(&route, &mut tracker.upstream_report(&mut |_| ())).await
+}
+
+/// Connects and opens TLS to the origin, for a protocol other than HTTP inside the client's TLS.
+pub(crate) async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, inside: &TunnelTarget) -> Result<IoStream> {
+    let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    let route = route::select_tunnel_route(tracker, live, route).await?;
+    let io = live.egress.connect(&route, &mut tracker.upstream_report(&mut |_| ())).await?;
+    let limit = live.settings.config.timeouts.handshake.0;
+    let (io, agreed) = tls::connect_tls(io, &inside.authority.host, &route.tls, Alpn::None, limit).await?;
+    if let Some(upstream) = &mut tracker.flow.upstream {
+        upstream.tls = Some(Arc::new(agreed));
+    }
+    Ok(io)
+}
+
+/// Relays bytes both ways until both sides have closed.
+pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.counters().tunnels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
+    let counters = TunnelCounters::default();
+    match relay::tunnel(client, upstream, &options, &counters).await {
+        Ok(bytes) => tracker.tunnelled(bytes),
+        Err(e) => tracker.tunnel_failed(&e.with_error_source(ErrorSource::Upstream), counters.get()),
+    }
+}
+
+/// Ends a tunnel that carried nothing: it failed, or nobody spoke. Its recording begins here.
+pub(crate) async fn end_tunnel(mut tracker: FlowGuard, live: &ActiveConfig, outcome: Result<ByteCounts, &Error>) {
+    tracker.begin_capture(&live.settings, None).await;
+    match outcome {
+        Ok(bytes) => tracker.tunnelled(bytes),
+        Err(error) => tracker.fail(error),
+    }
+}
+
+/// Which side sent first. The bytes are put back in front of their stream.
+pub(crate) enum FirstSpeaker {
+    Client(IoStream, IoStream),
+    Server(IoStream, IoStream),
+    Nobody,
+}
+
+/// Waits for the first bytes of either side.
+pub(crate) async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -> FirstSpeaker {
+    let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
+    // The next reader reports the end or the failure.
+    tokio::select! {
+        _ = near.read_buf(&mut said) => FirstSpeaker::Client(near.prefixed(said.freeze()), far),
+        _ = far.read_buf(&mut heard) => FirstSpeaker::Server(near, far.prefixed(heard.freeze())),
+        () = tokio::time::sleep(limit) => FirstSpeaker::Nobody,
+    }
+}

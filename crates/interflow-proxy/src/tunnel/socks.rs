@@ -1,0 +1,61 @@
+//! Tunnels that a client opens with SOCKS5 (RFC 1928, RFC 1929).
+
+use std::sync::Arc;
+
+use interflow_net::ingress::socks5::{self, SocksReply};
+use interflow_net::io::IoStream;
+use interflow_types::{BoxFuture, EntryKind, Error, ErrorKind, Result};
+
+use crate::downstream::access::BasicCredentials;
+use crate::downstream::connection::ClientConnection;
+use crate::state::ActiveConfig;
+use crate::tunnel::connect::{TunnelRequest, open_tunnel};
+
+/// A SOCKS5 connection, from its method negotiation on.
+pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>, io: IoStream) -> Result<()> {
+    let timeout = live.settings.config.timeouts.header_timeout.0;
+    let settings = Arc::clone(&live.settings);
+    let check = move |name: &str, password: &str| {
+        let settings = Arc::clone(&settings);
+        let credentials = BasicCredentials { name: name.into(), password: password.into() };
+        Box::pin(async move {
+            match &settings.users {
+                Some(users) => conn.verify(users, &credentials).await.unwrap_or(false),
+                None => true,
+            }
+        }) as BoxFuture<'_, bool>
+    };
+    let auth = match (&live.settings.users, live.settings.config.auth.accept_unverified_names) {
+        (Some(_), _) => socks5::SocksAuth::Password(&check),
+        (None, true) => socks5::SocksAuth::Named,
+        (None, false) => socks5::SocksAuth::Open,
+    };
+    let socks5::SocksRequest { authority, mut io, user } = socks5::accept(io, auth, timeout).await?;
+    let user = Ok(user.filter(|u| !u.is_empty()).map(Arc::from));
+    let request = TunnelRequest { transport: EntryKind::Socks5, authority, user, received_via: None };
+    match open_tunnel(conn, &live, request).await {
+        Ok(tunnel) => {
+            socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
+            tunnel.serve(io).await;
+        }
+        Err(refused) => {
+            let _ = socks5::reply(&mut io, socks_reply(refused.error.kind()), None).await;
+            refused.end(&live).await;
+        }
+    }
+    Ok(())
+}
+
+fn client_gone(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::ClientGone, "the client went away").with_source(e)
+}
+
+const fn socks_reply(kind: ErrorKind) -> SocksReply {
+    match kind {
+        ErrorKind::Denied | ErrorKind::Unauthorized | ErrorKind::Loop | ErrorKind::Limited => SocksReply::NotAllowed,
+        ErrorKind::Dns => SocksReply::HostUnreachable,
+        ErrorKind::Connect => SocksReply::ConnectionRefused,
+        ErrorKind::ConnectTimeout => SocksReply::TtlExpired,
+        _ => SocksReply::GeneralFailure,
+    }
+}

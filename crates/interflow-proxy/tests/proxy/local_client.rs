@@ -1,0 +1,74 @@
+//! Interflow's own requests: who may send them when, where they may go, and which are recorded.
+
+use std::task::Poll;
+
+use interflow_proxy::LocalClient;
+use interflow_testkit::Origin;
+use interflow_types::{Body, ErrorKind, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
+
+use crate::support::Proxy;
+
+fn ask(origin: &Origin) -> Request {
+    let url = Url { scheme: Scheme::Http, authority: origin.authority().parse().unwrap(), path: "/bytes/3".into() };
+    let head =
+        RequestHead { method: Method::GET, url, version: HttpVersion::Http11, headers: Headers::new(), protocol: None };
+    Request { head, body: Body::Empty }
+}
+
+fn proxy(local: &LocalClient) -> Proxy {
+    Proxy::with_components(&[], Vec::new(), Vec::new(), local.clone(), |_| ())
+}
+
+#[tokio::test]
+async fn a_client_works_from_the_start_of_its_server_to_its_end() {
+    let origin = Origin::http().start().await;
+    let local = LocalClient::default();
+    let unrecorded = local.unrecorded();
+    assert_eq!(local.send(ask(&origin)).await.unwrap_err().kind(), ErrorKind::Internal, "no server has started");
+    let running = proxy(&local);
+    for client in [&local, &unrecorded] {
+        assert_eq!(client.send(ask(&origin)).await.unwrap().head.status.as_u16(), 200);
+    }
+    drop(running);
+    assert_eq!(local.send(ask(&origin)).await.unwrap_err().kind(), ErrorKind::Internal, "the server has ended");
+}
+
+#[tokio::test]
+async fn each_kind_of_client_goes_where_it_may_and_is_recorded_as_it_says() {
+    let origin = Origin::http().start().await;
+    let local = LocalClient::default();
+    let proxy = proxy(&local);
+    let net = |net: &str| vec![net.parse().unwrap()];
+    let cases = [
+        ("plain", local.clone(), None, true),
+        ("unrecorded", local.unrecorded(), None, false),
+        ("filtered", local.filtered(Vec::new(), "key.of.test"), Some(ErrorKind::Denied), true),
+        ("filtered with an exception", local.filtered(net("127.0.0.0/8"), "key.of.test"), None, true),
+        ("filtered and unrecorded", local.filtered(Vec::new(), "k").unrecorded(), Some(ErrorKind::Denied), false),
+        ("metadata", local.metadata(), None, false),
+    ];
+    let mut recorded = 0;
+    for (name, client, error, is_recorded) in cases {
+        let answer = client.send(ask(&origin)).await;
+        assert_eq!(answer.as_ref().err().map(|e| e.kind()), error, "{name}");
+        if let Ok(response) = answer {
+            assert_eq!(response.body.collect(10).await.unwrap().0.len(), 3, "{name}");
+        }
+        recorded += usize::from(is_recorded);
+        let flows = proxy.flows(recorded).await;
+        assert_eq!(flows.len(), recorded, "{name}");
+        assert_eq!(flows.last().unwrap().error(), if is_recorded { error } else { None }, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_tls_connection_of_its_own_waits_for_the_server() {
+    let origin = Origin::https().start().await;
+    let local = LocalClient::default();
+    let (client, authority) = (local.clone(), origin.authority().parse().unwrap());
+    let mut opening = std::pin::pin!(client.open_tls(&authority));
+    let waits = std::future::poll_fn(|cx| Poll::Ready(opening.as_mut().poll(cx).is_pending())).await;
+    assert!(waits, "no server has started");
+    let _proxy = Proxy::with_components(&[&origin], Vec::new(), Vec::new(), local, |_| ());
+    assert!(opening.await.is_ok());
+}

@@ -1,0 +1,91 @@
+//! APIs of other programs, on ports of their own beside the admin server. Without the feature `compat` there are none.
+
+use std::net::SocketAddr;
+
+use interflow_admin::AdminServer;
+
+use crate::instance::config::InterflowConfig;
+
+/// Greyproxy's API, if it is enabled.
+#[derive(Default)]
+pub struct CompatApis {
+    address: Option<SocketAddr>,
+    #[cfg(feature = "compat")]
+    listener: Option<tokio::net::TcpListener>,
+    #[cfg(feature = "compat")]
+    server: Option<interflow_compat::greyproxy::GreyproxyServer>,
+}
+
+impl CompatApis {
+    /// Address of Greyproxy's API.
+    pub const fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+#[cfg(feature = "compat")]
+impl CompatApis {
+    /// Binds before the proxy server starts, which must refuse proxied connections to this address.
+    ///
+    /// # Errors
+    /// The address is taken.
+    pub async fn bind(config: &InterflowConfig) -> Result<Self, String> {
+        if !config.compat.greyproxy || config.admin.listen.is_none() {
+            return Ok(Self::default());
+        }
+        let addr = config.compat.greyproxy_api;
+        let listener = tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+            format!("Greyproxy's API cannot listen on {addr}: {e}; is Greyproxy itself running? compat.greyproxy_api takes another")
+        })?;
+        let address = Some(listener.local_addr().map_err(of_greyproxy)?);
+        Ok(Self { address, listener: Some(listener), server: None })
+    }
+
+    /// Joins the API to the components of the admin server.
+    ///
+    /// # Errors
+    /// The address is not a loopback address.
+    pub fn attach(
+        &mut self,
+        config: &InterflowConfig,
+        admin: &AdminServer,
+        dns: Option<SocketAddr>,
+    ) -> Result<(), String> {
+        if let Some(listener) = self.listener.take() {
+            let server =
+                interflow_compat::greyproxy::GreyproxyServer::new(config.compat.clone(), listener, admin.state(), dns);
+            self.server = server.map_err(of_greyproxy)?;
+        }
+        Ok(())
+    }
+
+    /// Serves until `end` resolves.
+    pub fn spawn(&mut self, end: impl Future<Output = ()> + Send + 'static) {
+        if let Some(server) = self.server.take() {
+            tokio::spawn(async move {
+                if let Err(e) = server.serve(end).await {
+                    tracing::error!("the Greyproxy API stopped: {e}");
+                }
+            });
+        }
+    }
+}
+
+#[cfg(feature = "compat")]
+fn of_greyproxy(e: std::io::Error) -> String {
+    format!("Greyproxy's API: {e}")
+}
+
+#[cfg(not(feature = "compat"))]
+#[expect(clippy::unused_async, clippy::unused_self, clippy::unnecessary_wraps, reason = "as with the feature")]
+impl CompatApis {
+    pub async fn bind(_: &InterflowConfig) -> Result<Self, String> {
+        Ok(Self::default())
+    }
+
+    pub fn attach(&mut self, _: &InterflowConfig, _: &AdminServer, _: Option<SocketAddr>) -> Result<(), String> {
+        Ok(())
+    }
+
+    pub fn spawn(&mut self, _: impl Future<Output = ()> + Send + 'static) {}
+}

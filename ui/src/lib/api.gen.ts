@@ -1,0 +1,2810 @@
+// Generated from docs/openapi.json by `npm run api`: do not edit.
+import type { Micros, UnixMicros } from './time';
+
+export type paths = Record<string, never>;
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @description An active rule. */
+        ActiveRule: {
+            name: string;
+            file: string;
+            line: number;
+            /** @description Its condition in one line. */
+            when: string;
+            actions: components["schemas"]["RuleAction"][];
+            enabled: boolean;
+            /** @description How often it matched since it was loaded. */
+            matches: number;
+        };
+        /** @description One stream, for display. */
+        ActiveStream: {
+            /** @description Its number. */
+            id: number;
+            /** @description `stream`, `segment`, `playlist`, … */
+            kind: string;
+            /** @description Scheme, host and port it comes from. */
+            origin: string;
+            /** @description The client's address. */
+            client: string;
+            /** @description The user. */
+            user: string | null;
+            /** @description When it began, in microseconds since 1970. */
+            started: number;
+            /** @description Bytes sent on. */
+            bytes: number;
+            /** @description Bytes per second since the last query. */
+            rate: number;
+        };
+        /** @description Changes to tags and comment; what is absent stays. */
+        AnnotationPatch: {
+            /**
+             * @description Replaces all tags.
+             * @default null
+             */
+            tags?: string[] | null;
+            /** @default [] */
+            add_tags?: string[];
+            /** @default [] */
+            remove_tags?: string[];
+            /** @default null */
+            comment?: string | null;
+        };
+        /** @description An API format, named after its creator; other providers may use it. */
+        ApiFormat: "anthropic" | "chat" | "responses" | "gemini" | "converse" | "ollama";
+        /** @description A rule's decision. */
+        ApprovalAction: "allow" | "deny";
+        /** @description Requests that are no longer pending, the latest first. */
+        ApprovalHistory: {
+            answers: components["schemas"]["ResolvedQuestion"][];
+        };
+        /** @description What happens to a flow that no rule decides, and whether rules are enforced. */
+        ApprovalMode: "observe" | "ask" | "enforce";
+        /** @description A rule for display. */
+        ApprovalRule: {
+            id: string;
+            source: components["schemas"]["ApprovalRuleSource"];
+            /** @description Whether it can be removed at runtime. */
+            removable: boolean;
+            /** @description How often it decided since the start. */
+            used: number;
+            /** @description When it was created; for a configured rule, when the configuration was read. */
+            created: components["schemas"]["Timestamp"];
+            /** @description When it last decided since the start. */
+            last_used: components["schemas"]["Timestamp"] | null;
+            /** @description The decision. */
+            action: components["schemas"]["ApprovalAction"];
+            /** @description Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`). */
+            hosts?: string[];
+            /** @description Ports and port ranges: `443`, `8000-8999`. */
+            ports?: string[];
+            /** @description Methods: `GET`. */
+            methods?: string[];
+            /** @description Globs over the path without its query: `/repos/*`. Such a rule applies only to requests that can be inspected. */
+            paths?: string[];
+            /** @description Users of the proxy. In names of users, agents, processes, containers and sessions, `*` matches any characters. */
+            users?: string[];
+            /** @description Agents: the name that a session declares, or else the client's user, container or process. */
+            agents?: string[];
+            /** @description Processes of clients on this machine, by the names of their executables. */
+            processes?: string[];
+            /** @description Docker or Podman containers of clients, by name. */
+            containers?: string[];
+            /** @description Agent sessions, by id. */
+            sessions?: string[];
+            /** @description Expiry, as RFC 3339: `2027-01-31T12:00:00Z`. */
+            until?: string;
+            /** @description A description. */
+            note?: string;
+        };
+        /** @description The origin of a rule, in ascending precedence. */
+        ApprovalRuleSource: "builtin" | "session" | "global";
+        ApprovalRules: {
+            rules: components["schemas"]["ApprovalRule"][];
+        };
+        /** @description Pending requests, and the active mode. */
+        ApprovalsView: {
+            mode: components["schemas"]["ApprovalMode"];
+            /** @description When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops. */
+            mode_until: components["schemas"]["Timestamp"] | null;
+            mode_is_configured: boolean;
+            /** @description Increases with each change. */
+            version: number;
+            /** @description How long a request waits before it is denied. */
+            timeout: components["schemas"]["Microseconds"];
+            pending: components["schemas"]["PendingRequest"][];
+        };
+        Attachment: {
+            /** @description Empty if unknown. */
+            media_type?: string;
+            /** @description A URL or a file's id, if it was referenced rather than sent. */
+            url?: string;
+            /** @description Its title or file name. */
+            title?: string;
+            /** @description Length of the base64 (or text) that was sent. */
+            size?: number;
+            /** @description BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image. */
+            hash?: string;
+        };
+        /** @description Metadata of a body; its bytes are read separately by flow id and direction. */
+        Body: {
+            /** @description Size as transferred: transfer coding removed, content coding kept. */
+            size: number;
+            /** @description Bytes recorded, from the beginning. */
+            kept: number;
+            /** @description Why `kept` is less than `size`, if it is. */
+            missing?: components["schemas"]["MissingReason"];
+            /** @description SHA-256 of the kept bytes, if only a head was recorded. */
+            head_sha256?: string;
+        };
+        /** @description The difference between two decoded bodies. */
+        BodyDiff: {
+            /** @constant */
+            kind: "same";
+        } | {
+            /** @constant */
+            kind: "json";
+            /** @description In the order of the first body. */
+            changes: components["schemas"]["FlowChange"][];
+        } | {
+            /** @constant */
+            kind: "lines";
+            /** @description In order. */
+            lines: components["schemas"]["DiffLine"][];
+        } | {
+            /** @constant */
+            kind: "binary";
+            /** @description Size in the first flow. */
+            before: number;
+            /** @description Size in the second flow. */
+            after: number;
+        };
+        /** @description The representation of a body. */
+        BodyView: "text" | "raw" | "decoded" | "hex" | "json-pretty" | "pretty";
+        /** @description Why a branch starts. */
+        BranchReason: "edited" | "retried" | "compacted" | "cleared";
+        /** @description A program with an active bypass. */
+        BypassedClient: {
+            /** Format: ip */
+            client: string;
+            ja4: string;
+            /** @description The name of its process, if known. */
+            process?: string;
+            host: string;
+            /** @description Seconds until it is intercepted again. */
+            seconds_left: number;
+        };
+        /** @description Clients that bypass interception. */
+        BypassedClients: {
+            clients: components["schemas"]["BypassedClient"][];
+        };
+        /** @description Bytes: a string if they are UTF-8, else `{"base64": "…"}`. */
+        Bytes: string | {
+            base64: string;
+        };
+        /** @description The certificate authority. */
+        CaView: {
+            name: string;
+            fingerprint_sha256: string;
+            /** @description End of its validity. */
+            not_after: components["schemas"]["Timestamp"];
+            /** @description The certificate. */
+            pem: string;
+            /** @description Leaves signed since the start. */
+            leaves_signed: number;
+            leaves_cached: number;
+        };
+        /** @description The purpose of a call. */
+        CallPurpose: "step" | "compact" | "title" | "probe" | "utility";
+        /** @description Token usage of one call. Of a stream, the last count applies. */
+        CallUsage: {
+            /**
+             * @description Input tokens, including those read from and written to a cache.
+             * @default 0
+             */
+            input: number;
+            /**
+             * @description Output tokens, including reasoning.
+             * @default 0
+             */
+            output: number;
+            /**
+             * @description The part of `input` read from a cache.
+             * @default 0
+             */
+            cache_read: number;
+            /**
+             * @description The part of `input` written to a cache.
+             * @default 0
+             */
+            cache_write: number;
+            /**
+             * @description The part of `output` used for reasoning.
+             * @default 0
+             */
+            reasoning: number;
+        };
+        /** @description A call, for display. */
+        CallView: {
+            flow: string;
+            /** @description For a WebSocket, the number of the message that started the call; else 0. */
+            part: number;
+            /** @description In microseconds since the Unix epoch. */
+            started: number;
+            model: string;
+            /** @description Token usage; `None` if the provider did not report it. */
+            usage: components["schemas"]["CallUsage"] | null;
+            /**
+             * Format: double
+             * @description US dollars; `None` if the price is unknown.
+             */
+            cost: number | null;
+            /**
+             * Format: double
+             * @description Output tokens per second, from the first byte to the end.
+             */
+            speed: number | null;
+            /** @description The cache returned less than the preceding call had written or read: the prefix changed, or the entry expired. */
+            missed: boolean;
+            /** @default step */
+            purpose: components["schemas"]["CallPurpose"];
+            /** @default 0 */
+            turn: number;
+            /**
+             * @description The response's status; 0 if there was none.
+             * @default 0
+             */
+            status: number;
+            /**
+             * @description Microseconds until its end.
+             * @default 0
+             */
+            duration: number;
+            /** @description Microseconds until the first byte of the response. */
+            first_byte?: number;
+            /** @description The provider's stop reason. */
+            stop?: string;
+            error?: string;
+            /**
+             * @description The reply is complete.
+             * @default false
+             */
+            complete: boolean;
+            /**
+             * @description Streaming was requested.
+             * @default false
+             */
+            stream: boolean;
+            /**
+             * @description The usage was reported by the provider.
+             * @default false
+             */
+            counted: boolean;
+            /** @description The last message of the request. */
+            asked?: string;
+            /** @description The first message of the reply. */
+            answer?: string;
+            /**
+             * @description Number of messages in the request's history.
+             * @default 0
+             */
+            history: number;
+            /**
+             * @description Number of new messages among them.
+             * @default 0
+             */
+            fresh: number;
+            /**
+             * @description Number of tools.
+             * @default 0
+             */
+            tools: number;
+            /**
+             * @description Length of the system prompt in characters.
+             * @default 0
+             */
+            system: number;
+            /** @description The beginning of the reply, for auxiliary calls. */
+            note?: string;
+        };
+        ChangedMessage: {
+            /** @description Its index in the history, from 0. */
+            index: number;
+            role: components["schemas"]["MessageRole"];
+            blocks: components["schemas"]["ContentBlock"][];
+        };
+        /** @description Whether a policy is valid. */
+        CheckedPolicy: {
+            ok: boolean;
+            /** @description The policy's name, if it is valid. */
+            name: string | null;
+            problems: components["schemas"]["PolicyProblem"][];
+        };
+        /** @description Whether a query is valid. */
+        CheckedQuery: {
+            ok: boolean;
+            /** @description The query in its canonical form, if it is valid. */
+            query?: string;
+            /** @description Whether it selects every flow. */
+            all?: boolean;
+            error?: components["schemas"]["ErrorDetails"];
+        };
+        /** @description Whether rules are valid. */
+        CheckedRules: {
+            ok: boolean;
+            problems: components["schemas"]["RuleProblem"][];
+            /** @description The rules, if they are valid. */
+            rules: components["schemas"]["RulesView"] | null;
+        };
+        /** @description A conversation with its token usage. */
+        ChildConversation: {
+            /** @description The conversation id. */
+            id: string;
+            /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
+            session: string;
+            /** @description The conversation that started this one, if it belongs to a sub-agent. */
+            parent?: string;
+            /** @description Start of its first exchange. */
+            started: components["schemas"]["Timestamp"];
+            /** @description End of its last exchange. */
+            updated: components["schemas"]["Timestamp"];
+            /** @description The client program, such as `claude-code`. */
+            agent: string;
+            /** @description The model of the most recent response. */
+            model: string;
+            /** @description The provider whose API is used. */
+            provider: string;
+            host: string;
+            user?: string;
+            /** @description A one-line title. */
+            title: string;
+            /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
+            turns: number;
+            /** @description The sum over its exchanges. */
+            used: components["schemas"]["TokenUsage"];
+            /** @description The tool call that started it. */
+            link: components["schemas"]["SubagentLink"] | null;
+        };
+        /** @description The downstream side of a flow. */
+        Client: {
+            /** @description Connection number, unique within the recording process. */
+            connection: number;
+            peer: string | null;
+            /** @description The local address that accepted the connection. */
+            local: string | null;
+            listener: string;
+            accepted: components["schemas"]["Timestamp"];
+            /** @description TLS parameters, if TLS was terminated here. */
+            tls?: components["schemas"]["ClientTls"];
+            /** @description Akamai fingerprint of its HTTP/2 connection preface. */
+            http2?: string;
+            /** @description JA4H fingerprint of the request. */
+            ja4h?: string;
+            /** @description The client process, if lookup is enabled and found it. */
+            process?: components["schemas"]["Process"];
+            /** @description The name of the client's Docker or Podman container, if lookup is enabled and found it. */
+            container?: string;
+        };
+        /** @description A client message. */
+        ClientCommand: {
+            subscribe: {
+                query: string;
+                /** @default 0 */
+                generation?: number;
+            };
+        } | {
+            pause: boolean;
+        };
+        /** @description TLS parameters and fingerprints of the downstream side. */
+        ClientTls: {
+            /** @description The requested server name (SNI). */
+            sni?: string;
+            /** @description Negotiated protocol version, such as `TLSv1.3`. */
+            version?: string;
+            /** @description Negotiated cipher suite. */
+            cipher?: string;
+            /** @description Offered application protocols (ALPN). */
+            alpn_offered?: string[];
+            /** @description Negotiated application protocol (ALPN). */
+            alpn?: string;
+            /** @description JA3 fingerprint (MD5 in hex). */
+            ja3?: string;
+            ja4?: string;
+        };
+        /** @description What may replace the end of the query. */
+        Completion: {
+            /** @description Where the replaced text begins, in bytes. */
+            start: number;
+            text: string;
+            doc: string;
+        };
+        Completions: {
+            completions: components["schemas"]["Completion"][];
+        };
+        /** @description The active configuration. */
+        ConfigView: {
+            /** @description Its sections, as in the configuration file, with secrets masked. */
+            config: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description A part of a message. */
+        ContentBlock: {
+            /** @constant */
+            type: "text";
+            text: string;
+        } | {
+            /** @constant */
+            type: "thinking";
+            text: string;
+        } | {
+            /** @constant */
+            type: "tool_use";
+            /** @description The call's id; empty if the format has none. */
+            id?: string;
+            name: string;
+            /** @description Its arguments; a string if they are not JSON. */
+            input: unknown;
+        } | {
+            /** @constant */
+            type: "tool_result";
+            /** @description The call's id; empty if the format has none. */
+            id?: string;
+            /** @description The tool's name, if the format includes it. */
+            name?: string;
+            content: components["schemas"]["ContentBlock"][];
+            /** @description The tool failed. */
+            is_error?: boolean;
+        } | (components["schemas"]["Attachment"] & {
+            /** @constant */
+            type: "image";
+        }) | (components["schemas"]["Attachment"] & {
+            /** @constant */
+            type: "document";
+        }) | {
+            /** @constant */
+            type: "error";
+            /** @description The provider's error type, or the HTTP status. */
+            kind: string;
+            message: string;
+        } | {
+            /** @constant */
+            type: "other";
+            /** @description The API format's name for it. */
+            kind: string;
+            /** @description The original value. */
+            value: unknown;
+        };
+        /** @description A page of conversations. */
+        ConversationPage: {
+            conversations: components["schemas"]["ListedConversation"][];
+            /** @description The cursor for the next page. */
+            next: string | null;
+        };
+        /** @description Usage of one agent and model within a time bucket. */
+        ConversationTotal: {
+            /** @description Start of the bucket, in microseconds since the Unix epoch. */
+            from: number;
+            agent: string;
+            model: string;
+            used: components["schemas"]["TokenUsage"];
+        };
+        /** @description A conversation as a view. */
+        ConversationView: {
+            /** @description The conversation id. */
+            id: string;
+            /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
+            session: string;
+            /** @description The conversation that started this one, if it belongs to a sub-agent. */
+            parent?: string;
+            /** @description Start of its first exchange. */
+            started: components["schemas"]["Timestamp"];
+            /** @description End of its last exchange. */
+            updated: components["schemas"]["Timestamp"];
+            /** @description The client program, such as `claude-code`. */
+            agent: string;
+            /** @description The model of the most recent response. */
+            model: string;
+            /** @description The provider whose API is used. */
+            provider: string;
+            host: string;
+            user?: string;
+            /** @description A one-line title. */
+            title: string;
+            /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
+            turns: number;
+            /** @description The sum over its exchanges. */
+            used: components["schemas"]["TokenUsage"];
+            /** @description The agent's version. */
+            version: string;
+            /** @description The parent's tool call that started it. */
+            link: components["schemas"]["SubagentLink"] | null;
+            children: components["schemas"]["ChildConversation"][];
+            /** @description Turns, calls, branches. */
+            thread: components["schemas"]["ThreadView"];
+        };
+        /** @description What is counted separately. */
+        CountBy: "global" | "key" | "user" | "route" | "provider" | "model" | "client";
+        /** @description Current value of a counter, for display. */
+        CounterSnapshot: {
+            rule: string;
+            /** @description The party counted. */
+            who: string;
+            /** @description `requests`, `tokens`, `concurrent`, `tokens_per_day`, … */
+            counter: string;
+            /**
+             * Format: double
+             * @description Used amount: tokens missing from a bucket, slots taken, or the sum of a budget.
+             */
+            used: number;
+            /**
+             * Format: double
+             * @description The limit; in dollars for money.
+             */
+            limit: number;
+        };
+        /** @description A new virtual key. */
+        CreatedKey: {
+            id: string;
+            /** @description The key itself, which is shown this once. */
+            key: string;
+        };
+        /** @description The user name for an ephemeral credential. */
+        CredentialRequest: {
+            user: string;
+        };
+        /** @description A flow that was held. */
+        DecidedFlow: {
+            held: components["schemas"]["HeldFlow"];
+        };
+        /** @description The effect of a decision. */
+        DecidedItem: {
+            id: string;
+            /** @description The number of flows it decided. */
+            flows: number;
+            /** @description The rule of approvals that was created. */
+            rule: components["schemas"]["ApprovalRule"] | null;
+        };
+        /** @description How many flows were deleted. */
+        DeletedFlows: {
+            deleted: number;
+        };
+        /** @description A line of a text diff. */
+        DiffLine: {
+            side: components["schemas"]["DiffSide"];
+            /** @description The line without its terminator. */
+            text: string;
+        };
+        /** @description Which of the two texts contains a line. */
+        DiffSide: "both" | "before" | "after" | "gap";
+        /**
+         * @description The direction in which data travels.
+         * @enum {string}
+         */
+        Direction: "request" | "response";
+        /** @description The result of one check. */
+        DoctorFinding: {
+            /** @description Subject of the check. */
+            what: string;
+            state: components["schemas"]["FindingState"];
+            /** @description Observation and remedy. */
+            text: string;
+        };
+        DoctorReport: {
+            findings: components["schemas"]["DoctorFinding"][];
+        };
+        /** @description An override for an endpoint. Patterns are case-insensitive, and `*` matches any characters. */
+        EndpointOverride: {
+            /** @description Its id, from 1001 on. */
+            id: number;
+            /** @description The origin's host, without the port. */
+            host: string;
+            /** @description The path, without the query. */
+            path: string;
+            /** @description The method, or `*` for all. */
+            method: string;
+            /** @description The API format at the endpoint. */
+            format: components["schemas"]["ApiFormat"];
+            /** @description The matching override with the highest priority applies; of two equal ones, that with the lower id. */
+            priority: number;
+            enabled: boolean;
+        };
+        /** @description The operator's endpoint overrides. */
+        EndpointOverrideList: {
+            endpoints: components["schemas"]["EndpointOverride"][];
+        };
+        /** @description How a request or tunnel reached the proxy. */
+        EntryKind: "absolute" | "connect" | "socks5" | "transparent" | "reverse" | "gateway" | "internal";
+        /** @description The body of an error response. */
+        ErrorBody: {
+            error: components["schemas"]["ErrorDetails"];
+        };
+        /** @description What went wrong. */
+        ErrorDetails: {
+            /** @description A constant name, such as `not_found`. */
+            kind: string;
+            message: string;
+            /** @description What to do about it. */
+            remedy?: string;
+            /** @description Of a query: where the error begins, in characters from 1. */
+            column?: number;
+            /** @description Of a query: where the error begins, in bytes from 0. */
+            start?: number;
+            /** @description Of a query: where the error ends, in bytes from 0. */
+            end?: number;
+            /** @description Of an import: flows imported before the error. */
+            imported?: number;
+            /** @description The files that can be named. */
+            files?: string[];
+            /** @description Of rules or a policy: every error with its position. */
+            problems?: components["schemas"]["TextProblem"][];
+        };
+        /** @description A message to the client. Those about a query carry the client's number of it. */
+        EventMessage: {
+            /** @constant */
+            type: "hello";
+            version: string;
+        } | {
+            /** @constant */
+            type: "subscribed";
+            /** @description The query in its canonical form. */
+            query: string;
+            generation: number;
+        } | {
+            /** @constant */
+            type: "paused";
+            paused: boolean;
+        } | {
+            /** @constant */
+            type: "flows";
+            flows: components["schemas"]["FlowSummary"][];
+            generation: number;
+        } | {
+            /** @constant */
+            type: "lag";
+            /** @description Batches of the recorder, of an unknown number of flows. */
+            batches: number;
+            flows: number;
+            generation: number;
+        } | {
+            /** @constant */
+            type: "error";
+            error: components["schemas"]["ErrorDetails"];
+            /** @description Absent unless a query was wrong. */
+            generation?: number;
+        };
+        /** @description Why each rule did or did not match a flow. */
+        ExplainedRules: {
+            flow: string;
+            rules: components["schemas"]["RuleExplanation"][];
+        };
+        /** @description Flows to export, and how. */
+        ExportSelectionInput: {
+            /** @description Ids of flows. */
+            ids: string[];
+            /**
+             * @description As for `GET /export`.
+             * @default null
+             */
+            format?: string | null;
+            /**
+             * @description As for `GET /export`.
+             * @default null
+             */
+            leg?: string | null;
+            /**
+             * @description As for `GET /export`.
+             * @default false
+             */
+            originals?: boolean;
+        };
+        /** @enum {string} */
+        FindingState: "good" | "notice" | "bad";
+        /** @description Flows in which redaction found something. */
+        FindingsHistory: {
+            /** @description Start of the first bucket, in microseconds since the Unix epoch. */
+            since: number;
+            /** @description Length of a bucket, in microseconds. */
+            span: number;
+            found: components["schemas"]["FoundKind"][];
+        };
+        FlowChange: {
+            /** @description The location: a fact's or header's name, or a path in a JSON body (`messages[2].content`). */
+            at: string;
+            /** @description The value in the first flow. */
+            before?: string;
+            /** @description The value in the second flow. */
+            after?: string;
+        };
+        /** @description The differences between two flows. */
+        FlowComparison: {
+            a: string;
+            b: string;
+            equal: boolean;
+            /** @description Method, URL, versions, status, error. */
+            head: components["schemas"]["FlowChange"][];
+            /** @description The request's fields, by name. */
+            request_headers: components["schemas"]["FlowChange"][];
+            /** @description The request's body. */
+            request_body: components["schemas"]["BodyDiff"];
+            /** @description The response's fields, by name. */
+            response_headers: components["schemas"]["FlowChange"][];
+            /** @description The response's body. */
+            response_body: components["schemas"]["BodyDiff"];
+        };
+        /** @description The columns of the traffic table for a flow that carries a model call. */
+        FlowConversation: {
+            conversation: string;
+            agent: string;
+            model: string;
+            /** @description Input tokens. */
+            input: number;
+            /** @description Output tokens. */
+            output: number;
+            /**
+             * Format: double
+             * @description US dollars; null if a price is unknown.
+             */
+            cost: number | null;
+        };
+        /** @description The conversations of flows, by the flow's id; flows without a model call are absent. */
+        FlowConversations: {
+            flows: {
+                [key: string]: components["schemas"]["FlowConversation"];
+            };
+        };
+        /** @description How many flows a query selects. */
+        FlowCount: {
+            count: number;
+        };
+        /** @description One flow with its heads and derived fields. */
+        FlowDetail: {
+            id: components["schemas"]["FlowId"];
+            state: components["schemas"]["FlowState"];
+            kind: components["schemas"]["FlowKind"];
+            started: components["schemas"]["Timestamp"];
+            /** @description How the client addressed the origin. */
+            transport: components["schemas"]["EntryKind"];
+            /** @description The origin's scheme. */
+            scheme: components["schemas"]["Scheme"];
+            /** @description The origin's host and port. */
+            authority: string;
+            user?: string;
+            /** @description The downstream side. */
+            client: components["schemas"]["Client"];
+            /** @description The upstream side, if a connection was made. */
+            upstream?: components["schemas"]["Upstream"];
+            /** @description The request; absent for a tunnel. */
+            request?: components["schemas"]["Request"];
+            /** @description Interim responses (1xx) that were relayed, in order. */
+            interim?: components["schemas"]["Interim"][];
+            /** @description The response, once its head has arrived. */
+            response?: components["schemas"]["Response"];
+            /** @description Request and response as received, if they were edited; `request` and `response` are what was sent on. */
+            original?: components["schemas"]["Original"];
+            /** @description Points in time in microseconds after `started`, and durations in microseconds. */
+            timings: components["schemas"]["Timings"];
+            /** @description The error, if the flow failed. */
+            error?: components["schemas"]["FlowError"];
+            /** @description Bytes transferred through a tunnel. */
+            tunnel?: components["schemas"]["TunnelBytes"];
+            /** @description Why a tunnel was passed through uninspected: such as `excluded` or `pinning_bypass`. */
+            passthrough?: string;
+            /**
+             * @description Number of recorded messages.
+             * @default 0
+             */
+            messages: number;
+            /** @description Tags set by stages and by the operator. */
+            tags?: string[];
+            /** @description The operator's comment. */
+            comment?: string;
+            /** @description The flow that this one replays. */
+            parent?: components["schemas"]["FlowId"];
+            /**
+             * @description Whether the flow was imported from an archive.
+             * @default false
+             */
+            imported: boolean;
+            /** @description Archive fields without a counterpart here (such as HAR's `_initiator`), kept so that an export can restore them. */
+            archive?: {
+                [key: string]: unknown;
+            };
+            url: string;
+            /** @description Duration in microseconds, up to now while it is open. */
+            duration: number;
+            /** @description Request fields whose values were masked: a replay omits them unless they are set again. */
+            masked: string[];
+        };
+        /** @description The error that ended a flow. */
+        FlowError: {
+            /** @description The label of the error's kind, such as `upstream_timeout`. */
+            kind: string;
+            /** @description Who caused it: `client`, `upstream`, `config` or `internal`. */
+            blame: string;
+            message: string;
+        };
+        /**
+         * @description The id of a flow: 48 bits of Unix milliseconds, 16 random bits per process, a 64-bit counter.
+         *
+         *     The text form is 26 characters of Crockford's base 32, which sort like the ids.
+         */
+        FlowId: string;
+        /** @description Chosen flows. */
+        FlowIdsInput: {
+            /** @description Ids of flows. */
+            ids: string[];
+        };
+        /** @description The kind of a flow. */
+        FlowKind: "websocket" | "http" | "tunnel";
+        /** @description A page of flows. */
+        FlowPage: {
+            flows: components["schemas"]["FlowSummary"][];
+            /** @description The cursor for the next page in the requested direction. */
+            next: string | null;
+            /** @description Damaged flows that were skipped since the start. */
+            damaged?: number;
+        };
+        /** @description The recording state of a flow. */
+        FlowState: "open" | "complete" | "failed" | "cut";
+        /** @description The summary of a flow for live views; contains no headers or bodies. */
+        FlowSummary: {
+            id: components["schemas"]["FlowId"];
+            state: components["schemas"]["FlowState"];
+            kind: components["schemas"]["FlowKind"];
+            started: components["schemas"]["Timestamp"];
+            /** @description Duration in microseconds, up to now while the flow is open. */
+            duration: number;
+            scheme: components["schemas"]["Scheme"];
+            authority: string;
+            method?: string;
+            /** @description Path and query. */
+            path?: string;
+            status?: number;
+            /** @description The downstream version. */
+            version: string;
+            user?: string;
+            client: string | null;
+            /** @description Bytes sent to the origin: body or tunnel. */
+            request_size: number;
+            /** @description Bytes received from the origin: body or tunnel. */
+            response_size: number;
+            request_type?: string;
+            response_type?: string;
+            /** @description Number of recorded messages. */
+            messages: number;
+            /** @description The label of the error's kind. */
+            error?: string;
+            /** @description Why a tunnel was passed through uninspected. */
+            passthrough?: string;
+            tags?: string[];
+            /** @description The flow that this one replays. */
+            parent?: components["schemas"]["FlowId"];
+        };
+        /** @description The flows of one bucket, kind, host and route. */
+        FoundKind: {
+            /** @description Start of the bucket, in microseconds since the Unix epoch. */
+            from: number;
+            kind: string;
+            host: string;
+            /** @description `gateway`, `intercepted`, or an exception's name. */
+            route: string;
+            flows: number;
+        };
+        /** @description Flows that wait for a decision. */
+        HeldCounts: {
+            /** @description Pending requests of approvals. */
+            approvals: number;
+            /** @description Flows held by rules. */
+            rules: number;
+        };
+        /** @description A flow that waits for a decision. */
+        HeldFlow: {
+            /** @description The number by which it is decided. */
+            id: number;
+            /** @description The flow. */
+            flow: string;
+            /** @description The rule that holds it. */
+            rule: string;
+            /** @description The phase in which it is held. */
+            phase: string;
+            what: components["schemas"]["HeldPart"];
+            /** @description The rule author's note. */
+            note: string | null;
+            /** @description The client's address. */
+            client: string;
+            /** @description The user of the proxy. */
+            user: string | null;
+            /** @description The client's process. */
+            process: string | null;
+            /** @description When the hold began. */
+            since: components["schemas"]["Timestamp"];
+            /** @description When the hold times out. */
+            until: components["schemas"]["Timestamp"];
+            /** @description Whether it continues if nobody decides. */
+            continue_on_timeout: boolean;
+            /** @description Method of the request. */
+            method: string | null;
+            /** @description URL of the request. */
+            url: string;
+            /** @description Status of the response. */
+            status: number | null;
+            /** @description Fields of the held head. */
+            headers: [
+                string,
+                string
+            ][];
+            /** @description The held body or message, if the phase has it and it is text. */
+            body: string | null;
+        };
+        /** @description Flows held by rules. */
+        HeldFlows: {
+            held: components["schemas"]["HeldFlow"][];
+        };
+        /**
+         * @description The part of a flow that is held.
+         * @enum {string}
+         */
+        HeldPart: "request" | "response" | "message";
+        /** @description The operator's decision. */
+        HoldDecision: {
+            /** @constant */
+            action: "continue";
+        } | {
+            /** @constant */
+            action: "change";
+            /**
+             * @description New method.
+             * @default null
+             */
+            method?: string | null;
+            /**
+             * @description New URL.
+             * @default null
+             */
+            url?: string | null;
+            /**
+             * @description New status.
+             * @default null
+             */
+            status?: number | null;
+            /**
+             * @description Fields to set; an empty value removes the field.
+             * @default []
+             */
+            headers?: [
+                string,
+                string
+            ][];
+            /**
+             * @description New body.
+             * @default null
+             */
+            body?: string | null;
+        } | {
+            /** @constant */
+            action: "answer";
+            /** @description The status. */
+            status: number;
+            /**
+             * @description Fields.
+             * @default []
+             */
+            headers?: [
+                string,
+                string
+            ][];
+            /**
+             * @description The body.
+             * @default
+             */
+            body?: string;
+        } | {
+            /** @constant */
+            action: "deny";
+            /**
+             * @description The reason.
+             * @default null
+             */
+            reason?: string | null;
+        } | {
+            /** @constant */
+            action: "drop";
+        };
+        /** @description a duration such as 500ms, 30s, 5m, 2h or 7d */
+        HumanDuration: string | number;
+        /** @description What an import did. */
+        ImportResult: {
+            /** @description New flows. */
+            imported: number;
+            /** @description Flows that were recorded already. */
+            present: number;
+            /** @description Entries that could not be read. */
+            skipped: number;
+            /** @description Why, of the first of them. */
+            reasons: string[];
+        };
+        /** @description An interim response. */
+        Interim: {
+            /** @description 100 to 199. */
+            status: number;
+            /** @description The header fields in order, with secrets masked. */
+            headers: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+        };
+        /** @description An ephemeral credential of the proxy. */
+        IssuedCredential: {
+            user: string;
+            password: string;
+        };
+        /** @enum {string} */
+        KeyState: "active" | "expired" | "revoked";
+        /** @description Limits and usage. */
+        LimitsView: {
+            /** @description The configured rules. */
+            rules: components["schemas"]["QuotaRule"][];
+            counters: components["schemas"]["CounterSnapshot"][];
+            /** @description Usage since the start. */
+            usage: components["schemas"]["UsageRow"][];
+            /** @description Requests rejected since the start. */
+            refused: number;
+            /** @description Health of the shared counter store; null if there is none. */
+            shared: components["schemas"]["SharedStoreStatus"] | null;
+            /** @description Why counters are missing. */
+            problem: string | null;
+            prices_as_of: components["schemas"]["PriceListDates"];
+        };
+        /** @description The properties of a requested link. */
+        LinkRequest: {
+            /**
+             * @description The gateway's URL as players reach it; the request's own if absent.
+             * @default null
+             */
+            mediaflow_proxy_url?: string | null;
+            /**
+             * @description `/proxy/stream`, `/proxy/hls/manifest.m3u8`, …
+             * @default null
+             */
+            endpoint?: string | null;
+            /**
+             * @description What is fetched.
+             * @default null
+             */
+            destination_url?: string | null;
+            /**
+             * @description Further parameters.
+             * @default {}
+             */
+            query_params?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description Header fields sent upstream.
+             * @default {}
+             */
+            request_headers?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description Header fields set on the response.
+             * @default {}
+             */
+            response_headers?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description Header fields set on segments too.
+             * @default {}
+             */
+            propagate_response_headers?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description Header fields removed from responses.
+             * @default []
+             */
+            remove_response_headers?: string[];
+            /**
+             * @description The byte filter.
+             * @default null
+             */
+            stream_transformer?: string | null;
+            /**
+             * @description Lifetime in seconds.
+             * @default null
+             */
+            expiration?: number | null;
+            /**
+             * @description The client address or network that may use it.
+             * @default null
+             */
+            ip?: string | null;
+            /**
+             * @description Only endpoints whose path has this prefix.
+             * @default null
+             */
+            path?: string | null;
+            /**
+             * @description The methods that the link allows; GET and HEAD if empty. Others are for `/proxy/forward`.
+             * @default []
+             */
+            methods?: string[];
+            /**
+             * @description Only these hosts upstream.
+             * @default []
+             */
+            hosts?: string[];
+            /**
+             * @description The user of the link.
+             * @default null
+             */
+            user?: string | null;
+            /**
+             * @description Seals the link. The value is not checked here: the request is already authorised.
+             * @default null
+             */
+            api_password?: string | null;
+            /**
+             * @description Whether to seal the link, regardless of `api_password`.
+             * @default null
+             */
+            sealed?: boolean | null;
+            /**
+             * @description The file name for downloads.
+             * @default null
+             */
+            filename?: string | null;
+            /**
+             * @description Encodes the destination in base64 if the link is not sealed.
+             * @default false
+             */
+            base64_encode_destination?: boolean;
+        };
+        /** @description A conversation with its token usage. */
+        ListedConversation: {
+            /** @description The conversation id. */
+            id: string;
+            /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
+            session: string;
+            /** @description The conversation that started this one, if it belongs to a sub-agent. */
+            parent?: string;
+            /** @description Start of its first exchange. */
+            started: components["schemas"]["Timestamp"];
+            /** @description End of its last exchange. */
+            updated: components["schemas"]["Timestamp"];
+            /** @description The client program, such as `claude-code`. */
+            agent: string;
+            /** @description The model of the most recent response. */
+            model: string;
+            /** @description The provider whose API is used. */
+            provider: string;
+            host: string;
+            user?: string;
+            /** @description A one-line title. */
+            title: string;
+            /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
+            turns: number;
+            /** @description The sum over its exchanges. */
+            used: components["schemas"]["TokenUsage"];
+            /** @description Its last exchange was a moment ago. */
+            live: boolean;
+        };
+        /** @description The addresses that Interflow listens on. */
+        ListenAddresses: {
+            proxy: string[];
+            gateway: string[];
+            admin: string;
+        };
+        /** @description A path that logs one browser in. */
+        LoginLink: {
+            path: string;
+            /** @description Seconds until it is no longer valid. */
+            expires_in: number;
+        };
+        /** @description A link for a player. */
+        MediaLink: {
+            url: string;
+            expires: components["schemas"]["Timestamp"] | null;
+        };
+        /** @description A message of a flow. */
+        Message: {
+            /** @description Its position among the flow's messages, from 0. */
+            index: number;
+            direction: components["schemas"]["Direction"];
+            kind: components["schemas"]["MessageKind"];
+            /** @description When its last byte arrived. */
+            at: components["schemas"]["Timestamp"];
+            /** @description Size of the payload as transferred. */
+            size: number;
+            /** @description The payload; shorter than `size` if capped. */
+            payload: components["schemas"]["Bytes"];
+            /** @description A gRPC message decoded to text by its schema, or from the wire format alone. */
+            decoded?: string;
+        };
+        /** @description The kind of a message. */
+        MessageKind: "text" | "binary" | "ping" | "pong" | "close" | "event" | "grpc";
+        /** @description A page of messages. */
+        MessagePage: {
+            messages: components["schemas"]["Message"][];
+            /** @description Messages of the flow. */
+            total: number;
+            /** @description The number of the first message of the next page. */
+            next: number | null;
+        };
+        /** @description The author of a message. */
+        MessageRole: "user" | "assistant";
+        /**
+         * Format: micros
+         * @description A duration in microseconds.
+         */
+        Microseconds: Micros;
+        /** @description Why a body is not recorded in full. */
+        MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted";
+        /** @description Another mode. */
+        ModeRequest: {
+            /** @description Null or absent for the configured one. */
+            mode?: components["schemas"]["ApprovalMode"] | null;
+            /**
+             * @description How long it is active; until Interflow stops if absent.
+             * @default null
+             */
+            for?: components["schemas"]["HumanDuration"] | null;
+        };
+        /** @description The active mode. */
+        ModeView: {
+            mode: components["schemas"]["ApprovalMode"];
+            /** @description When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops. */
+            mode_until: components["schemas"]["Timestamp"] | null;
+            mode_is_configured: boolean;
+        };
+        /** @description The properties of a new key. */
+        NewKeyInput: {
+            /**
+             * @description Its id in limits, logs and audit records.
+             * @default
+             */
+            id?: string;
+            /**
+             * @description Who it is issued to; counts as the user of its requests.
+             * @default null
+             */
+            owner?: string | null;
+            /** @default null */
+            note?: string | null;
+            /**
+             * @description Expiry, as RFC 3339: `2027-01-31T12:00:00Z`.
+             * @default null
+             */
+            expires?: string | null;
+            /**
+             * @description Provider names that it may be used with; empty for all.
+             * @default []
+             */
+            providers?: string[];
+            /**
+             * @description Model names that it may be used with; empty for all.
+             * @default []
+             */
+            models?: string[];
+            /**
+             * @description Paths that it may be used with; empty for all.
+             * @default []
+             */
+            paths?: string[];
+            /** @default {} */
+            limits?: components["schemas"]["QuotaInput"];
+        };
+        /** @description A flow's request and response as received, before they were edited. */
+        Original: {
+            /** @description The request as received from the client, if it was edited. */
+            request?: components["schemas"]["OriginalRequest"];
+            /** @description The response as received from the origin, if it was edited. */
+            response?: components["schemas"]["OriginalResponse"];
+        };
+        /** @description A request as received from the client. */
+        OriginalRequest: {
+            /** @description The original URL, with secrets in the query masked. */
+            url: string;
+            /** @description The method in its original case. */
+            method: string;
+            /** @description Path and query as the client wrote them; `*` for a server-wide OPTIONS. */
+            path: string;
+            /** @description The downstream version: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` (an import may contain others). */
+            version: string;
+            /** @description The protocol requested by an upgrade or extended CONNECT, such as `websocket`. */
+            protocol?: string;
+            /** @description The header fields in order, with secrets masked. */
+            headers: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /** @description The trailer section. */
+            trailers?: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /**
+             * @default {
+             *       "size": 0,
+             *       "kept": 0
+             *     }
+             */
+            body: components["schemas"]["Body"];
+            /** @description Whether the body was edited as well and is recorded twice; otherwise the body sent on is the original. */
+            body_edited: boolean;
+        };
+        /** @description A response as received from the origin. */
+        OriginalResponse: {
+            status: number;
+            /** @description The reason phrase as received; empty over HTTP/2. */
+            reason?: components["schemas"]["Bytes"];
+            /** @description The version on the side it was received from. */
+            version: string;
+            /** @description The header fields in order, with secrets masked. */
+            headers: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /** @description The trailer section. */
+            trailers?: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /**
+             * @default {
+             *       "size": 0,
+             *       "kept": 0
+             *     }
+             */
+            body: components["schemas"]["Body"];
+            /** @description Whether the body was edited as well and is recorded twice; otherwise the body delivered is the original. */
+            body_edited: boolean;
+        };
+        /** @description What is done with findings in a response. */
+        OutboundMode: "off" | "flag" | "redact" | "block";
+        /** @description The client of a pending item. */
+        PendingClient: {
+            address: string;
+            user: string | null;
+            process: string | null;
+            container: string | null;
+            /** @description Its sessions, by id. */
+            sessions: string[];
+        };
+        PendingDecision: components["schemas"]["Resolution"] | components["schemas"]["HoldDecision"];
+        /** @description A request, tunnel, response or message that waits for a decision. */
+        PendingItem: {
+            /** @description The id by which it is decided. */
+            id: string;
+            kind: components["schemas"]["PendingKind"];
+            what: components["schemas"]["PendingPart"];
+            /** @description Null for a tunnel. */
+            method: string | null;
+            /** @description Host and port of a tunnel. */
+            url: string;
+            host: string;
+            port: number | null;
+            /** @description The response's status, if that is held. */
+            status: number | null;
+            headers: [
+                string,
+                string
+            ][];
+            /** @description The body, if it is short text that has arrived. */
+            body: string | null;
+            body_size: number | null;
+            client: components["schemas"]["PendingClient"];
+            /** @description Number of flows that wait for the same decision. */
+            waiting: number;
+            /** @description The first of those flows. */
+            flows: string[];
+            since: components["schemas"]["Timestamp"];
+            /** @description When it times out. */
+            until: components["schemas"]["Timestamp"];
+            on_timeout: components["schemas"]["TimeoutAction"];
+            /** @description The rule that holds it. */
+            rule: string | null;
+            /** @description The phase in which a rule holds it. */
+            phase: string | null;
+            /** @description The rule author's note. */
+            note: string | null;
+            /** @description Whether the query selects this; null if there is none, or too little is known. */
+            matches: boolean | null;
+        };
+        /** @description Everything that waits for a decision. */
+        PendingItems: {
+            /** @description Increases with each change. */
+            version: number;
+            pending: components["schemas"]["PendingItem"][];
+        };
+        /**
+         * @description What holds a pending item.
+         * @enum {string}
+         */
+        PendingKind: "approval" | "rule";
+        /**
+         * @description What is pending.
+         * @enum {string}
+         */
+        PendingPart: "request" | "tunnel" | "response" | "message";
+        /** @description A pending request. */
+        PendingRequest: {
+            /** @description The id by which it is resolved. */
+            id: number;
+            user: string | null;
+            process: string | null;
+            container: string | null;
+            client: string;
+            /** @description The sessions that the flow belongs to. */
+            sessions: string[];
+            host: string;
+            port: number;
+            /** @description The method; `None` for a tunnel. */
+            method: string | null;
+            /** @description The path without its query; `None` for a tunnel. */
+            path: string | null;
+            /** @description The number of waiting flows. */
+            waiting: number;
+            /** @description The first of the waiting flows. */
+            flows: string[];
+            /** @description When it became pending. */
+            since: components["schemas"]["Timestamp"];
+            /** @description When its last flow times out. */
+            until: components["schemas"]["Timestamp"];
+        };
+        PhaseExplanation: {
+            phase: string;
+            outcome: components["schemas"]["PhaseOutcome"];
+            why: string;
+            /** @description The actions of this phase. */
+            actions: string[];
+        };
+        /** @description Whether a rule's condition holds in a phase. */
+        PhaseOutcome: ("matched" | "no") | "open";
+        /** @description The active policies, and the requests that each applies to. */
+        Policies: {
+            policies: components["schemas"]["PolicyFileView"][];
+            routes: components["schemas"]["RedactionRoute"][];
+        };
+        /** @description A policy's file. */
+        PolicyFileView: {
+            file: string;
+            /** @description Whether the file exists; otherwise the built-in policy is active. */
+            exists: boolean;
+            name: string;
+            /** @description The routes that use it. */
+            routes: string[];
+        };
+        /** @description An error in a policy's text. */
+        PolicyProblem: {
+            /** @description From 1. */
+            line: number;
+            /** @description In characters, from 1. */
+            column: number;
+            /** @description What is wrong, with the closest valid name. */
+            message: string;
+        };
+        /** @description The format of policies. */
+        PolicySchema: {
+            /** @description The JSON Schema of Interflow's policies. */
+            schema: {
+                [key: string]: unknown;
+            };
+            /** @description The kinds that can be detected. */
+            kinds: string[];
+        };
+        /** @description The text of a policy. */
+        PolicySource: {
+            file: string;
+            text: string;
+        };
+        /** @description A policy's text: Interflow's TOML or Phileas JSON. */
+        PolicyTextInput: {
+            text: string;
+            /**
+             * @description The text that the change is based on: if the file has changed since, the request fails.
+             * @default null
+             */
+            base?: string | null;
+        };
+        /** @description Dates of the price lists: a year and a month, or the text in the operator's list. */
+        PriceListDates: {
+            built_in: string;
+            /** @description That of the operator's list; empty if it has none. */
+            own?: string;
+        };
+        /** @description A process of the recording machine. */
+        Process: {
+            pid: number;
+            /** @description The file name of its executable. */
+            name: string;
+        };
+        /** @description Sums over all workers at one moment. */
+        ProxyStats: {
+            /** @description Client connections accepted. */
+            connections: number;
+            /** @description Client connections refused by a limit. */
+            connections_refused: number;
+            /** @description Client connections that are open. */
+            connections_open: number;
+            /** @description Requests started. */
+            requests: number;
+            /** @description Flows in progress. */
+            active: number;
+            /** @description Responses by the first digit of their status; index 0: no response. */
+            responses: number[];
+            /** @description Tunnels that were passed through without inspection or were not HTTP. */
+            tunnels: number;
+            /** @description Client TLS handshakes completed with an issued leaf. */
+            intercepted: number;
+            /** @description Leaves refused by clients. */
+            leaf_refused: number;
+            /** @description Bytes of request bodies and tunnels towards origins. */
+            bytes_sent: number;
+            /** @description Bytes of response bodies and tunnels from origins. */
+            bytes_received: number;
+            /** @description WebSocket, server-sent event and gRPC messages. */
+            messages: number;
+            /** @description Errors by kind, without zero counts. */
+            errors: [
+                string,
+                number
+            ][];
+            /** @description Flows by duration: counts for `latency_bounds`, and one for the rest. */
+            latency: number[];
+            /** @description Sum of all durations, in microseconds. */
+            latency_sum: number;
+        };
+        /** @description Which flows to delete. */
+        PruneInput: {
+            /** @default  */
+            query?: string;
+            /**
+             * @description Only flows that began longer ago than this.
+             * @default null
+             */
+            older?: components["schemas"]["HumanDuration"] | null;
+            /**
+             * @description Confirms the deletion of every flow.
+             * @default false
+             */
+            all?: boolean;
+        };
+        /** @description How many flows were deleted. */
+        PrunedFlows: {
+            pruned: number;
+        };
+        QueryHelp: {
+            text: string;
+        };
+        /** @description How much a rule allows each party it counts. */
+        Quota: {
+            /** @description Requests: `60/m`. The bucket starts full. */
+            requests?: components["schemas"]["Rate"];
+            /** @description Maximum burst of requests; the rate's number if unset. */
+            burst?: number;
+            /** @description Input and output tokens: `100000/m`. Estimated when a request starts, settled from its usage. */
+            tokens?: components["schemas"]["Rate"];
+            /** @description Concurrent requests. */
+            concurrent?: number;
+            /** @description Tokens per day (UTC). */
+            tokens_per_day?: number;
+            /** @description Tokens per calendar month (UTC). */
+            tokens_per_month?: number;
+            /**
+             * Format: double
+             * @description Dollars per day (UTC).
+             */
+            money_per_day?: number;
+            /**
+             * Format: double
+             * @description Dollars per calendar month (UTC).
+             */
+            money_per_month?: number;
+        };
+        /** @description How much a rule allows each party it counts. */
+        QuotaInput: {
+            /** @description Requests: `60/m`. The bucket starts full. */
+            requests?: components["schemas"]["Rate"] | null;
+            /** @description Maximum burst of requests; the rate's number if unset. */
+            burst?: number | null;
+            /** @description Input and output tokens: `100000/m`. Estimated when a request starts, settled from its usage. */
+            tokens?: components["schemas"]["Rate"] | null;
+            /** @description Concurrent requests. */
+            concurrent?: number | null;
+            /** @description Tokens per day (UTC). */
+            tokens_per_day?: number | null;
+            /** @description Tokens per calendar month (UTC). */
+            tokens_per_month?: number | null;
+            /**
+             * Format: double
+             * @description Dollars per day (UTC).
+             */
+            money_per_day?: number | null;
+            /**
+             * Format: double
+             * @description Dollars per calendar month (UTC).
+             */
+            money_per_month?: number | null;
+        };
+        /** @description One rule: whom it counts, which requests it matches, and how much it allows. */
+        QuotaRule: {
+            /**
+             * @description The rule's name in responses, metrics and the API.
+             * @default
+             */
+            name: string;
+            /**
+             * @description What is counted separately: `global` (everything together), `key`, `user`, `route`, `provider`, `model` or
+             *     `client`.
+             * @default global
+             */
+            count_by: components["schemas"]["CountBy"];
+            /** @description Only requests with these virtual keys (ids, with `*`); empty: all. */
+            keys?: string[];
+            /** @description Only requests of these users (names, with `*`); empty: all. */
+            users?: string[];
+            /** @description Only requests on these routes (names, with `*`); empty: all. */
+            routes?: string[];
+            /**
+             * @description Only requests to these providers (names, with `*`); empty: all. `media` means the media endpoints, whose
+             *     requests are counted only by rules that name it.
+             */
+            providers?: string[];
+            /** @description Only requests for these models (names, with `*`); empty: all. */
+            models?: string[];
+            /**
+             * @description How much is allowed.
+             * @default {}
+             */
+            allow: components["schemas"]["Quota"];
+        };
+        /** @description a rate such as 10/s, 60/m, 1000/h or 5000/d */
+        Rate: string;
+        RebuildResult: {
+            /** @description Exchanges found. */
+            exchanges: number;
+        };
+        /** @description What is done with a request. */
+        RedactMode: "redact" | "flag" | "off";
+        /** @description An exception for some requests. All conditions that are set must match. */
+        RedactRoute: {
+            /** @description Its name where findings are counted by route; `route 1` and so on, by position, when absent. */
+            name?: string;
+            /** @description A prefix of the path. */
+            path?: string;
+            /** @description Header fields that must have these values. */
+            headers?: {
+                [key: string]: string;
+            };
+            /** @description The model as named by the client; a trailing `*` matches anything. */
+            model?: string;
+            /** @description The gateway's name of the upstream, or the provider's. */
+            upstream?: string;
+            /** @description The authenticated user. */
+            user?: string;
+            /** @description Overrides the mode. */
+            mode?: components["schemas"]["RedactMode"];
+            /** @description Overrides the policy file. */
+            policy?: string;
+            /** @description Overrides the context. */
+            context?: string;
+            /** @description Overrides whether responses are restored. */
+            restore?: boolean;
+            /** @description Overrides what is done with findings in responses. */
+            responses?: components["schemas"]["OutboundMode"];
+        };
+        /** @description Counters for metrics. */
+        RedactionCounts: {
+            /** @description Requests inspected. */
+            requests: number;
+            /** @description Requests and responses rejected. */
+            refused: number;
+            /** @description Findings by type. */
+            found: {
+                [key: string]: number;
+            };
+        };
+        /** @description Requests with the same redaction settings. */
+        RedactionRoute: {
+            /** @description `gateway`, `intercepted`, or an exception's name. */
+            name: string;
+            /** @description The mode for requests; `None` in an exception inherits it. */
+            mode: components["schemas"]["RedactMode"] | null;
+            /** @description The mode for findings in responses; `None` in an exception inherits it. */
+            responses: components["schemas"]["OutboundMode"] | null;
+            file: string;
+            /** @description The exception's conditions; `None` for `gateway` and `intercepted`. */
+            exception: components["schemas"]["RedactRoute"] | null;
+        };
+        /** @description A redacted text. */
+        RedactionTrial: {
+            output: string;
+            spans: components["schemas"]["Replacement"][];
+        };
+        /** @description A text to redact. */
+        RedactionTrialInput: {
+            text: string;
+            /**
+             * @description Interflow's TOML or Phileas JSON; the active policy if absent.
+             * @default null
+             */
+            policy?: string | null;
+        };
+        /** @description One replacement, for explanations, audit and metrics. Does not contain the original. */
+        Replacement: {
+            /** @description The type's name under the policy. */
+            type: string;
+            /** @description Byte offset in the input (in a JSON body: of the raw bytes). */
+            start: number;
+            /** @description End offset in bytes, exclusive. */
+            end: number;
+            /** @description The detector's confidence in percent. */
+            confidence: number;
+            /** @description The replacement text. */
+            replacement: string;
+        };
+        /** @description A body, as text or bytes. */
+        ReplayBody: string | {
+            base64: string;
+        };
+        ReplayError: {
+            kind: string;
+            message: string;
+            /** @description Who caused it: `client`, `upstream`, `config` or `internal`. */
+            blame: string;
+        };
+        /** @description Changes to the recorded request. */
+        ReplayInput: {
+            /** @default null */
+            method?: string | null;
+            /** @default null */
+            url?: string | null;
+            /**
+             * @description `Name: value` sets a field, `Name:` removes it.
+             * @default []
+             */
+            headers?: string[];
+            body?: components["schemas"]["ReplayBody"] | null;
+        };
+        /** @description The outcome of a replay: a response or an error. */
+        ReplayResult: {
+            /** @description The new flow. */
+            id: string;
+            /** @description The replayed flow. */
+            parent: string;
+            /** @description Fields that were masked when recorded and therefore not sent. */
+            omitted: string[];
+            response?: components["schemas"]["ReplayedResponse"];
+            error?: components["schemas"]["ReplayError"];
+        };
+        ReplayedResponse: {
+            status: number;
+            version: string;
+            headers: [
+                string,
+                string
+            ][];
+            /** @description Size of the body. */
+            size: number;
+            /** @description Whether the response has ended. */
+            complete: boolean;
+        };
+        /** @description A request head and metadata of its body. */
+        Request: {
+            /** @description The method in its original case. */
+            method: string;
+            /** @description Path and query as the client wrote them; `*` for a server-wide OPTIONS. */
+            path: string;
+            /** @description The downstream version: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` (an import may contain others). */
+            version: string;
+            /** @description The protocol requested by an upgrade or extended CONNECT, such as `websocket`. */
+            protocol?: string;
+            /** @description The header fields in order, with secrets masked. */
+            headers: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /** @description The trailer section. */
+            trailers?: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /**
+             * @default {
+             *       "size": 0,
+             *       "kept": 0
+             *     }
+             */
+            body: components["schemas"]["Body"];
+        };
+        /** @description Changes from the preceding request. */
+        RequestChanges: {
+            /** @description Null for the first request. */
+            changes: components["schemas"]["RequestDiff"] | null;
+        };
+        RequestDiff: {
+            /** @description The model changed: before and after. */
+            model?: [
+                string,
+                string
+            ];
+            /** @description Change of the system prompt. */
+            system?: components["schemas"]["TextChange"];
+            tools_added?: string[];
+            tools_removed?: string[];
+            /** @description Tools whose definition changed. */
+            tools_changed?: string[];
+            /** @description The same tools in another order. */
+            tools_reordered: boolean;
+            /** @description Number of equal messages at the beginning. */
+            same: number;
+            /** @description Messages of the first request after those. */
+            removed: components["schemas"]["ChangedMessage"][];
+            /** @description Messages of the second request after those. */
+            added: components["schemas"]["ChangedMessage"][];
+            /** @description A sentence that explains the cache hit or miss. */
+            cache: string;
+        };
+        /** @description The operator's decision on a pending request. */
+        Resolution: {
+            action: components["schemas"]["ApprovalAction"];
+            /** @description Which flows it applies to: only the waiting ones, or more. */
+            scope?: components["schemas"]["ResolutionScope"];
+            /**
+             * @description How long the rule is valid; unlimited if unset. Ignored for `once`.
+             * @default null
+             */
+            for?: components["schemas"]["HumanDuration"] | null;
+            /**
+             * @description Whether the rule applies to every client, not only to the requesting user, process or session.
+             * @default false
+             */
+            everyone?: boolean;
+            /**
+             * @description A description of the rule.
+             * @default null
+             */
+            note?: string | null;
+            /**
+             * @description A body that replaces the request's, if that was presented.
+             * @default null
+             */
+            body?: string | null;
+        };
+        /** @description The effect of a resolution. */
+        ResolutionResult: {
+            /** @description The number of waiting flows it decided. */
+            flows: number;
+            /** @description The created rule. */
+            rule: components["schemas"]["ApprovalRule"] | null;
+        };
+        /** @description What a resolution applies to. */
+        ResolutionScope: "once" | "path" | "host" | "any_port" | "subdomains";
+        /** @description A pending request that has ended. */
+        ResolvedQuestion: {
+            /** @description The id by which it is resolved. */
+            id: number;
+            user: string | null;
+            process: string | null;
+            container: string | null;
+            client: string;
+            /** @description The sessions that the flow belongs to. */
+            sessions: string[];
+            host: string;
+            port: number;
+            /** @description The method; `None` for a tunnel. */
+            method: string | null;
+            /** @description The path without its query; `None` for a tunnel. */
+            path: string | null;
+            /** @description The number of waiting flows. */
+            waiting: number;
+            /** @description The first of the waiting flows. */
+            flows: string[];
+            /** @description When it became pending. */
+            since: components["schemas"]["Timestamp"];
+            /** @description When its last flow times out. */
+            until: components["schemas"]["Timestamp"];
+            /** @description The decision; `None` if there was none. */
+            action: components["schemas"]["ApprovalAction"] | null;
+            /** @description What decided it: `once`, a rule's id, `timeout`, `gone`, `stopped`. */
+            by: string;
+            /** @description When it ended. */
+            at: components["schemas"]["Timestamp"];
+        };
+        /** @description A response head and metadata of its body. */
+        Response: {
+            status: number;
+            /** @description The reason phrase as received; empty over HTTP/2. */
+            reason?: components["schemas"]["Bytes"];
+            /** @description The version on the side it was received from. */
+            version: string;
+            /** @description The header fields in order, with secrets masked. */
+            headers: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /** @description The trailer section. */
+            trailers?: [
+                components["schemas"]["Bytes"],
+                components["schemas"]["Bytes"]
+            ][];
+            /**
+             * @default {
+             *       "size": 0,
+             *       "kept": 0
+             *     }
+             */
+            body: components["schemas"]["Body"];
+        };
+        /** @description A credential to revoke. */
+        ReturnedCredential: {
+            user: string;
+            password: string;
+        };
+        RuleAction: {
+            name: string;
+            phase: string;
+        };
+        /** @description The explanation of one rule. */
+        RuleExplanation: {
+            rule: string;
+            /** @description Its file and line. */
+            location: string;
+            /** @description Whether it matches this flow. */
+            matches: boolean;
+            /** @description The phases in which it acts. */
+            phases: components["schemas"]["PhaseExplanation"][];
+        };
+        /** @description An error or a note about a rule file. */
+        RuleProblem: {
+            /** @description The file's name as given. */
+            file: string;
+            /** @description The line, from 1; 0 if unknown. */
+            line: number;
+            /** @description The column, from 1; 0 if unknown. */
+            column: number;
+            rule: string | null;
+            /** @description What is wrong and how to correct it. */
+            message: string;
+        };
+        /** @description The text of a rule file. */
+        RuleSource: {
+            file: string;
+            text: string;
+        };
+        /** @description A rule. Empty fields match everything. */
+        RuleSpec: {
+            /** @description The decision. */
+            action: components["schemas"]["ApprovalAction"];
+            /** @description Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`). */
+            hosts?: string[];
+            /** @description Ports and port ranges: `443`, `8000-8999`. */
+            ports?: string[];
+            /** @description Methods: `GET`. */
+            methods?: string[];
+            /** @description Globs over the path without its query: `/repos/*`. Such a rule applies only to requests that can be inspected. */
+            paths?: string[];
+            /** @description Users of the proxy. In names of users, agents, processes, containers and sessions, `*` matches any characters. */
+            users?: string[];
+            /** @description Agents: the name that a session declares, or else the client's user, container or process. */
+            agents?: string[];
+            /** @description Processes of clients on this machine, by the names of their executables. */
+            processes?: string[];
+            /** @description Docker or Podman containers of clients, by name. */
+            containers?: string[];
+            /** @description Agent sessions, by id. */
+            sessions?: string[];
+            /** @description Expiry, as RFC 3339: `2027-01-31T12:00:00Z`. */
+            until?: string;
+            /** @description A description. */
+            note?: string;
+        };
+        /** @description A rule. Empty fields match everything. */
+        RuleSpecInput: {
+            /** @description The decision. */
+            action: components["schemas"]["ApprovalAction"];
+            /** @description Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`). */
+            hosts?: string[];
+            /** @description Ports and port ranges: `443`, `8000-8999`. */
+            ports?: string[];
+            /** @description Methods: `GET`. */
+            methods?: string[];
+            /** @description Globs over the path without its query: `/repos/*`. Such a rule applies only to requests that can be inspected. */
+            paths?: string[];
+            /** @description Users of the proxy. In names of users, agents, processes, containers and sessions, `*` matches any characters. */
+            users?: string[];
+            /** @description Agents: the name that a session declares, or else the client's user, container or process. */
+            agents?: string[];
+            /** @description Processes of clients on this machine, by the names of their executables. */
+            processes?: string[];
+            /** @description Docker or Podman containers of clients, by name. */
+            containers?: string[];
+            /** @description Agent sessions, by id. */
+            sessions?: string[];
+            /** @description Expiry, as RFC 3339: `2027-01-31T12:00:00Z`. */
+            until?: string | null;
+            /** @description A description. */
+            note?: string | null;
+        };
+        /** @description The text of a rule file. */
+        RuleTextInput: {
+            text: string;
+            /**
+             * @description The file name that determines the format; otherwise YAML or TOML by the first line.
+             * @default null
+             */
+            name?: string | null;
+            /**
+             * @description The text that the change is based on: if the file has changed since, the request fails.
+             * @default null
+             */
+            base?: string | null;
+        };
+        /** @description The active rules. */
+        RulesView: {
+            rules: components["schemas"]["ActiveRule"][];
+            /** @description The rule files. */
+            files: string[];
+            notes: components["schemas"]["RuleProblem"][];
+        };
+        /**
+         * @description `http` or `https`; `ws` and `wss` are the same on the wire.
+         * @enum {string}
+         */
+        Scheme: "http" | "https";
+        /** @description A line of a search. */
+        SearchLine: {
+            progress: {
+                /** @description Flows examined. */
+                examined: number;
+                found: number;
+                /** @description Flows in the store. */
+                total: number;
+            };
+        } | {
+            flow: components["schemas"]["FlowSummary"];
+        } | {
+            done: {
+                found: number;
+                /** @description Whether every flow was examined. */
+                complete: boolean;
+            };
+        };
+        /** @description A secret and its placeholder. */
+        SecretSpec: {
+            /**
+             * @description Its unique label.
+             * @default
+             */
+            label?: string;
+            /** @default  */
+            value?: string;
+            /**
+             * @description The only origins that it is sent to: a host (name, glob, address), with scheme and port unless they are https
+             *     and 443: `api.example.com`, `*.example.com:8443`, `http://10.0.0.7:8080`. For this machine the port is
+             *     required: `127.0.0.1:3000`.
+             * @default []
+             */
+            hosts?: string[];
+            /**
+             * @description The placeholder, generated if unset: at least 16 characters that need no escaping.
+             * @default null
+             */
+            placeholder?: string | null;
+            /**
+             * @description Whether it may be sent without TLS to hosts given without a scheme; otherwise only to this machine.
+             * @default false
+             */
+            plain_http?: boolean;
+        };
+        /** @description A secret without its value, for display. */
+        SecretView: {
+            label: string;
+            placeholder: string;
+            /** @description The origins it may be sent to, each with scheme and port. */
+            hosts: string[];
+            /** @description Whether it may be sent without TLS. */
+            plain_http: boolean;
+            /** @description How often it was inserted since the start. */
+            used: number;
+            /** @description When it was added, if known. */
+            added: components["schemas"]["Timestamp"] | null;
+            /** @description Its session. */
+            session: string | null;
+        };
+        Secrets: {
+            secrets: components["schemas"]["SecretView"][];
+        };
+        /** @description The registration of a client session. */
+        SessionSpec: {
+            /**
+             * @description The session's id, generated if unset. An existing session with this id is replaced.
+             * @default null
+             */
+            id?: string | null;
+            /**
+             * @description The agent's name, for rules and display.
+             * @default null
+             */
+            agent?: string | null;
+            /**
+             * @description Flows of this proxy user belong to the session.
+             * @default null
+             */
+            user?: string | null;
+            /**
+             * @description Flows from this address or network belong to the session.
+             * @default null
+             */
+            client?: string | null;
+            /**
+             * @description Flows of this process id belong to the session.
+             * @default null
+             */
+            pid?: number | null;
+            /**
+             * @description Flows of this process name belong to the session.
+             * @default null
+             */
+            process?: string | null;
+            /**
+             * @description How long the session lives without a heartbeat; default 15m, at most a day.
+             * @default null
+             */
+            ttl?: components["schemas"]["HumanDuration"] | null;
+            /**
+             * @description Rules that expire with the session.
+             * @default []
+             */
+            rules?: components["schemas"]["RuleSpecInput"][];
+            /**
+             * @description Secrets that expire with the session.
+             * @default []
+             */
+            secrets?: components["schemas"]["SecretSpec"][];
+        };
+        /** @description A session for display. */
+        SessionView: {
+            id: string;
+            agent: string | null;
+            /** @description Its flows have this user. */
+            user: string | null;
+            /** @description Its flows have this client address. */
+            client: string | null;
+            /** @description Its flows have this process id. */
+            pid: number | null;
+            /** @description Its flows have this process name. */
+            process: string | null;
+            /** @description When it was registered. */
+            started: components["schemas"]["Timestamp"];
+            /** @description When it expires without another heartbeat. */
+            until: components["schemas"]["Timestamp"];
+            /** @description The number of its rules. */
+            rules: number;
+            secrets: components["schemas"]["SecretView"][];
+        };
+        Sessions: {
+            sessions: components["schemas"]["SessionView"][];
+        };
+        /** @description Health of the shared store. */
+        SharedStoreStatus: {
+            /** @description Whether the last command succeeded. */
+            reachable: boolean;
+            /** @description Number of failed commands. */
+            errors: number;
+            /** @description Requests admitted, or counted in this process, in its place. */
+            fallbacks: number;
+        };
+        /**
+         * @description Newest or oldest first.
+         * @enum {string}
+         */
+        SortOrder: "newest" | "oldest";
+        /** @description Figures of the instance. */
+        Stats: {
+            version: string;
+            /** @description Time since the start. */
+            uptime: components["schemas"]["Microseconds"];
+            /** @description Interflow is stopping. */
+            draining: boolean;
+            addresses: components["schemas"]["ListenAddresses"];
+            engine: components["schemas"]["ProxyStats"];
+            /** @description Upper bounds of the buckets of `engine.latency`, in microseconds. */
+            latency_bounds: number[];
+            /** @description The store; null if nothing is recorded. */
+            store: components["schemas"]["StoreStats"] | null;
+            /** @description Clients of the event socket. */
+            event_clients: number;
+            held: components["schemas"]["HeldCounts"];
+        };
+        /** @description Statistics of a store and its recorder. */
+        StoreStats: {
+            flows: number;
+            /** @description Flows in progress that are being recorded. */
+            open_flows: number;
+            segments: number;
+            segment_bytes: number;
+            /** @description Bytes of the database and its write-ahead log. */
+            database_bytes: number;
+            /** @description Bytes queued for writing. */
+            queue_bytes: number;
+            /** @description Flows queued for writing. */
+            queue_flows: number;
+            /** @description Flows recorded to their end since the start. */
+            recorded_flows: number;
+            /** @description Flows not recorded at all: the recorder was behind and configured to drop, or suspended. */
+            dropped_flows: number;
+            /** @description Flows that were accepted but could not be written because of a disk error. */
+            lost_flows: number;
+            /** @description Bytes of bodies and messages that were not recorded for these reasons. */
+            dropped_bytes: number;
+            /** @description How often a flow had to wait for the recorder. */
+            waits: number;
+            /** @description Flows deleted by retention. */
+            expired_flows: number;
+            /** @description Damaged flow rows that were skipped in lists and exports since the store was opened. */
+            damaged_flows: number;
+            /** @description Why recording is suspended, if it is. */
+            suspended: string | null;
+        };
+        /** @description All streams, for display. */
+        StreamsView: {
+            /** @description The active streams. */
+            streams: components["schemas"]["ActiveStream"][];
+            /** @description Number of finished streams. */
+            finished: number;
+            /** @description Total bytes sent. */
+            bytes: number;
+        };
+        /** @description The tool call that started a sub-agent. */
+        SubagentLink: {
+            call: string;
+            tool: string;
+        };
+        /** @description A rule that would allow recorded traffic. */
+        SuggestedRule: {
+            /** @description Number of flows it would have allowed. */
+            flows: number;
+            /** @description A sample of the paths. */
+            paths_seen: string[];
+            rule: components["schemas"]["RuleSpec"];
+        };
+        /** @description Rules that would allow recorded traffic. */
+        Suggestions: {
+            suggestions: components["schemas"]["SuggestedRule"][];
+            /** @description Number of flows that they are based on. */
+            flows_examined: number;
+        };
+        /** @description Where two texts begin to differ. */
+        TextChange: {
+            /** @description Length of the common prefix in characters. */
+            at: number;
+            /** @description Excerpt of the old text. */
+            before: string;
+            /** @description Excerpt of the new text. */
+            after: string;
+        };
+        /** @description An error at a position in a text. */
+        TextProblem: components["schemas"]["RuleProblem"] | components["schemas"]["PolicyProblem"];
+        /** @description Another branch. */
+        ThreadBranch: {
+            /** @description Its last message. */
+            leaf: string;
+            /** @description Why it branched. */
+            begins: components["schemas"]["BranchReason"];
+            /** @description The turn in which it departs from the displayed path. */
+            turn: number;
+            /** @description When it was last continued. */
+            at: number;
+            /** @description The beginning of its first text. */
+            text: string;
+        };
+        ThreadItem: {
+            /** @description Its message. */
+            key: string;
+            /** @description When it was first seen, in microseconds since the Unix epoch. */
+            at: number;
+            role: components["schemas"]["MessageRole"];
+            /** @description The call that returned it, if it is the first item of that reply. */
+            exchange?: number;
+            /** @description Set if the item starts a branch. */
+            begins?: components["schemas"]["BranchReason"];
+        } & ({
+            /** @constant */
+            kind: "text";
+            text: string;
+        } | {
+            /** @constant */
+            kind: "thinking";
+            /** @description Empty if the provider does not disclose it. */
+            text: string;
+        } | {
+            /** @constant */
+            kind: "context";
+            text: string;
+        } | {
+            /** @constant */
+            kind: "tool";
+            /** @description The call's id. */
+            id: string;
+            /** @description The tool's name. */
+            name: string;
+            /** @description The arguments in one line. */
+            summary: string;
+            input: unknown;
+            /** @description The result; `None` while pending. */
+            result: components["schemas"]["ToolOutcome"] | null;
+            /** @description The conversation of the sub-agent that it started. */
+            child?: string;
+        } | (components["schemas"]["Attachment"] & {
+            /** @constant */
+            kind: "image";
+        }) | (components["schemas"]["Attachment"] & {
+            /** @constant */
+            kind: "document";
+        }) | {
+            /** @constant */
+            kind: "error";
+            name: string;
+            message: string;
+        } | {
+            /** @constant */
+            kind: "other";
+            /** @description The API format's name for it. */
+            name: string;
+            value: unknown;
+        });
+        /** @description A prompt and its results. */
+        ThreadTurn: {
+            /** @description From 1; 0 before the first prompt. */
+            number: number;
+            /** @description Set if the turn starts a branch. */
+            begins?: components["schemas"]["BranchReason"];
+            /** @description Its items in order. */
+            items: components["schemas"]["ThreadItem"][];
+            /** @description Its calls, as indices into all calls of the conversation. */
+            exchanges: number[];
+        };
+        /** @description A conversation, laid out. */
+        ThreadView: {
+            /** @description The leaf of this path. */
+            leaf: string | null;
+            /** @description The turns in order. */
+            turns: components["schemas"]["ThreadTurn"][];
+            /** @description Its calls in order of their start, including those of other branches. */
+            exchanges: components["schemas"]["CallView"][];
+            /** @description The other branches. */
+            branches: components["schemas"]["ThreadBranch"][];
+        };
+        /**
+         * @description What happens if nobody decides.
+         * @enum {string}
+         */
+        TimeoutAction: "deny" | "continue";
+        /**
+         * Format: unix-micros
+         * @description A point in wall-clock time: microseconds since the Unix epoch.
+         */
+        Timestamp: UnixMicros;
+        /** @description Points in time in microseconds after the start of the flow, and durations in microseconds; only those that are known. */
+        Timings: {
+            request_head?: number;
+            request_body?: number;
+            blocked?: number;
+            dns?: number;
+            connect?: number;
+            tls?: number;
+            request_sent?: number;
+            first_byte?: number;
+            last_byte?: number;
+            done?: number;
+        };
+        /** @description Tokens and cost, summed over exchanges. */
+        TokenUsage: {
+            exchanges: number;
+            /** @description Input tokens. */
+            input: number;
+            /** @description Output tokens. */
+            output: number;
+            /** @description The part of `input` that was read from a cache. */
+            cache_read: number;
+            /** @description The part of `input` that was written to a cache. */
+            cache_write: number;
+            /** @description The part of `output` spent on reasoning. */
+            reasoning: number;
+            /**
+             * Format: double
+             * @description Cost in US dollars.
+             */
+            cost: number;
+            /** @description Exchanges whose cost is unknown. */
+            unpriced: number;
+        };
+        /** @description The result of a tool call. */
+        ToolOutcome: {
+            content: components["schemas"]["ContentBlock"][];
+            /** @description The tool failed. */
+            is_error: boolean;
+            /** @description When it was first seen, in microseconds since the Unix epoch. */
+            at: number;
+        };
+        /** @description Tokens and cost over time. */
+        Totals: {
+            /** @description Start, in microseconds since the Unix epoch. */
+            since: number;
+            /** @description Length of a bucket, in microseconds. */
+            span: number;
+            totals: components["schemas"]["ConversationTotal"][];
+        };
+        /** @description Bytes transferred through a tunnel. */
+        TunnelBytes: {
+            /** @description From the client to the upstream. */
+            sent: number;
+            /** @description From the upstream to the client. */
+            received: number;
+        };
+        /** @description The upstream side of a flow. */
+        Upstream: {
+            /** @description The address connected to: the origin's or the upstream proxy's. */
+            peer: string | null;
+            /** @description The local address of that connection. */
+            local: string | null;
+            /** @description The upstream proxy's name, without credentials. */
+            via?: string;
+            /** @description The protocol version: `HTTP/1.1`, `HTTP/2`. */
+            version: string;
+            /** @description Connection number, unique within the recording process. */
+            connection: number;
+            /** @description Whether the connection had carried an earlier request. */
+            reused: boolean;
+            tls?: components["schemas"]["UpstreamTls"];
+        };
+        /** @description TLS parameters of the upstream side. */
+        UpstreamTls: {
+            /** @description Negotiated protocol version. */
+            version?: string;
+            /** @description Negotiated cipher suite. */
+            cipher?: string;
+            /** @description Negotiated application protocol (ALPN). */
+            alpn?: string;
+            /**
+             * @description The origin's certificate was not verified, because the configuration disables verification.
+             * @default false
+             */
+            unverified: boolean;
+            /** @description The verification error of a certificate that was accepted unverified. */
+            problem?: string;
+            /**
+             * @description Whether the handshake resumed an earlier session.
+             * @default false
+             */
+            resumed: boolean;
+            /** @description The impersonated fingerprint, if not Interflow's own. */
+            fingerprint?: string;
+        };
+        UsageRow: {
+            /** @description The virtual key's id. */
+            key: string | null;
+            /** @description The user, or the key's owner. */
+            user: string | null;
+            provider: string;
+            /** @description The model as requested by the client. */
+            model: string | null;
+            /** @description Admitted requests. */
+            requests: number;
+            /** @description Rejected requests. */
+            refused: number;
+            input_tokens: number;
+            output_tokens: number;
+            /** @description The part of `input_tokens` read from a cache. */
+            cached_tokens: number;
+            /** Format: double */
+            dollars: number;
+            /** @description Requests without a known price, which `dollars` does not include. */
+            unpriced: number;
+        };
+        /** @description A virtual key, without the key itself. */
+        VirtualKeyView: {
+            /** @description Its id in limits, logs and audit records. */
+            id: string;
+            /** @description Who it was issued to; counts as the user of its requests. */
+            owner?: string;
+            /** @description The operator's note. */
+            note?: string;
+            created?: string;
+            /** @description Expiry time. */
+            expires?: string;
+            revoked?: string;
+            /** @description Provider names; `*` matches any run of characters. */
+            providers?: string[];
+            /** @description Model names; `*` matches any run of characters. */
+            models?: string[];
+            /** @description Paths; `*` matches any run of characters. */
+            paths?: string[];
+            /** @description The redaction policy of its requests, by its name in `redact.policies`. */
+            policy?: string;
+            /** @description Limits of this key, in addition to the configured rules. */
+            limits?: components["schemas"]["Quota"];
+            state: components["schemas"]["KeyState"];
+        };
+        VirtualKeys: {
+            keys: components["schemas"]["VirtualKeyView"][];
+        };
+    };
+    responses: {
+        /** @description an error */
+        Error: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+    };
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type ActiveRule = components['schemas']['ActiveRule'];
+export type ActiveStream = components['schemas']['ActiveStream'];
+export type AnnotationPatch = components['schemas']['AnnotationPatch'];
+export type ApiFormat = components['schemas']['ApiFormat'];
+export type ApprovalAction = components['schemas']['ApprovalAction'];
+export type ApprovalHistory = components['schemas']['ApprovalHistory'];
+export type ApprovalMode = components['schemas']['ApprovalMode'];
+export type ApprovalRule = components['schemas']['ApprovalRule'];
+export type ApprovalRuleSource = components['schemas']['ApprovalRuleSource'];
+export type ApprovalRules = components['schemas']['ApprovalRules'];
+export type ApprovalsView = components['schemas']['ApprovalsView'];
+export type Attachment = components['schemas']['Attachment'];
+export type Body = components['schemas']['Body'];
+export type BodyDiff = components['schemas']['BodyDiff'];
+export type BodyView = components['schemas']['BodyView'];
+export type BranchReason = components['schemas']['BranchReason'];
+export type BypassedClient = components['schemas']['BypassedClient'];
+export type BypassedClients = components['schemas']['BypassedClients'];
+export type Bytes = components['schemas']['Bytes'];
+export type CaView = components['schemas']['CaView'];
+export type CallPurpose = components['schemas']['CallPurpose'];
+export type CallUsage = components['schemas']['CallUsage'];
+export type CallView = components['schemas']['CallView'];
+export type ChangedMessage = components['schemas']['ChangedMessage'];
+export type CheckedPolicy = components['schemas']['CheckedPolicy'];
+export type CheckedQuery = components['schemas']['CheckedQuery'];
+export type CheckedRules = components['schemas']['CheckedRules'];
+export type ChildConversation = components['schemas']['ChildConversation'];
+export type Client = components['schemas']['Client'];
+export type ClientCommand = components['schemas']['ClientCommand'];
+export type ClientTls = components['schemas']['ClientTls'];
+export type Completion = components['schemas']['Completion'];
+export type Completions = components['schemas']['Completions'];
+export type ConfigView = components['schemas']['ConfigView'];
+export type ContentBlock = components['schemas']['ContentBlock'];
+export type ConversationPage = components['schemas']['ConversationPage'];
+export type ConversationTotal = components['schemas']['ConversationTotal'];
+export type ConversationView = components['schemas']['ConversationView'];
+export type CountBy = components['schemas']['CountBy'];
+export type CounterSnapshot = components['schemas']['CounterSnapshot'];
+export type CreatedKey = components['schemas']['CreatedKey'];
+export type CredentialRequest = components['schemas']['CredentialRequest'];
+export type DecidedFlow = components['schemas']['DecidedFlow'];
+export type DecidedItem = components['schemas']['DecidedItem'];
+export type DeletedFlows = components['schemas']['DeletedFlows'];
+export type DiffLine = components['schemas']['DiffLine'];
+export type DiffSide = components['schemas']['DiffSide'];
+export type Direction = components['schemas']['Direction'];
+export type DoctorFinding = components['schemas']['DoctorFinding'];
+export type DoctorReport = components['schemas']['DoctorReport'];
+export type EndpointOverride = components['schemas']['EndpointOverride'];
+export type EndpointOverrideList = components['schemas']['EndpointOverrideList'];
+export type EntryKind = components['schemas']['EntryKind'];
+export type ErrorBody = components['schemas']['ErrorBody'];
+export type ErrorDetails = components['schemas']['ErrorDetails'];
+export type EventMessage = components['schemas']['EventMessage'];
+export type ExplainedRules = components['schemas']['ExplainedRules'];
+export type ExportSelectionInput = components['schemas']['ExportSelectionInput'];
+export type FindingState = components['schemas']['FindingState'];
+export type FindingsHistory = components['schemas']['FindingsHistory'];
+export type FlowChange = components['schemas']['FlowChange'];
+export type FlowComparison = components['schemas']['FlowComparison'];
+export type FlowConversation = components['schemas']['FlowConversation'];
+export type FlowConversations = components['schemas']['FlowConversations'];
+export type FlowCount = components['schemas']['FlowCount'];
+export type FlowDetail = components['schemas']['FlowDetail'];
+export type FlowError = components['schemas']['FlowError'];
+export type FlowId = components['schemas']['FlowId'];
+export type FlowIdsInput = components['schemas']['FlowIdsInput'];
+export type FlowKind = components['schemas']['FlowKind'];
+export type FlowPage = components['schemas']['FlowPage'];
+export type FlowState = components['schemas']['FlowState'];
+export type FlowSummary = components['schemas']['FlowSummary'];
+export type FoundKind = components['schemas']['FoundKind'];
+export type HeldCounts = components['schemas']['HeldCounts'];
+export type HeldFlow = components['schemas']['HeldFlow'];
+export type HeldFlows = components['schemas']['HeldFlows'];
+export type HeldPart = components['schemas']['HeldPart'];
+export type HoldDecision = components['schemas']['HoldDecision'];
+export type HumanDuration = components['schemas']['HumanDuration'];
+export type ImportResult = components['schemas']['ImportResult'];
+export type Interim = components['schemas']['Interim'];
+export type IssuedCredential = components['schemas']['IssuedCredential'];
+export type KeyState = components['schemas']['KeyState'];
+export type LimitsView = components['schemas']['LimitsView'];
+export type LinkRequest = components['schemas']['LinkRequest'];
+export type ListedConversation = components['schemas']['ListedConversation'];
+export type ListenAddresses = components['schemas']['ListenAddresses'];
+export type LoginLink = components['schemas']['LoginLink'];
+export type MediaLink = components['schemas']['MediaLink'];
+export type Message = components['schemas']['Message'];
+export type MessageKind = components['schemas']['MessageKind'];
+export type MessagePage = components['schemas']['MessagePage'];
+export type MessageRole = components['schemas']['MessageRole'];
+export type Microseconds = components['schemas']['Microseconds'];
+export type MissingReason = components['schemas']['MissingReason'];
+export type ModeRequest = components['schemas']['ModeRequest'];
+export type ModeView = components['schemas']['ModeView'];
+export type NewKeyInput = components['schemas']['NewKeyInput'];
+export type Original = components['schemas']['Original'];
+export type OriginalRequest = components['schemas']['OriginalRequest'];
+export type OriginalResponse = components['schemas']['OriginalResponse'];
+export type OutboundMode = components['schemas']['OutboundMode'];
+export type PendingClient = components['schemas']['PendingClient'];
+export type PendingDecision = components['schemas']['PendingDecision'];
+export type PendingItem = components['schemas']['PendingItem'];
+export type PendingItems = components['schemas']['PendingItems'];
+export type PendingKind = components['schemas']['PendingKind'];
+export type PendingPart = components['schemas']['PendingPart'];
+export type PendingRequest = components['schemas']['PendingRequest'];
+export type PhaseExplanation = components['schemas']['PhaseExplanation'];
+export type PhaseOutcome = components['schemas']['PhaseOutcome'];
+export type Policies = components['schemas']['Policies'];
+export type PolicyFileView = components['schemas']['PolicyFileView'];
+export type PolicyProblem = components['schemas']['PolicyProblem'];
+export type PolicySchema = components['schemas']['PolicySchema'];
+export type PolicySource = components['schemas']['PolicySource'];
+export type PolicyTextInput = components['schemas']['PolicyTextInput'];
+export type PriceListDates = components['schemas']['PriceListDates'];
+export type Process = components['schemas']['Process'];
+export type ProxyStats = components['schemas']['ProxyStats'];
+export type PruneInput = components['schemas']['PruneInput'];
+export type PrunedFlows = components['schemas']['PrunedFlows'];
+export type QueryHelp = components['schemas']['QueryHelp'];
+export type Quota = components['schemas']['Quota'];
+export type QuotaInput = components['schemas']['QuotaInput'];
+export type QuotaRule = components['schemas']['QuotaRule'];
+export type Rate = components['schemas']['Rate'];
+export type RebuildResult = components['schemas']['RebuildResult'];
+export type RedactMode = components['schemas']['RedactMode'];
+export type RedactRoute = components['schemas']['RedactRoute'];
+export type RedactionCounts = components['schemas']['RedactionCounts'];
+export type RedactionRoute = components['schemas']['RedactionRoute'];
+export type RedactionTrial = components['schemas']['RedactionTrial'];
+export type RedactionTrialInput = components['schemas']['RedactionTrialInput'];
+export type Replacement = components['schemas']['Replacement'];
+export type ReplayBody = components['schemas']['ReplayBody'];
+export type ReplayError = components['schemas']['ReplayError'];
+export type ReplayInput = components['schemas']['ReplayInput'];
+export type ReplayResult = components['schemas']['ReplayResult'];
+export type ReplayedResponse = components['schemas']['ReplayedResponse'];
+export type Request = components['schemas']['Request'];
+export type RequestChanges = components['schemas']['RequestChanges'];
+export type RequestDiff = components['schemas']['RequestDiff'];
+export type Resolution = components['schemas']['Resolution'];
+export type ResolutionResult = components['schemas']['ResolutionResult'];
+export type ResolutionScope = components['schemas']['ResolutionScope'];
+export type ResolvedQuestion = components['schemas']['ResolvedQuestion'];
+export type Response = components['schemas']['Response'];
+export type ReturnedCredential = components['schemas']['ReturnedCredential'];
+export type RuleAction = components['schemas']['RuleAction'];
+export type RuleExplanation = components['schemas']['RuleExplanation'];
+export type RuleProblem = components['schemas']['RuleProblem'];
+export type RuleSource = components['schemas']['RuleSource'];
+export type RuleSpec = components['schemas']['RuleSpec'];
+export type RuleSpecInput = components['schemas']['RuleSpecInput'];
+export type RuleTextInput = components['schemas']['RuleTextInput'];
+export type RulesView = components['schemas']['RulesView'];
+export type Scheme = components['schemas']['Scheme'];
+export type SearchLine = components['schemas']['SearchLine'];
+export type SecretSpec = components['schemas']['SecretSpec'];
+export type SecretView = components['schemas']['SecretView'];
+export type Secrets = components['schemas']['Secrets'];
+export type SessionSpec = components['schemas']['SessionSpec'];
+export type SessionView = components['schemas']['SessionView'];
+export type Sessions = components['schemas']['Sessions'];
+export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
+export type SortOrder = components['schemas']['SortOrder'];
+export type Stats = components['schemas']['Stats'];
+export type StoreStats = components['schemas']['StoreStats'];
+export type StreamsView = components['schemas']['StreamsView'];
+export type SubagentLink = components['schemas']['SubagentLink'];
+export type SuggestedRule = components['schemas']['SuggestedRule'];
+export type Suggestions = components['schemas']['Suggestions'];
+export type TextChange = components['schemas']['TextChange'];
+export type TextProblem = components['schemas']['TextProblem'];
+export type ThreadBranch = components['schemas']['ThreadBranch'];
+export type ThreadItem = components['schemas']['ThreadItem'];
+export type ThreadTurn = components['schemas']['ThreadTurn'];
+export type ThreadView = components['schemas']['ThreadView'];
+export type TimeoutAction = components['schemas']['TimeoutAction'];
+export type Timestamp = components['schemas']['Timestamp'];
+export type Timings = components['schemas']['Timings'];
+export type TokenUsage = components['schemas']['TokenUsage'];
+export type ToolOutcome = components['schemas']['ToolOutcome'];
+export type Totals = components['schemas']['Totals'];
+export type TunnelBytes = components['schemas']['TunnelBytes'];
+export type Upstream = components['schemas']['Upstream'];
+export type UpstreamTls = components['schemas']['UpstreamTls'];
+export type UsageRow = components['schemas']['UsageRow'];
+export type VirtualKeyView = components['schemas']['VirtualKeyView'];
+export type VirtualKeys = components['schemas']['VirtualKeys'];
+export type ResponseError = components['responses']['Error'];
+export type $defs = Record<string, never>;
+export type operations = Record<string, never>;
+
+/** The routes without parameters in their paths. */
+export interface ApiCalls {
+    'GET /flows': { request: unknown; response: FlowPage };
+    'GET /flows/count': { request: unknown; response: FlowCount };
+    'POST /flows/delete': { request: FlowIdsInput; response: DeletedFlows };
+    'POST /flows/prune': { request: PruneInput; response: PrunedFlows };
+    'GET /diff': { request: unknown; response: FlowComparison };
+    'GET /conversations': { request: unknown; response: ConversationPage };
+    'GET /conversations/totals': { request: unknown; response: Totals };
+    'GET /conversations/by-flow': { request: unknown; response: FlowConversations };
+    'POST /conversations/rebuild': { request: unknown; response: RebuildResult };
+    'GET /conversations/endpoints': { request: unknown; response: EndpointOverrideList };
+    'PUT /conversations/endpoints': { request: EndpointOverrideList; response: EndpointOverrideList };
+    'GET /export': { request: unknown; response: unknown };
+    'POST /export': { request: ExportSelectionInput; response: unknown };
+    'POST /import': { request: unknown; response: ImportResult };
+    'GET /search': { request: unknown; response: unknown };
+    'GET /rules': { request: unknown; response: RulesView };
+    'GET /rules/source': { request: unknown; response: RuleSource };
+    'PUT /rules/source': { request: RuleTextInput; response: RulesView };
+    'POST /rules/check': { request: RuleTextInput; response: CheckedRules };
+    'GET /rules/schema': { request: unknown; response: unknown };
+    'GET /rules/held': { request: unknown; response: HeldFlows };
+    'GET /privacy': { request: unknown; response: RedactionCounts };
+    'GET /privacy/history': { request: unknown; response: FindingsHistory };
+    'POST /privacy/try': { request: RedactionTrialInput; response: RedactionTrial };
+    'GET /privacy/policies': { request: unknown; response: Policies };
+    'GET /privacy/policies/source': { request: unknown; response: PolicySource };
+    'PUT /privacy/policies/source': { request: PolicyTextInput; response: Policies };
+    'POST /privacy/check': { request: PolicyTextInput; response: CheckedPolicy };
+    'GET /privacy/schema': { request: unknown; response: PolicySchema };
+    'GET /approvals': { request: unknown; response: ApprovalsView };
+    'GET /pending': { request: unknown; response: PendingItems };
+    'GET /approvals/history': { request: unknown; response: ApprovalHistory };
+    'POST /approvals/mode': { request: ModeRequest; response: ModeView };
+    'GET /approvals/rules': { request: unknown; response: ApprovalRules };
+    'POST /approvals/rules': { request: RuleSpecInput; response: ApprovalRule };
+    'GET /approvals/suggestions': { request: unknown; response: Suggestions };
+    'GET /sessions': { request: unknown; response: Sessions };
+    'POST /sessions': { request: SessionSpec; response: SessionView };
+    'GET /secrets': { request: unknown; response: Secrets };
+    'POST /secrets': { request: SecretSpec; response: SecretView };
+    'GET /events': { request: unknown; response: unknown };
+    'GET /stats': { request: unknown; response: Stats };
+    'GET /config': { request: unknown; response: ConfigView };
+    'GET /ca': { request: unknown; response: CaView };
+    'GET /doctor': { request: unknown; response: DoctorReport };
+    'GET /passthrough': { request: unknown; response: BypassedClients };
+    'DELETE /passthrough': { request: unknown; response: unknown };
+    'POST /credentials': { request: CredentialRequest; response: IssuedCredential };
+    'POST /credentials/revoke': { request: ReturnedCredential; response: unknown };
+    'POST /login-links': { request: unknown; response: LoginLink };
+    'GET /query/complete': { request: unknown; response: Completions };
+    'GET /query/check': { request: unknown; response: CheckedQuery };
+    'GET /query/help': { request: unknown; response: QueryHelp };
+    'GET /openapi.json': { request: unknown; response: unknown };
+    'GET /media/streams': { request: unknown; response: StreamsView };
+    'POST /media/links': { request: LinkRequest; response: MediaLink };
+    'GET /limits': { request: unknown; response: LimitsView };
+    'GET /keys': { request: unknown; response: VirtualKeys };
+    'POST /keys': { request: NewKeyInput; response: CreatedKey };
+}
