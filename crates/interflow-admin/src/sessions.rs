@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq as _;
 
@@ -51,8 +52,7 @@ impl BrowserSessions {
     /// The `Set-Cookie` value of a new session.
     pub(crate) fn issue_cookie(&self) -> String {
         let expiry = now() + self.duration.as_secs();
-        let mut random = [0; PARTS[1]];
-        getrandom::fill(&mut random).expect("the operating system hands out random bytes");
+        let random = random_bytes::<{ PARTS[1] }>();
         let value = [&expiry.to_be_bytes()[..], &random, &self.sign(expiry, &random)].concat();
         format!(
             "{}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict",
@@ -123,7 +123,7 @@ impl BrowserSessions {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    Timestamp::now().secs()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use interflow_types::media_type;
 use rust_embed::RustEmbed;
 
 use crate::server::AdminState;
@@ -55,7 +56,7 @@ pub(crate) fn is_page(path: &str) -> bool {
 
 /// A file in the best coding that the client accepts.
 fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
-    let media = media_type(name)?;
+    let media = media_type::by_file_name(name)?;
     let accepted = asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let coded = CODINGS
         .iter()
@@ -90,20 +91,6 @@ fn lifetime(name: &str) -> &'static str {
         _ if name.starts_with("assets/") => "private, max-age=31536000, immutable",
         _ => "private, max-age=600",
     }
-}
-
-/// The media types of the build output; compressed variants are not served under their own names.
-fn media_type(name: &str) -> Option<&'static str> {
-    Some(match name.rsplit_once('.')?.1 {
-        "html" => "text/html; charset=utf-8",
-        "js" => "text/javascript; charset=utf-8",
-        "css" => "text/css; charset=utf-8",
-        "svg" => "image/svg+xml",
-        "json" => "application/json",
-        "png" => "image/png",
-        "woff2" => "font/woff2",
-        _ => return None,
-    })
 }
 
 /// Whether an `Accept-Encoding` field accepts a coding by name (RFC 9110 12.5.3).

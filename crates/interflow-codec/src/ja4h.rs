@@ -58,7 +58,7 @@ fn hash<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
         }
         sha.update(part);
     }
-    sha.finalize()[..6].iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(&sha.finalize()[..6])
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use interflow_files::{FileAccess, create_private_dir, write_atomic};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone)]
@@ -65,11 +66,7 @@ impl DataDir {
         if self.0.is_dir() {
             return Ok(());
         }
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&self.0).map_err(|e| {
+        create_private_dir(&self.0).map_err(|e| {
             format!("cannot create the data directory {}: {e}; set INTERFLOW_DATA_DIR to another one", self.0.display())
         })
     }
@@ -123,7 +120,8 @@ impl DataDir {
             Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
         }
         let token = interflow_types::random_token();
-        write_private(&path, token.as_bytes()).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_atomic(&path, token.as_bytes(), FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(token)
     }
 
@@ -141,7 +139,8 @@ impl DataDir {
         }
         self.create()?;
         let secret = interflow_types::random_token().into_bytes();
-        write_private(&path, &secret).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_atomic(&path, &secret, FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(secret)
     }
 
@@ -157,7 +156,8 @@ impl DataDir {
         }
         let path = self.instance_file();
         let text = serde_json::to_vec(instance).expect("an instance is plain data");
-        write_private(&path, &text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_atomic(&path, &text, FileAccess::Private)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
         Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
     }
 
@@ -228,19 +228,6 @@ impl Drop for InstanceFileGuard {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Writes a file atomically with mode 0600.
-pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension(format!("new.{}", std::process::id()));
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&fresh)?;
-    io::Write::write_all(&mut file, bytes)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use interflow_files::resolve_secret_ref;
+use interflow_types::random_bytes;
 
 use crate::config::{QuotaConfig, SharedQuotaConfig};
 use crate::counter_store::{
@@ -93,15 +95,13 @@ impl UsageLimiter {
     pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
         let memory = Arc::new(MemoryCounterStore::new(config.slot_lease.0));
         let state = LimiterState::new(config, home, &memory, None)?;
-        let mut seed = [0u8; 8];
-        getrandom::fill(&mut seed).map_err(|e| LimitsError(format!("the system gives no random numbers: {e}")))?;
         Ok(Arc::new(Self {
             state: ArcSwap::from_pointee(state),
             memory,
             usage: UsageTotals::default(),
             refused: AtomicU64::new(0),
             next_lease: AtomicU64::new(1),
-            process: u64::from_ne_bytes(seed),
+            process: u64::from_ne_bytes(random_bytes()),
         }))
     }
 
@@ -286,21 +286,6 @@ fn counter_backend(
 
 fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
     std::fs::read(path).map_err(|e| LimitsError(format!("{key}: {} cannot be read: {e}", path.display())))
-}
-
-/// Resolves a value that may be a reference: `env:NAME` or `file:PATH`.
-///
-/// # Errors
-/// The variable or file does not exist.
-pub fn resolve_secret_ref(text: &str) -> Result<String, String> {
-    if let Some(name) = text.strip_prefix("env:") {
-        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
-    }
-    if let Some(path) = text.strip_prefix("file:") {
-        let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
-        return Ok(read.trim().to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 /// Permission to send one request. If dropped without `commit`, the estimate is charged.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use interflow_files::{FileAccess, write_atomic};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +65,8 @@ impl BudgetFile {
         if *written == now {
             return;
         }
-        match write_atomically(&self.path, &now) {
+        let text = serde_json::to_vec(&now).map_err(io::Error::from);
+        match text.and_then(|text| write_atomic(&self.path, &text, FileAccess::Private)) {
             Ok(()) => *written = now,
             Err(e) => tracing::error!("limits: budgets cannot be kept in {}: {e}", self.path.display()),
         }
@@ -85,12 +87,6 @@ fn read_budgets(path: &Path) -> Result<SavedBudgets, String> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(SavedBudgets::default()),
         Err(e) => Err(e.to_string()),
     }
-}
-
-fn write_atomically(path: &Path, budgets: &SavedBudgets) -> io::Result<()> {
-    let fresh = path.with_extension(format!("new.{}", std::process::id()));
-    fs::write(&fresh, serde_json::to_vec(budgets)?)?;
-    fs::rename(&fresh, path)
 }
 
 #[cfg(test)]

@@ -14,9 +14,7 @@ mod rules;
 mod token_bucket;
 mod usage;
 
-pub use admission::{
-    AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation, resolve_secret_ref,
-};
+pub use admission::{AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation};
 pub use budget_file::BudgetFile;
 pub use config::{KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};
 pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};

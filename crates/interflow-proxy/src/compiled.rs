@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hashlink::LruCache;
 use interflow_codec::h1::HeadLimits;
+use interflow_files::resolve_secret_ref;
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
@@ -14,18 +15,17 @@ use interflow_net::egress::{Isolation, UpstreamProtocol, UpstreamRoute};
 use interflow_net::ingress::HttpOptions;
 use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions, pkcs12_to_pem};
 use interflow_types::{
-    Authority, CertificateFiles, EntryKind, GatewayMount, Host, Passthrough, Recorder, Scheme, Stage, TlsVersion,
-    UpstreamOverrides,
+    Authority, CertificateFiles, EntryKind, GatewayMount, Host, HostPatterns, Passthrough, Recorder, Scheme, Stage,
+    TlsVersion, UpstreamOverrides,
 };
 use parking_lot::Mutex;
 
 use crate::build_cache::BuildCache;
 use crate::config::{ConfigError, InterceptMode, ProxyServerConfig};
-use crate::downstream::access::{AccessRules, HostGlobs, PrivateAddressFilter, UserDatabase, WebPagePolicy};
+use crate::downstream::access::{AccessRules, PrivateAddressFilter, UserDatabase, WebPagePolicy};
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
-use crate::upstream::no_proxy::NoProxyList;
 
 /// A stage's overrides of the TLS settings for one upstream connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ impl TlsOverride {
 }
 
 /// Configured client certificates by host glob.
-type ClientCertificateFiles = Vec<(HostGlobs, CertificateFiles)>;
+type ClientCertificateFiles = Vec<(HostPatterns, CertificateFiles)>;
 
 /// Bound on each cache of profiles, leaves and resolvers prepared for stages, of which rules usually name a handful.
 const MAX_CACHED: usize = 64;
@@ -63,11 +63,11 @@ pub(crate) struct CompiledConfig {
     pub recorder: Option<Arc<dyn Recorder>>,
     /// The `Via` pseudonym, by which forwarding loops are detected.
     pub pseudonym: ViaPseudonym,
-    intercept: HostGlobs,
-    never: HostGlobs,
-    insecure: HostGlobs,
-    h2c: HostGlobs,
-    http1: HostGlobs,
+    intercept: HostPatterns,
+    never: HostPatterns,
+    insecure: HostPatterns,
+    h2c: HostPatterns,
+    http1: HostPatterns,
     /// The profile for origins that no list names, and for upstream proxies.
     pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
@@ -79,13 +79,13 @@ pub(crate) struct CompiledConfig {
     resolvers_made: Mutex<LruCache<String, DnsResolver>>,
     /// Server TLS prepared for stages that select a certificate for clients.
     leaves_made: BuildCache<(CertificateFiles, Alpn), Arc<ServerTls>>,
-    tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
+    tls_client: Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>,
     /// Certificate files of `upstream.client_certificate`.
     client_certificates: ClientCertificateFiles,
     /// Fingerprints to impersonate, by host glob.
     pub fingerprints: FingerprintRules,
     proxies: ProxiesByHost,
-    no_proxy: NoProxyList,
+    no_proxy: HostPatterns,
 }
 
 /// The components that the pipeline calls.
@@ -103,7 +103,9 @@ impl CompiledConfig {
         own: Vec<SocketAddr>,
         components: ServerComponents,
     ) -> Result<Self, ConfigError> {
-        let globs = |place: &str, list: &[String]| HostGlobs::new(list).map_err(ConfigError::at_key(place));
+        let hosts = |place: &str, list: &[String]| {
+            HostPatterns::parse(list).map_err(|e| e.to_string()).map_err(ConfigError::at_key(place))
+        };
         let up = &config.upstream;
         let users = config
             .auth
@@ -125,11 +127,11 @@ impl CompiledConfig {
             mounts: components.mounts,
             recorder: components.recorder,
             pseudonym: components.pseudonym,
-            intercept: globs("intercept.hosts", &config.intercept.hosts)?,
-            never: globs("intercept.exclude", &config.intercept.exclude)?,
-            insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
-            h2c: globs("upstream.h2c_hosts", &up.h2c_hosts)?,
-            http1: globs("upstream.http1_hosts", &up.http1_hosts)?,
+            intercept: hosts("intercept.hosts", &config.intercept.hosts)?,
+            never: hosts("intercept.exclude", &config.intercept.exclude)?,
+            insecure: hosts("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
+            h2c: hosts("upstream.h2c_hosts", &up.h2c_hosts)?,
+            http1: hosts("upstream.http1_hosts", &up.http1_hosts)?,
             resolver: resolver(&config)?,
             tls: tls_profile(&up.extra_ca, None, false, None)?,
             tls_insecure: tls_profile(&up.extra_ca, None, true, None)?,
@@ -140,7 +142,7 @@ impl CompiledConfig {
             client_certificates: client_certificates(&config)?,
             fingerprints: FingerprintRules::new(&up.fingerprint)?,
             proxies: proxies(&config)?,
-            no_proxy: NoProxyList::new(&up.no_proxy).map_err(ConfigError::at_key("upstream.no_proxy"))?,
+            no_proxy: hosts("upstream.no_proxy", &up.no_proxy)?,
             config,
         };
         let own = settings.tls_client.iter().flat_map(|(_, v, u)| [v, u]);
@@ -156,14 +158,14 @@ impl CompiledConfig {
 
     /// Why the configuration passes TLS to a host through without inspection, if it does. `names` are all names of
     /// the host: the tunnel's authority and the SNI.
-    pub fn passthrough(&self, names: &[&Host]) -> Option<Passthrough> {
-        if names.iter().any(|host| self.never.matches(host)) {
+    pub fn passthrough(&self, names: &[&Host], port: u16) -> Option<Passthrough> {
+        if names.iter().any(|host| self.never.matches(host, port)) {
             return Some(Passthrough::Excluded);
         }
         match self.config.intercept.mode {
             InterceptMode::All => None,
             InterceptMode::None => Some(Passthrough::InterceptionOff),
-            InterceptMode::Listed if names.iter().any(|host| self.intercept.matches(host)) => None,
+            InterceptMode::Listed if names.iter().any(|host| self.intercept.matches(host, port)) => None,
             InterceptMode::Listed => Some(Passthrough::NotListed),
         }
     }
@@ -174,16 +176,15 @@ impl CompiledConfig {
     }
 
     /// Whether only HTTP/1.1 is used with this origin.
-    pub fn is_http1_only(&self, host: &Host) -> bool {
-        self.http1.matches(host)
+    pub fn is_http1_only(&self, to: &Authority) -> bool {
+        self.http1.matches(&to.host, to.port)
     }
 
     /// The route to an origin. `dial` is the address to connect to when it differs from the authority.
     pub fn route(&self, scheme: Scheme, authority: &Authority, dial: Option<Authority>) -> UpstreamRoute {
-        let host = &authority.host;
-        let protocol = if scheme == Scheme::Http && self.h2c.matches(host) {
+        let protocol = if scheme == Scheme::Http && self.h2c.matches(&authority.host, authority.port) {
             UpstreamProtocol::Http2
-        } else if scheme == Scheme::Http || self.http1.matches(host) {
+        } else if scheme == Scheme::Http || self.is_http1_only(authority) {
             UpstreamProtocol::Http1
         } else {
             UpstreamProtocol::Auto
@@ -194,7 +195,7 @@ impl CompiledConfig {
             connect_to: dial,
             via: self.via(authority),
             protocol,
-            tls: self.fingerprints.profile_for(host, self.tls_for(host)),
+            tls: self.fingerprints.profile_for(authority, self.tls_for(authority)),
             isolation: Isolation::default(),
             resolver: None,
             connect_via: self.pseudonym.connect_via(None),
@@ -221,14 +222,14 @@ impl CompiledConfig {
     ///
     /// # Errors
     /// A certificate or key that cannot be read.
-    pub async fn tls_with(&self, host: &Host, mut overrides: TlsOverride) -> Result<Arc<TlsProfile>, String> {
-        overrides.danger |= self.config.upstream.danger_insecure || self.insecure.matches(host);
+    pub async fn tls_with(&self, to: &Authority, mut overrides: TlsOverride) -> Result<Arc<TlsProfile>, String> {
+        overrides.danger |= self.config.upstream.danger_insecure || self.insecure.matches(&to.host, to.port);
         if overrides.own.is_none() {
             if overrides.version.is_none() {
-                return Ok(if overrides.danger { self.tls_pair(host).1 } else { self.tls_pair(host).0 });
+                return Ok(if overrides.danger { self.tls_pair(to).1 } else { self.tls_pair(to).0 });
             }
             // The configured client certificate for this host still applies.
-            let configured = self.client_certificates.iter().find(|(globs, _)| globs.matches(host));
+            let configured = self.client_certificates.iter().find(|(hosts, _)| hosts.matches(&to.host, to.port));
             overrides.own = configured.map(|(_, pair)| pair.clone());
         }
         let (key, extra_ca) = (overrides.clone(), self.config.upstream.extra_ca.clone());
@@ -271,23 +272,23 @@ impl CompiledConfig {
     }
 
     fn via(&self, authority: &Authority) -> Arc<[UpstreamProxy]> {
-        if self.proxies.is_empty() || self.no_proxy.matches(authority) {
+        if self.proxies.is_empty() || self.no_proxy.matches(&authority.host, authority.port) {
             return Arc::from([]);
         }
-        let found = self.proxies.iter().find(|(globs, _)| globs.matches(&authority.host));
+        let found = self.proxies.iter().find(|(hosts, _)| hosts.matches(&authority.host, authority.port));
         found.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
     }
 
     /// The TLS profile for a host: verification, client certificate, fingerprint.
-    pub fn tls_for(&self, host: &Host) -> Arc<TlsProfile> {
-        let insecure = self.config.upstream.danger_insecure || self.insecure.matches(host);
-        let (verified, unverified) = self.tls_pair(host);
+    pub fn tls_for(&self, to: &Authority) -> Arc<TlsProfile> {
+        let insecure = self.config.upstream.danger_insecure || self.insecure.matches(&to.host, to.port);
+        let (verified, unverified) = self.tls_pair(to);
         if insecure { unverified } else { verified }
     }
 
     /// TLS profiles with and without certificate verification.
-    fn tls_pair(&self, host: &Host) -> (Arc<TlsProfile>, Arc<TlsProfile>) {
-        let own = self.tls_client.iter().find(|(globs, ..)| globs.matches(host));
+    fn tls_pair(&self, to: &Authority) -> (Arc<TlsProfile>, Arc<TlsProfile>) {
+        let own = self.tls_client.iter().find(|(hosts, ..)| hosts.matches(&to.host, to.port));
         let (verified, unverified) = own.map_or((&self.tls, &self.tls_insecure), |(_, v, u)| (v, u));
         (Arc::clone(verified), Arc::clone(unverified))
     }
@@ -362,8 +363,10 @@ fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
 
 fn client_certificates(config: &ProxyServerConfig) -> Result<ClientCertificateFiles, ConfigError> {
     let one = |c: &crate::config::ClientCertificateConfig| {
-        let globs = HostGlobs::new(&c.hosts).map_err(ConfigError::at_key("upstream.client_certificate"))?;
-        Ok((globs, c.files()))
+        let hosts = HostPatterns::parse(&c.hosts)
+            .map_err(|e| e.to_string())
+            .map_err(ConfigError::at_key("upstream.client_certificate"))?;
+        Ok((hosts, c.files()))
     };
     config.upstream.client_certificate.iter().map(one).collect()
 }
@@ -384,34 +387,34 @@ fn tls_profile(
     TlsProfile::new(options).map_err(|e| ConfigError::at_key("upstream.extra_ca")(e.to_string()))
 }
 
-type ClientTlsProfiles = Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>;
+type ClientTlsProfiles = Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>;
 
 fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, ConfigError> {
     let one = |(i, c): (usize, &crate::config::ClientCertificateConfig)| {
         let place = format!("upstream.client_certificate[{i}]");
         let at = || ConfigError::at_key(place.clone());
-        let globs = HostGlobs::new(&c.hosts).map_err(at())?;
+        let hosts = HostPatterns::parse(&c.hosts).map_err(|e| e.to_string()).map_err(at())?;
         let certificate = read_client_certificate(&c.files()).map_err(at())?;
         let extra_ca = &config.upstream.extra_ca;
         let verified = tls_profile(extra_ca, Some(certificate.clone()), false, None).map_err(|e| at()(e.what))?;
         let unverified = tls_profile(extra_ca, Some(certificate), true, None).map_err(|e| at()(e.what))?;
-        Ok((globs, verified, unverified))
+        Ok((hosts, verified, unverified))
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()
 }
 
-type ProxiesByHost = Vec<(HostGlobs, Arc<[UpstreamProxy]>)>;
+type ProxiesByHost = Vec<(HostPatterns, Arc<[UpstreamProxy]>)>;
 
 fn proxies(config: &ProxyServerConfig) -> Result<ProxiesByHost, ConfigError> {
     let one = |(i, rule): (usize, &crate::config::UpstreamProxyRule)| {
         let at = || ConfigError::at_key(format!("upstream.proxy[{i}]"));
-        let globs = HostGlobs::new(&rule.hosts).map_err(at())?;
+        let hosts = HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string()).map_err(at())?;
         let parse = |text: &String| {
             let text = resolve_secret_ref(text)?;
             text.parse::<UpstreamProxy>().map_err(|e| e.to_string())
         };
         let via = rule.via.iter().map(parse).collect::<Result<Vec<_>, String>>().map_err(at())?;
-        Ok((globs, via.into()))
+        Ok((hosts, via.into()))
     };
     config.upstream.proxy.iter().enumerate().map(one).collect()
 }
@@ -441,16 +444,4 @@ fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
-}
-
-/// Resolves a value given as `env:NAME` or `file:PATH`; other text stands for itself.
-fn resolve_secret_ref(text: &str) -> Result<String, String> {
-    if let Some(name) = text.strip_prefix("env:") {
-        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
-    }
-    if let Some(path) = text.strip_prefix("file:") {
-        let read = fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
-        return Ok(read.trim().to_owned());
-    }
-    Ok(text.to_owned())
 }

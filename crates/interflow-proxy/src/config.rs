@@ -157,7 +157,7 @@ pub struct GatewayConfig {
     /// Concurrent requests on the gateway port; further ones get 503 with `Retry-After: 1` and the code
     /// `concurrency_exceeded`. 0: no limit.
     pub max_concurrent_requests: usize,
-    /// Host names under which clients may reach the gateway, as globs, in addition to `localhost`, addresses and the
+    /// Host patterns under which clients may reach the gateway, in addition to `localhost`, addresses and the
     /// `hosts` of the routes. A request with another `Host` is refused, which defeats DNS rebinding by web pages. The
     /// media endpoints check this themselves.
     pub hosts: Vec<String>,
@@ -216,7 +216,7 @@ pub struct GatewayRoute {
     /// Path prefix, by whole segments: `/api` matches `/api` and `/api/x`, not `/apix`.
     #[serde(default = "root_path")]
     pub path: String,
-    /// Host globs that the request's `Host` must match; empty: any.
+    /// Host patterns that the request's `Host` must match, without ports; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// The origin, optionally with a path that is prepended to the request's: `https://api.example.com/v2`.
@@ -292,7 +292,8 @@ pub struct AccessRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub clients: Vec<IpNet>,
-    /// Host globs: `*.example.com` (any depth, not the name itself), `example.com`, `10.*`.
+    /// Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both), `10.*`,
+    /// `10.0.0.0/8`, each with an optional `:port`. All lists of hosts are read like this.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// Ports or ranges: `443`, `8000-8999`.
@@ -332,9 +333,9 @@ pub enum InterceptMode {
 pub struct InterceptConfig {
     /// `all`, `none` or `listed`.
     pub mode: InterceptMode,
-    /// Host globs to intercept when the mode is `listed`.
+    /// Host patterns to intercept when the mode is `listed`.
     pub hosts: Vec<String>,
-    /// Host globs whose TLS is never intercepted.
+    /// Host patterns whose TLS is never intercepted.
     pub exclude: Vec<String>,
     /// After this many consecutive handshakes in which a program that accepts Interflow's certificates for other
     /// hosts refused the one for a host, the host counts as pinned by it: its connections there are passed through
@@ -376,7 +377,7 @@ impl Default for InterceptConfig {
 pub struct UpstreamConfig {
     /// Accept any certificate from any origin. Dangerous: anyone on the network path can read and change everything.
     pub danger_insecure: bool,
-    /// Host globs whose certificates are not verified.
+    /// Host patterns whose certificates are not verified.
     pub danger_insecure_hosts: Vec<String>,
     /// PEM files with certificate authorities to trust in addition to the platform's. A server's own certificate in
     /// them, such as a self-signed one, is trusted for the names in it while it is valid.
@@ -386,10 +387,10 @@ pub struct UpstreamConfig {
     /// TLS and HTTP/2 fingerprints to impersonate, by host glob; the first match is used. Needs a build with the
     /// feature `impersonate`.
     pub fingerprint: Vec<FingerprintRule>,
-    /// Upstream proxies by host glob; the first match is used.
+    /// Upstream proxies by host pattern; the first match is used.
     pub proxy: Vec<UpstreamProxyRule>,
-    /// Hosts reached without an upstream proxy: names (with their subdomains), `.suffix`, addresses, CIDR blocks, `*`,
-    /// each with an optional `:port`, as in `NO_PROXY`.
+    /// Host patterns reached without an upstream proxy. Unlike in `NO_PROXY`, a bare name does not include its
+    /// subdomains: write `.example.com`.
     pub no_proxy: Vec<String>,
     /// Static addresses for host names, used instead of DNS.
     pub hosts: BTreeMap<String, Vec<std::net::IpAddr>>,
@@ -410,10 +411,10 @@ pub struct UpstreamConfig {
     /// Idle connections kept in total, by each worker; over all workers never more than half of the process's limit
     /// on open files.
     pub idle_total: usize,
-    /// Host globs reached by HTTP/2 without TLS (prior knowledge). A client that uses it in a tunnel implies that the
+    /// Host patterns reached by HTTP/2 without TLS (prior knowledge). A client that uses it in a tunnel implies that the
     /// origin supports it; plain-text gRPC always uses it.
     pub h2c_hosts: Vec<String>,
-    /// Host globs reached only by HTTP/1.1.
+    /// Host patterns reached only by HTTP/1.1.
     pub http1_hosts: Vec<String>,
 }
 
@@ -445,7 +446,7 @@ impl Default for UpstreamConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificateConfig {
-    /// Host globs.
+    /// Host patterns.
     pub hosts: Vec<String>,
     /// The certificate, followed by its intermediates (PEM); or a PKCS#12 file, which holds the key too.
     pub certificate: PathBuf,
@@ -467,7 +468,7 @@ impl ClientCertificateConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FingerprintRule {
-    /// Host globs; `*` for all.
+    /// Host patterns; `*` for all.
     pub hosts: Vec<String>,
     /// `mirror` (the connecting client's fingerprint), the name of a profile (chrome, edge, android, firefox, safari,
     /// ios, okhttp, curl), or `ja3:` and a JA3 string. `none` keeps Interflow's own fingerprint.
@@ -478,7 +479,7 @@ pub struct FingerprintRule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamProxyRule {
-    /// Host globs; `*` for all.
+    /// Host patterns; `*` for all.
     pub hosts: Vec<String>,
     /// The proxies, in order from this one to the origin: `http://user:password@host:port`, `https://…` or
     /// `socks5://…`. The whole URL may be given as `env:NAME` or `file:PATH`. An empty list connects directly to the

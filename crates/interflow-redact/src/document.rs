@@ -66,7 +66,7 @@ impl Redactor {
     }
 
     pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
-        let version = self.policy().version().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let version = hex::encode(&self.policy().version()[..8]);
         let spans = spans.iter().map(ExplainedReplacement::of).collect();
         DocumentExplanation { policy: self.policy().name(), policy_version: version, format, spans }
     }

@@ -151,7 +151,7 @@ fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
 }
 
 pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
-    let nonce = aes_gcm::Nonce::from_slice(nonce);
+    let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
         _ => Aes256Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
@@ -159,7 +159,7 @@ pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>>
 }
 
 pub(crate) fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-    let nonce = aes_gcm::Nonce::from_slice(nonce);
+    let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
         _ => Aes256Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
@@ -306,11 +306,7 @@ fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, Re
     if random_salt {
         hasher.update(random::<16>()?);
     }
-    Ok(hex(&hasher.finalize()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().flat_map(|b| [b >> 4, b & 15]).filter_map(|d| char::from_digit(u32::from(d), 16)).collect()
+    Ok(hex::encode(&hasher.finalize()))
 }
 
 impl RandomReplacement {

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::strategy::{decrypt_bytes, encrypt, random};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use interflow_query::{Expr, Flag, Key, Query, TermTest, Tristate};
-use interflow_types::{Direction, Phase, Timestamp};
+use interflow_types::{Direction, HostPattern, Phase, Timestamp};
 
 use crate::exec::ExecCondition;
 use crate::text_predicate::{TextField, TextPredicate};
@@ -27,6 +27,8 @@ pub enum ConditionExpr {
     Direction(Direction),
     /// The client connection has this number.
     Connection(u64),
+    /// The authority matches.
+    Host(HostPattern),
     /// The authority is one of Interflow's own addresses.
     OwnAddress,
     /// True with this probability, from 0 to 1.
@@ -97,7 +99,7 @@ impl ConditionExpr {
     fn cost(&self) -> u8 {
         match self {
             Self::Always(_) | Self::Direction(_) | Self::Connection(_) | Self::OwnAddress => 0,
-            Self::Text(TextField::Host | TextField::Method, _) => 1,
+            Self::Host(_) | Self::Text(TextField::Host | TextField::Method, _) => 1,
             Self::Text(
                 TextField::Body(_) | TextField::Json(..) | TextField::GraphqlOperation | TextField::Message,
                 _,
@@ -166,6 +168,10 @@ impl ConditionExpr {
             },
             Self::Direction(side) => view.message.map_or(Tristate::NotYet, |m| Tristate::Known(m.direction == *side)),
             Self::Connection(n) => Tristate::Known(view.flow.client.connection == *n),
+            Self::Host(pattern) => {
+                let authority = &view.flow.authority;
+                Tristate::Known(pattern.matches(&authority.host, authority.port))
+            }
             Self::OwnAddress => Tristate::Known(is_own_address(view)),
             Self::Chance(p) => Tristate::Known(random_fraction() < *p),
             Self::Every(n, count) => Tristate::Known(count.fetch_add(1, Relaxed).is_multiple_of(*n)),
@@ -235,6 +241,7 @@ impl ConditionExpr {
             Self::Direction(Direction::Request) => "the message comes from the client".into(),
             Self::Direction(Direction::Response) => "the message comes from the server".into(),
             Self::Connection(n) => format!("connection {n}"),
+            Self::Host(pattern) => format!("the host is {pattern}"),
             Self::OwnAddress => "the authority is our own address".into(),
             Self::Chance(p) => format!("chance {p}"),
             Self::Every(n, _) => format!("every {n} times"),
@@ -261,7 +268,7 @@ fn is_own_address(view: &FlowView<'_>) -> bool {
 
 /// Uniform in [0, 1).
 fn random_fraction() -> f64 {
-    let bytes = crate::template::random_bytes();
+    let bytes = interflow_types::random_bytes::<16>();
     let n = u64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);
     (n >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -148,7 +148,7 @@ pub(crate) fn with_jitter(time: Duration, jitter: Duration) -> Duration {
     if jitter.is_zero() {
         return time;
     }
-    let bytes = crate::template::random_bytes();
+    let bytes = interflow_types::random_bytes::<16>();
     let part = f64::from(u16::from_be_bytes([bytes[0], bytes[1]])) / f64::from(u16::MAX) * 2.0 - 1.0;
     Duration::from_secs_f64((time.as_secs_f64() + jitter.as_secs_f64() * part).max(0.0))
 }

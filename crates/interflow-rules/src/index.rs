@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use interflow_query::{Expr, Key, Term, TermTest, TextPattern};
-use interflow_types::{Direction, Host, Phase, RequestHead, ResponseHead};
+use interflow_types::host_pattern::domains_of;
+use interflow_types::{Direction, Host, HostIndexKey, Phase, RequestHead, ResponseHead};
 use smallvec::SmallVec;
 
 use crate::condition::ConditionExpr;
@@ -46,7 +47,8 @@ impl HostIndex {
                         HostLiteral::Exact(name) => (&mut self.exact, name),
                         HostLiteral::Below(name) => (&mut self.below, name),
                     };
-                    let list = map.entry(name).or_default();
+                    // The condition says whether a final dot counts.
+                    let list = map.entry(name.trim_end_matches('.').to_owned()).or_default();
                     if list.last() != Some(&rule) {
                         list.push(rule);
                     }
@@ -58,16 +60,15 @@ impl HostIndex {
     /// The rules that can match a host, in order.
     pub fn candidates(&self, host: &Host) -> Vec<u32> {
         let text = match host {
-            Host::Name(name) => name.to_string(),
+            Host::Name(name) => name.trim_end_matches('.').to_owned(),
             Host::Ip(ip) => ip.to_string(),
         };
         let mut all = self.any.clone();
         all.extend(self.exact.get(&text).into_iter().flatten());
-        let mut rest = Some(text.as_str());
-        while let Some(name) = rest {
-            all.extend(self.below.get(name).into_iter().flatten());
-            rest = name.split_once('.').map(|(_, r)| r);
+        if let Some(ip) = host.ip().filter(|ip| ip.to_canonical() != *ip) {
+            all.extend(self.exact.get(&ip.to_canonical().to_string()).into_iter().flatten());
         }
+        all.extend(domains_of(&text).filter_map(|domain| self.below.get(domain)).flatten());
         all.sort_unstable();
         all.dedup();
         all
@@ -80,6 +81,12 @@ fn host_requirement(cond: &ConditionExpr) -> HostRequirement {
         ConditionExpr::And(parts) => narrowest(parts.iter().map(host_requirement)),
         ConditionExpr::Or(parts) => union(parts.iter().map(host_requirement)),
         ConditionExpr::Query(query) => expr_requirement(query.expr()),
+        ConditionExpr::Host(pattern) => match pattern.host.index_key() {
+            HostIndexKey::Name(name) => HostRequirement::OneOf(vec![HostLiteral::Exact(name.to_owned())]),
+            HostIndexKey::Domain(name) => HostRequirement::OneOf(vec![HostLiteral::Below(name.to_owned())]),
+            HostIndexKey::Ip(ip) => HostRequirement::OneOf(vec![HostLiteral::Exact(ip.to_string())]),
+            HostIndexKey::None => HostRequirement::Any,
+        },
         ConditionExpr::Text(TextField::Host, TextPredicate::Fixed(mode, text, ..)) => host_literal(*mode, text),
         _ => HostRequirement::Any,
     }

@@ -21,6 +21,7 @@ mod fixture;
 mod flow_state;
 mod fluxzy;
 mod hold;
+mod host_matcher;
 mod host_rules;
 mod index;
 mod json;

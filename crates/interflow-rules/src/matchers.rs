@@ -10,6 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::condition::ConditionExpr;
+use crate::host_matcher::HostMatcher;
 use crate::json::JsonPath;
 use crate::template::{TextTemplate, scalar};
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};
@@ -66,7 +67,7 @@ pub struct FieldPattern(Vec<TextPredicate>);
 /// A pattern by form.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PatternMap {
+pub(crate) struct PatternMap {
     /// Matches the whole text.
     #[serde(default)]
     exact: Option<TextTemplate>,
@@ -88,7 +89,7 @@ struct PatternMap {
 }
 
 impl PatternMap {
-    fn test(self) -> Result<TextPredicate, String> {
+    pub(crate) fn test(self) -> Result<TextPredicate, String> {
         let forms = [
             (MatchMode::Exact, self.exact),
             (MatchMode::Contains, self.contains),
@@ -291,7 +292,7 @@ struct MatcherMap {
     /// A query.
     query: Option<Box<RuleCondition>>,
     /// Host of the origin.
-    host: Option<FieldPattern>,
+    host: Option<HostMatcher>,
     /// Port of the origin.
     port: Option<u16>,
     /// Whole URL.
@@ -363,8 +364,8 @@ impl MatcherMap {
         use Direction::{Request, Response};
         let mut all: Vec<ConditionExpr> = Vec::new();
         all.extend(self.query.map(|w| w.0));
+        all.extend(self.host.map(HostMatcher::into_condition));
         let single = [
-            (TextField::Host, self.host),
             (TextField::Url, self.url),
             (TextField::Path, self.path),
             (TextField::Method, self.method),

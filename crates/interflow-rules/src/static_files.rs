@@ -1,44 +1,8 @@
-//! Responses from files: media types by file name, and paths confined to a folder.
+//! Responses from files: paths confined to a folder.
 
 use std::path::{Component, Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
-
-/// The media type for a file name.
-pub(crate) fn media_type(name: &str) -> Option<&'static str> {
-    let ending = Path::new(name).extension()?.to_str()?.to_ascii_lowercase();
-    Some(match ending.as_str() {
-        "html" | "htm" => "text/html; charset=utf-8",
-        "css" => "text/css; charset=utf-8",
-        "js" | "mjs" => "text/javascript; charset=utf-8",
-        "json" | "map" => "application/json",
-        "txt" | "md" | "log" => "text/plain; charset=utf-8",
-        "xml" => "application/xml",
-        "csv" => "text/csv; charset=utf-8",
-        "svg" => "image/svg+xml",
-        "png" => "image/png",
-        "jpg" | "jpeg" => "image/jpeg",
-        "gif" => "image/gif",
-        "webp" => "image/webp",
-        "avif" => "image/avif",
-        "ico" => "image/x-icon",
-        "woff" => "font/woff",
-        "woff2" => "font/woff2",
-        "ttf" => "font/ttf",
-        "otf" => "font/otf",
-        "wasm" => "application/wasm",
-        "pdf" => "application/pdf",
-        "zip" => "application/zip",
-        "mp4" => "video/mp4",
-        "webm" => "video/webm",
-        "mp3" => "audio/mpeg",
-        "m3u8" => "application/vnd.apple.mpegurl",
-        "mpd" => "application/dash+xml",
-        "ts" => "video/mp2t",
-        "proto" => "application/x-protobuf",
-        _ => return None,
-    })
-}
 
 /// Resolves a request's path below a folder; `None` if it would leave the folder by dots, escapes or links.
 pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
@@ -103,11 +67,5 @@ mod tests {
         ] {
             assert_eq!(find_in_folder(&root, path).is_some(), found, "{path}");
         }
-    }
-
-    #[test]
-    fn names_tell_media_types() {
-        assert_eq!(media_type("x/a.HTML"), Some("text/html; charset=utf-8"));
-        assert_eq!((media_type("a.unknown"), media_type("a")), (None, None));
     }
 }

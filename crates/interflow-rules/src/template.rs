@@ -412,9 +412,9 @@ fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
         }
         "time.unix" => write!(out, "{}", Timestamp::now().micros() / 1_000_000),
         "time.ms" => write!(out, "{}", Timestamp::now().micros() / 1000),
-        "random" => write!(out, "{:032x}", u128::from_be_bytes(random_bytes())),
+        "random" => write!(out, "{:032x}", u128::from_be_bytes(interflow_types::random_bytes())),
         "uuid" => {
-            out.push_str(&uuid::Builder::from_random_bytes(random_bytes()).into_uuid().to_string());
+            out.push_str(&uuid::Builder::from_random_bytes(interflow_types::random_bytes()).into_uuid().to_string());
             Ok(())
         }
         "req.body" => view.request_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
@@ -423,15 +423,6 @@ fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
         _ => Ok(()),
     };
     written.expect("a String takes all");
-}
-
-pub(crate) fn random_bytes() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    // Without random bytes the values are not unique beyond the clock.
-    if getrandom::fill(&mut bytes).is_err() {
-        bytes[..8].copy_from_slice(&Timestamp::now().micros().to_be_bytes());
-    }
-    bytes
 }
 
 /// `Basic` credentials (RFC 7617).

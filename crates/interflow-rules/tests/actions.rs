@@ -270,7 +270,9 @@ async fn ways_upstream() {
     use interflow_types::HttpVersion;
     let url = "https://x.a.test/";
     assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [b.test]}}", url).await.via.unwrap(), ["http://p:1"]);
-    assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [a.test]}}", url).await.via, None);
+    assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [.a.test]}}", url).await.via, None);
+    let exact = way("{upstream_proxy: {via: 'http://p:1', bypass: [a.test]}}", url).await.via;
+    assert!(exact.is_some(), "a bare name does not include its subdomains");
     assert_eq!(way("direct", url).await.via, Some(Vec::new()));
     assert_eq!(way("{http_version: 1.1}", url).await.version, Some(HttpVersion::Http11));
     assert_eq!(way("{http_version: 2}", url).await.version, Some(HttpVersion::H2));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use schemars::JsonSchema;
 
-use crate::Timestamp;
+use crate::{Timestamp, random_bytes};
 
 /// The id of a flow: 48 bits of Unix milliseconds, 16 random bits per process, a 64-bit counter.
 ///
@@ -20,9 +20,7 @@ impl FlowId {
         // The counter starts at a random value, so that two processes (or two runs) with the same 16 random bits do
         // not collide. Within a process it only increases, so ids of one millisecond keep their order.
         static SEED: std::sync::LazyLock<(u16, u64)> = std::sync::LazyLock::new(|| {
-            let mut bytes = [0u8; 10];
-            getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-            let [a, b, rest @ ..] = bytes;
+            let [a, b, rest @ ..] = random_bytes::<10>();
             (u16::from_be_bytes([a, b]), u64::from_be_bytes(rest) >> 1)
         });
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -95,12 +93,7 @@ impl FromStr for FlowId {
 
 /// A random secret of 256 bits as text: an admin token, a one-time code, a key.
 pub fn random_token() -> String {
-    let mut bytes = [0u8; 32];
-    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
-        text
-    })
+    hex::encode(random_bytes::<32>())
 }
 
 #[cfg(test)]

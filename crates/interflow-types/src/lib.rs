@@ -23,13 +23,16 @@ mod extensions;
 mod flow;
 mod forwarded;
 mod headers;
+pub mod host_pattern;
 mod http_client;
 mod id;
+pub mod media_type;
 mod message;
 mod mount;
 mod original;
 pub mod path;
 pub mod percent;
+mod random;
 mod recorder;
 mod request_id;
 pub mod secret_names;
@@ -50,11 +53,13 @@ pub use flow::{
 };
 pub use forwarded::{ForwardedBy, client_address};
 pub use headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
+pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
 pub use http_client::{BoxFuture, HttpClient, ResponseFuture};
 pub use id::{FlowId, FlowIdError, random_token};
 pub use message::{HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url};
 pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
+pub use random::random_bytes;
 pub use recorder::{
     ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, MessageKind, Recorder, StreamMessage,
 };

@@ -32,6 +32,11 @@ pub fn decoded_lossy(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
+/// A name or value of a query or form, in which `+` is a space; with U+FFFD for invalid UTF-8.
+pub fn decoded_form(text: &str) -> String {
+    decoded_lossy(&text.replace('+', " "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +57,11 @@ mod tests {
         }
         assert_eq!((decoded("%ff!"), decoded_lossy("%ff!").as_str()), ("%ff!".into(), "\u{fffd}!"));
         assert_eq!(&*decoded_bytes(b"%ff"), b"\xff");
+        assert_eq!(decoded_form("a+b%2Bc%zz"), "a b+c%zz");
+    }
+
+    #[test]
+    fn only_unreserved_characters_stay() {
+        assert_eq!(encoded("a-._~ /é+"), "a-._~%20%2F%C3%A9%2B");
     }
 }

@@ -53,6 +53,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Whole seconds.
+    pub const fn secs(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(Microseconds::from(span).0))

@@ -25,10 +25,12 @@ pub struct UnitError {
     what: &'static str,
 }
 
-const SPANS: [(&str, u64); 6] =
+/// Units of durations, in microseconds.
+pub const TIME_UNITS: [(&str, u64); 6] =
     [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
 
-const SIZES: [(&str, u64); 9] = [
+/// Units of sizes, in bytes.
+pub const SIZE_UNITS: [(&str, u64); 9] = [
     ("B", 1),
     ("KB", 1_000),
     ("MB", 1_000_000),
@@ -54,7 +56,8 @@ impl FromStr for HumanDuration {
     type Err = UnitError;
 
     fn from_str(s: &str) -> Result<Self, UnitError> {
-        parse_with_unit(s, &SPANS, None)
+        let zero = (s.trim() == "0").then_some(0);
+        zero.or_else(|| parse_with_unit(s, &TIME_UNITS))
             .map(|us| Self(Duration::from_micros(us)))
             .ok_or_else(|| UnitError { text: s.into(), what: "duration: write it as 500ms, 30s, 5m, 2h or 7d" })
     }
@@ -64,47 +67,47 @@ impl FromStr for ByteSize {
     type Err = UnitError;
 
     fn from_str(s: &str) -> Result<Self, UnitError> {
-        parse_with_unit(s, &SIZES, Some(1))
+        let bare = s.trim().parse().ok();
+        bare.or_else(|| parse_with_unit(s, &SIZE_UNITS))
             .map(Self)
             .ok_or_else(|| UnitError { text: s.into(), what: "size: write it as 4096, 64KiB, 10MB or 2GiB" })
     }
 }
 
-/// Parses a number with one of the units; `bare` is the factor of a number without a unit.
-fn parse_with_unit(s: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
-    let s = s.trim();
-    let end = s.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(s.len());
-    let (number, unit) = s.split_at(end);
-    let unit = unit.trim();
-    let factor = if unit.is_empty() && number != "0" {
-        bare?
-    } else {
-        units
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(unit))
-            .map_or_else(|| (number == "0" && unit.is_empty()).then_some(1), |(_, factor)| Some(*factor))?
+/// A decimal number with one of these units, in either case, rounded down to the smallest unit; `None` if it is something
+/// else, or too large.
+pub fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let scale = u128::from(units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1);
+    let number = number.trim_end();
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| {
+        let decimal = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        decimal.then(|| text.parse::<u64>().ok()).flatten().map(u128::from)
     };
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(factor);
+    if fraction.len() > 12 {
+        return None;
     }
-    let fraction: f64 = number.parse().ok()?;
-    let value = fraction * factor as f64;
-    (value < 1e18).then_some(value as u64)
+    let part = digits(fraction)? * scale / 10u128.pow(fraction.len() as u32);
+    u64::try_from(digits(whole)? * scale + part).ok()
+}
+
+/// The number in the largest of these units that divides it, so that it parses back; `None` for zero.
+pub fn format_with_unit(n: u64, units: &[(&str, u64)]) -> Option<String> {
+    let fitting = units.iter().filter(|(_, scale)| n > 0 && n.is_multiple_of(*scale));
+    fitting.max_by_key(|(_, scale)| *scale).map(|(unit, scale)| format!("{}{unit}", n / scale))
 }
 
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let us = self.0.as_micros() as u64;
-        let (name, factor) = SPANS.iter().rev().find(|(_, n)| us >= *n && us.is_multiple_of(*n)).unwrap_or(&("s", 1));
-        write!(f, "{}{name}", us / factor)
+        f.write_str(&format_with_unit(self.0.as_micros() as u64, &TIME_UNITS).unwrap_or_else(|| "0s".to_owned()))
     }
 }
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let best = SIZES.iter().filter(|(_, n)| self.0 >= *n && self.0.is_multiple_of(*n)).max_by_key(|(_, n)| *n);
-        let (name, factor) = best.unwrap_or(&("B", 1));
-        write!(f, "{}{name}", self.0 / factor)
+        f.write_str(&format_with_unit(self.0, &SIZE_UNITS).unwrap_or_else(|| "0B".to_owned()))
     }
 }
 
@@ -175,7 +178,7 @@ mod tests {
             let span: HumanDuration = text.parse().unwrap();
             assert_eq!((span.0.as_micros(), span.to_string().as_str()), (micros, displayed), "{text}");
         }
-        for bad in ["", "5", "s", "-1s", "1x", "1e99s", "99999999999999999999d"] {
+        for bad in ["", "5", "s", "-1s", "1x", "1e99s", "99999999999999999999d", ".5s", "1.s", "1.2.3s"] {
             assert!(bad.parse::<HumanDuration>().is_err(), "{bad}");
         }
     }

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
+use interflow_files::{FileAccess, write_atomic};
 use interflow_rules::explain::{self, RuleExplanation};
 use interflow_rules::{
     ActiveRules, CompiledRule, FlowFixture, HeldFlow, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem,
@@ -184,7 +185,7 @@ pub(crate) async fn save(
         let Some(program) = program else { return Err(not_editable(&rules.program(), &of.file)) };
         let now = || RuleFileSource::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
         require_unchanged(&of.file, base.as_deref(), now)?;
-        write(FilePath::new(&of.file), &text)
+        write_atomic(FilePath::new(&of.file), text.as_bytes(), FileAccess::Keep)
             .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
         let answer = RulesView::of(&program);
         rules.activate(program);
@@ -212,14 +213,6 @@ fn rejected_rules(e: RuleLoadError) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
         .remedy("nothing has changed: the previous rules are still active")
         .with(|details| details.problems = e.problems.into_iter().map(TextProblem::Rule).collect())
-}
-
-/// Written beside the file and renamed, so that a crash leaves either the old or the new one.
-fn write(path: &FilePath, text: &str) -> std::io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    std::fs::write(&beside, text)?;
-    std::fs::rename(&beside, path)
 }
 
 /// `GET /rules/schema`

@@ -83,7 +83,8 @@ pub enum ApprovalAction {
 pub struct RuleSpec {
     /// The decision.
     pub action: ApprovalAction,
-    /// Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`).
+    /// Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
+    /// addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// Ports and port ranges: `443`, `8000-8999`.
@@ -168,7 +169,7 @@ pub struct SecretSpec {
     /// Its unique label.
     pub label: String,
     pub value: String,
-    /// The only origins that it is sent to: a host (name, glob, address), with scheme and port unless they are https
+    /// The only origins that it is sent to: a host pattern, with scheme and port unless they are https
     /// and 443: `api.example.com`, `*.example.com:8443`, `http://10.0.0.7:8080`. For this machine the port is
     /// required: `127.0.0.1:3000`.
     pub hosts: Vec<String>,

@@ -375,9 +375,8 @@ fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
     let mut all = BTreeSet::from([value.as_bytes().to_vec(), json, slashes, escape_json(value)]);
     if value.len() >= MIN_ENCODED_SECRET_LEN {
         all.extend(base64_and_hex_forms(value));
-        for hex in [|b: u8| format!("{b:02x}"), |b: u8| format!("{b:02X}")] {
-            all.insert(value.bytes().map(hex).collect::<String>().into_bytes());
-        }
+        all.insert(hex::encode(value).into_bytes());
+        all.insert(hex::encode_upper(value).into_bytes());
     }
     for quote in ["&quot;", "&#34;"] {
         all.insert(html.replace('"', quote).into_bytes());

@@ -5,7 +5,6 @@ pub mod config;
 mod decision;
 pub mod default_hosts;
 pub mod desktop_notifier;
-mod host_pattern;
 mod inject_secrets;
 mod mask_secrets;
 mod pending;
@@ -26,7 +25,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use interflow_types::{ClientInfo, Host, Timestamp};
+use interflow_files::{FileAccess, write_atomic};
+use interflow_types::{ClientInfo, Host, Timestamp, random_bytes};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ use decision::rule_from_resolution;
 use pending::PendingRequests;
 use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
 use rules_file::{StoredRule, StoredRules, read_rules};
-use secrets::{SecretVault, StoredSecret, write_private};
+use secrets::{SecretVault, StoredSecret};
 use sessions::{ApprovalSession, now};
 
 /// Bound on rules created at runtime.
@@ -617,7 +617,8 @@ impl Approvals {
         let text =
             serde_json::to_vec_pretty(&StoredRules { rules: made }).map_err(|e| ApprovalsError::Io(e.to_string()))?;
         let path = self.home.join(&self.settings.load().file);
-        write_private(&path, &text).map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
+        write_atomic(&path, &text, FileAccess::Private)
+            .map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
     }
 
     fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
@@ -691,9 +692,7 @@ fn bracket_ipv6(host: &str) -> String {
 
 /// A short random id.
 fn random_id() -> String {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(random_bytes::<8>())
 }
 
 #[cfg(test)]

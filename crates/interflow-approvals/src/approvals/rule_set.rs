@@ -1,15 +1,16 @@
 //! Compiled and indexed rules: a decision evaluates only rules whose host may match, and takes no lock.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use globset::{GlobBuilder, GlobMatcher};
-use interflow_types::{Host, path, wildcard};
+use interflow_types::host_pattern::domains_of;
+use interflow_types::{Host, HostIndexKey, HostPattern, HostPatternError, path, wildcard};
 
 use super::config::{ApprovalAction, RuleSpec};
-use super::host_pattern::{HostPattern, literal_chars, normalize_host};
 use super::sessions::{monotonic_secs, now};
 use schemars::JsonSchema;
 
@@ -111,7 +112,11 @@ impl ApprovalRule {
             made: now(),
             session: None,
             until,
-            hosts: spec.hosts.iter().map(|h| HostPattern::parse(h)).collect::<Result<_, _>>()?,
+            hosts: spec
+                .hosts
+                .iter()
+                .map(|h| h.parse().map_err(|e: HostPatternError| e.to_string()))
+                .collect::<Result<_, _>>()?,
             ports: spec.ports.iter().map(|p| ports(p)).collect::<Result<_, _>>()?,
             paths: spec.paths.iter().map(path).collect::<Result<_, String>>()?,
             spec,
@@ -127,14 +132,12 @@ impl ApprovalRule {
         self.until <= now || self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= monotonic_secs())
     }
 
-    fn specificity(&self, q: &AccessQuestion<'_>, host: &str) -> Option<RuleSpecificity> {
+    fn specificity(&self, q: &AccessQuestion<'_>) -> Option<RuleSpecificity> {
         if self.is_expired(q.now) || !self.matches_client(q) {
             return None;
         }
-        let mut said = if self.hosts.is_empty() { Some(0) } else { None };
-        for pattern in &self.hosts {
-            said = said.max(pattern.matches(host, q.host.ip().map(|ip| ip.to_canonical())));
-        }
+        let matching = self.hosts.iter().filter(|pattern| pattern.matches(q.host, q.port));
+        let said = matching.map(|pattern| pattern.host.specificity()).max().or(self.hosts.is_empty().then_some(0));
         let port = self.ports.is_empty() || self.ports.iter().any(|p| p.contains(&q.port));
         if !port {
             return None;
@@ -201,6 +204,11 @@ impl ApprovalRule {
     }
 }
 
+/// The number of literal characters in a glob.
+fn literal_chars(glob: &str) -> usize {
+    glob.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']' | '{' | '}')).count()
+}
+
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let wrong = || format!("`{text}` is not a port or port range");
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -212,8 +220,9 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
 #[derive(Debug, Default)]
 pub(crate) struct ApprovalRuleSet {
     pub rules: Vec<Arc<ApprovalRule>>,
-    exact: HashMap<String, Vec<usize>>,
-    below: HashMap<String, Vec<usize>>,
+    names: HashMap<Box<str>, Vec<usize>>,
+    domains: HashMap<Box<str>, Vec<usize>>,
+    addresses: HashMap<IpAddr, Vec<usize>>,
     /// Rules whose host patterns are not in a table.
     other: Vec<usize>,
 }
@@ -226,10 +235,11 @@ impl ApprovalRuleSet {
                 book.other.push(i);
             }
             for pattern in &rule.hosts {
-                let list = match pattern {
-                    HostPattern::Exact(name) => book.exact.entry(name.clone()).or_default(),
-                    HostPattern::Below(name) => book.below.entry(name.clone()).or_default(),
-                    HostPattern::Any | HostPattern::Net(_) | HostPattern::Glob(..) => &mut book.other,
+                let list = match pattern.host.index_key() {
+                    HostIndexKey::Name(name) => book.names.entry(name.into()).or_default(),
+                    HostIndexKey::Domain(name) => book.domains.entry(name.into()).or_default(),
+                    HostIndexKey::Ip(ip) => book.addresses.entry(ip).or_default(),
+                    HostIndexKey::None => &mut book.other,
                 };
                 if list.last() != Some(&i) {
                     list.push(i);
@@ -240,17 +250,18 @@ impl ApprovalRuleSet {
     }
 
     /// The rules whose hosts may match.
-    fn candidates<'b>(&'b self, host: &'b str) -> impl Iterator<Item = &'b Arc<ApprovalRule>> {
-        let parents = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
-        let below = parents.filter_map(|parent| self.below.get(parent)).flatten();
-        self.exact.get(host).into_iter().flatten().chain(below).chain(&self.other).map(|i| &self.rules[*i])
+    fn candidates<'b>(&'b self, host: &'b Host) -> impl Iterator<Item = &'b Arc<ApprovalRule>> {
+        let name = host.name().map(|name| name.strip_suffix('.').unwrap_or(name)).unwrap_or_default();
+        let address = host.ip().and_then(|ip| self.addresses.get(&ip.to_canonical()));
+        let domains = domains_of(name).filter_map(|domain| self.domains.get(domain));
+        let listed = self.names.get(name).into_iter().chain(address).chain(domains).flatten();
+        listed.chain(&self.other).map(|i| &self.rules[*i])
     }
 
     /// The rule that decides: by source, then by specificity, then the one that denies.
     pub fn decide(&self, q: &AccessQuestion<'_>) -> Option<RuleMatch> {
-        let (host, _) = normalize_host(q.host);
-        let matching = self.candidates(&host).filter(|r| q.request.is_some() || !r.needs_request());
-        let best = matching.filter_map(|r| Some((r.specificity(q, &host)?, r))).max_by_key(|(weight, _)| *weight)?;
+        let matching = self.candidates(q.host).filter(|r| q.request.is_some() || !r.needs_request());
+        let best = matching.filter_map(|r| Some((r.specificity(q)?, r))).max_by_key(|(weight, _)| *weight)?;
         best.1.used.fetch_add(1, Relaxed);
         best.1.last.store(q.now, Relaxed);
         Some(RuleMatch { action: best.1.spec.action, rule: Arc::clone(best.1) })
@@ -258,16 +269,15 @@ impl ApprovalRuleSet {
 
     /// Whether a rule for this host depends on methods or paths.
     pub fn needs_requests(&self, host: &Host) -> bool {
-        let (host, _) = normalize_host(host);
-        self.candidates(&host).any(|r| r.needs_request())
+        self.candidates(host).any(|r| r.needs_request())
     }
 
     /// Whether a rule that depends on requests may allow a request in this tunnel.
     pub fn may_allow_in_tunnel(&self, q: &AccessQuestion<'_>) -> bool {
-        let (host, _) = normalize_host(q.host);
         let tunnel = AccessQuestion { request: None, ..q.clone() };
-        let mut inside = self.candidates(&host).filter(|r| r.needs_request() && r.spec.action == ApprovalAction::Allow);
-        inside.any(|r| r.specificity(&tunnel, &host).is_some())
+        let mut inside =
+            self.candidates(q.host).filter(|r| r.needs_request() && r.spec.action == ApprovalAction::Allow);
+        inside.any(|r| r.specificity(&tunnel).is_some())
     }
 }
 
@@ -384,15 +394,15 @@ mod tests {
         assert!(compiled(|s| s.ports = vec!["0".into()]).contains("not a port"));
         assert!(compiled(|s| s.paths = vec!["a".into()]).contains("not a path"));
         assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("not a time"));
-        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("not a host glob"));
+        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("not a host pattern"));
     }
 
     #[test]
     fn a_thousand_rules_cost_no_more_than_those_of_the_host() {
         let rules = (0..1000).map(|i| (RuleSource::Global, spec(ApprovalAction::Deny, &[&format!("h{i}.test")])));
         let book = book(rules.collect());
-        assert_eq!(book.candidates("h7.test").count(), 1);
-        assert_eq!(book.candidates("x.test").count(), 0);
+        assert_eq!(book.candidates(&Host::parse("h7.test").unwrap()).count(), 1);
+        assert_eq!(book.candidates(&Host::parse("x.test").unwrap()).count(), 0);
         assert_eq!(ask(&book, "h7.test", None).unwrap().1, "7");
     }
 }

@@ -2,17 +2,13 @@
 
 use std::fmt;
 
-use interflow_types::{Authority, Host, Scheme};
-
-use super::host_pattern::{HostPattern, normalize_host};
+use interflow_types::{Authority, Host, HostMatch, HostPattern, HostPatternError, Scheme};
 
 #[derive(Clone, Debug)]
 pub(super) struct SecretOrigin {
     /// The required scheme; `None` if both are allowed.
     scheme: Option<Scheme>,
-    host: HostPattern,
-    /// The host as configured.
-    text: String,
+    host: HostMatch,
     port: u16,
     /// The port was given, not implied.
     names_port: bool,
@@ -34,15 +30,9 @@ impl SecretOrigin {
             Some(_) => return Err(wrong("the scheme of an origin must be https or http")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let (name, port) = split_port(rest);
-        let number = |p: &str| p.parse::<u16>().ok().filter(|p| *p != 0).ok_or_else(|| wrong("the port is invalid"));
-        let port = port.map(number).transpose()?;
-        let host = HostPattern::parse(name).map_err(|e| wrong(&e))?;
-        if matches!(host, HostPattern::Any) {
+        let HostPattern { host, port } = rest.parse().map_err(|e: HostPatternError| e.to_string())?;
+        if host == HostMatch::Any {
             return Err(wrong("`*` would allow every host: name those that need it"));
-        }
-        if name.contains('/') && !matches!(host, HostPattern::Net(_)) {
-            return Err(wrong("an origin has no path"));
         }
         let both = plain_http || is_loopback_pattern(&host) && port.is_some();
         let schemes = match (scheme, port) {
@@ -54,7 +44,6 @@ impl SecretOrigin {
         let of = |scheme: Option<Scheme>| Self {
             scheme,
             host: host.clone(),
-            text: name.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: port.or_else(|| scheme.map(Scheme::default_port)).unwrap_or_default(),
             names_port: port.is_some(),
         };
@@ -77,8 +66,7 @@ impl SecretOrigin {
 
     /// Whether the host matches, regardless of scheme and port.
     pub fn matches_host(&self, host: &Host) -> bool {
-        let (name, ip) = normalize_host(host);
-        self.host.matches(&name, ip).is_some()
+        self.host.matches(host)
     }
 }
 
@@ -87,45 +75,28 @@ impl fmt::Display for SecretOrigin {
         if let Some(scheme) = self.scheme {
             write!(f, "{}://", scheme.as_str())?;
         }
-        if self.text.contains(':') {
-            write!(f, "[{}]:{}", self.text, self.port)
-        } else {
-            write!(f, "{}:{}", self.text, self.port)
-        }
-    }
-}
-
-/// Splits off the port; an IPv6 address without brackets has none.
-fn split_port(text: &str) -> (&str, Option<&str>) {
-    if text.starts_with('[')
-        && let Some(end) = text.rfind(']')
-    {
-        let (host, rest) = text.split_at(end + 1);
-        return (host, rest.strip_prefix(':'));
-    }
-    match text.split_once(':') {
-        Some((host, port)) if !port.contains(':') => (host, Some(port)),
-        _ => (text, None),
+        HostPattern { host: self.host.clone(), port: Some(self.port) }.fmt(f)
     }
 }
 
 fn is_loopback_host(host: &Host) -> bool {
     match host {
         Host::Ip(ip) => ip.to_canonical().is_loopback(),
-        Host::Name(name) => {
-            let name = name.trim_end_matches('.').to_ascii_lowercase();
-            name == "localhost" || name.ends_with(".localhost")
-        }
+        Host::Name(name) => is_loopback_name(name.trim_end_matches('.')),
     }
 }
 
+fn is_loopback_name(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
 /// Whether a pattern matches only this machine.
-fn is_loopback_pattern(pattern: &HostPattern) -> bool {
+fn is_loopback_pattern(pattern: &HostMatch) -> bool {
     match pattern {
-        HostPattern::Exact(name) => Host::parse(&super::bracket_ipv6(name)).is_ok_and(|host| is_loopback_host(&host)),
-        HostPattern::Net(net) => net.network().to_canonical().is_loopback(),
-        HostPattern::Below(name) => name == "localhost",
-        HostPattern::Any | HostPattern::Glob(..) => false,
+        HostMatch::Ip(ip) => ip.is_loopback(),
+        HostMatch::Net(net) => net.network().is_loopback(),
+        HostMatch::Name(name) | HostMatch::Below(name) | HostMatch::NameAndBelow(name) => is_loopback_name(name),
+        HostMatch::Any | HostMatch::Wildcard(_) => false,
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +13,8 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_types::{Authority, Host, Scheme, Timestamp};
+use interflow_files::{FileAccess, write_atomic};
+use interflow_types::{Authority, Host, Scheme, Timestamp, random_bytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -138,14 +139,8 @@ impl StoredSecret {
 
 fn random_placeholder() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let text: String = random::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
+    let text: String = random_bytes::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
     format!("{PLACEHOLDER_PREFIX}{text}")
-}
-
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-    bytes
 }
 
 /// A secret without its value, for display.
@@ -231,7 +226,7 @@ impl SecretVault {
         let kept = secrets.iter().filter(|s| s.session.is_none());
         let sealed = kept.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
         let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
-        write_private(&self.path, &text).map_err(|e| format!("{}: {e}", self.path.display()))
+        write_atomic(&self.path, &text, FileAccess::Private).map_err(|e| format!("{}: {e}", self.path.display()))
     }
 
     fn cipher(&self, make: bool) -> Result<Aes256Gcm, String> {
@@ -240,8 +235,8 @@ impl SecretVault {
         let key = match fs::read(&path) {
             Ok(key) => key,
             Err(e) if e.kind() == io::ErrorKind::NotFound && make => {
-                let key = random::<32>();
-                write_private(&path, &key).map_err(|e| wrong(e.to_string()))?;
+                let key = random_bytes::<32>();
+                write_atomic(&path, &key, FileAccess::Private).map_err(|e| wrong(e.to_string()))?;
                 key.to_vec()
             }
             Err(e) => return Err(wrong(e.to_string())),
@@ -251,9 +246,9 @@ impl SecretVault {
 }
 
 fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<EncryptedSecret, String> {
-    let nonce = random::<12>();
+    let nonce = random_bytes::<12>();
     let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
-    let sealed = cipher.encrypt(Nonce::from_slice(&nonce), payload).map_err(|_| "encryption failed".to_owned())?;
+    let sealed = cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| "encryption failed".to_owned())?;
     Ok(EncryptedSecret {
         label: secret.label.clone(),
         placeholder: secret.placeholder.clone(),
@@ -276,11 +271,9 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
         placeholder: Some(sealed.placeholder),
         plain_http: sealed.plain_http,
     })?;
-    if nonce.len() != 12 {
-        return Err(wrong);
-    }
+    let nonce = Nonce::try_from(&nonce[..]).map_err(|_| wrong.clone())?;
     let payload = Payload { msg: &packed, aad: &secret.associated_data() };
-    let value = cipher.decrypt(Nonce::from_slice(&nonce), payload).map_err(|_| wrong.clone())?;
+    let value = cipher.decrypt(&nonce, payload).map_err(|_| wrong.clone())?;
     if secret.hosts != secret.origin_list() {
         tracing::info!(
             "the secret '{}' was bound to {} without scheme or port: it goes to {}",
@@ -297,21 +290,8 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
 /// Decrypts a Greyproxy secret with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
 pub fn decrypt_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
     let cipher = Aes256Gcm::new_from_slice(key).ok()?;
-    let (nonce, sealed) = sealed.split_at_checked(12)?;
-    String::from_utf8(cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
-}
-
-/// Writes a file with owner-only permissions, atomically.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let part = path.with_extension("part");
-    let mut options = fs::File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&part)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&part, path)
+    let (nonce, sealed) = sealed.split_first_chunk::<12>()?;
+    String::from_utf8(cipher.decrypt(&Nonce::from(*nonce), sealed).ok()?).ok()
 }
 
 #[cfg(test)]

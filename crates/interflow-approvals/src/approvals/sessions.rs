@@ -152,12 +152,12 @@ fn network(text: &str) -> Result<IpNet, String> {
 }
 
 pub(crate) fn now() -> u64 {
-    Timestamp::now().micros() / 1_000_000
+    Timestamp::now().secs()
 }
 
 /// Seconds by a monotonic clock, for state of this process: a correction of the wall clock must not end sessions.
 pub(crate) fn monotonic_secs() -> u64 {
-    Timestamp::monotonic().micros() / 1_000_000
+    Timestamp::monotonic().secs()
 }
 
 /// Converts [`monotonic_secs`] to seconds since the Unix epoch, for display.

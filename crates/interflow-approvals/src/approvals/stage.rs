@@ -9,6 +9,7 @@ use interflow_types::{
     StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
+use super::decision::canonical_text;
 use super::inject_secrets::{inject_into_message, inject_secrets, is_data_message};
 use super::mask_secrets::{self, SecretMaskCache};
 use super::pending::{PendingQuestion, PendingRequester};
@@ -68,7 +69,7 @@ impl ApprovalsStage {
                 container: flow.client.container.as_deref().map(str::to_owned),
                 client: flow.client.peer.ip().to_canonical().to_string(),
                 sessions: sessions.iter().map(ToString::to_string).collect(),
-                host: super::host_pattern::normalize_host(host).0,
+                host: canonical_text(host),
                 port,
                 method: request.map(|(method, _)| method.to_owned()),
                 path: request.map(|(_, path)| path.to_owned()),
@@ -186,7 +187,7 @@ impl ApprovalsStage {
         if these.is_empty() {
             return Ok(());
         }
-        let hosts: Vec<String> = hosts.iter().map(|h| super::host_pattern::normalize_host(h).0).collect();
+        let hosts: Vec<String> = hosts.iter().map(|h| canonical_text(h)).collect();
         mask_secrets::start_masking(flow, head, &self.ready, &all, these, hosts.join(" "))
     }
 }
@@ -227,7 +228,7 @@ fn resolve_dns_names(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
 }
 
 fn denied(host: &Host, port: u16, why: &str) -> Error {
-    let name = bracket_ipv6(&super::host_pattern::normalize_host(host).0);
+    let name = bracket_ipv6(&canonical_text(host));
     Error::new(ErrorKind::Denied, format!("{name}:{port} may not be reached: {why}"))
 }
 

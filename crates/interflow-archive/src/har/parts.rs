@@ -123,19 +123,20 @@ pub(super) fn query(path: &str) -> Vec<HarPair> {
     urlencoded(query)
 }
 
+/// A component of a query or form; bytes that are not UTF-8 as in all texts of a HAR.
+fn decode_component(component: &str) -> String {
+    text_of(percent::decoded_bytes(component.replace('+', " ").as_bytes()).into_owned())
+}
+
 /// Decodes `a=b&c=d`, including percent-encoding and `+`.
 fn urlencoded(text: &str) -> Vec<HarPair> {
     let parts = text.split('&').filter(|p| !p.is_empty());
     parts
         .map(|p| {
             let (name, value) = p.split_once('=').unwrap_or((p, ""));
-            HarPair { name: unescape(name), value: unescape(value) }
+            HarPair { name: decode_component(name), value: decode_component(value) }
         })
         .collect()
-}
-
-fn unescape(text: &str) -> String {
-    text_of(percent::decoded_bytes(text.replace('+', " ").as_bytes()).into_owned())
 }
 
 fn text_of(bytes: Vec<u8>) -> String {

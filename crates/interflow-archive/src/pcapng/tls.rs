@@ -1,7 +1,7 @@
 //! TLS 1.3 with disclosed secrets (RFC 8446): enough of a handshake for readers that have them, and protected records.
 //! It provides no security; it only reproduces the protocol layers for readers.
 
-use aes_gcm::aead::{AeadInPlace, KeyInit};
+use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{Aes128Gcm, Nonce};
 use hmac::{Hmac, Mac};
 use interflow_types::Direction;
@@ -38,14 +38,14 @@ impl TlsWriter {
 
     /// The lines of a key log.
     pub fn key_log(&self) -> String {
-        let random = hex(&self.secret("client random"));
+        let random = hex::encode(&self.secret("client random"));
         let labels = [
             "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
             "SERVER_HANDSHAKE_TRAFFIC_SECRET",
             "CLIENT_TRAFFIC_SECRET_0",
             "SERVER_TRAFFIC_SECRET_0",
         ];
-        labels.iter().map(|label| format!("{label} {random} {}\n", hex(&self.secret(label)))).collect()
+        labels.iter().map(|label| format!("{label} {random} {}\n", hex::encode(&self.secret(label)))).collect()
     }
 
     /// The handshake flights in order.
@@ -133,7 +133,7 @@ impl RecordKeys {
         body.push(kind);
         let head = [&[content::APPLICATION_DATA, 3, 3][..], &(body.len() as u16 + 16).to_be_bytes()].concat();
         self.cipher
-            .encrypt_in_place(Nonce::from_slice(&nonce), &head, &mut body)
+            .encrypt_in_place(&Nonce::from(nonce), &head, &mut body)
             .expect("a record is far shorter than what AES-GCM can protect");
         [head, body].concat()
     }
@@ -142,7 +142,7 @@ impl RecordKeys {
 /// HKDF-Expand-Label with an empty context (RFC 8446 7.1), at most 32 bytes.
 fn expand(secret: &[u8; 32], label: &str, out: &mut [u8]) {
     let label = format!("tls13 {label}");
-    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(secret).expect("HMAC takes keys of any length");
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret).expect("HMAC takes keys of any length");
     mac.update(&(out.len() as u16).to_be_bytes());
     mac.update(&vector8(label.as_bytes()));
     mac.update(&[0, 1]);
@@ -171,10 +171,6 @@ fn vector16(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u16).to_be_bytes()[..], body].concat()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,8 +185,8 @@ mod tests {
         let (mut key, mut iv) = ([0; 16], [0; 12]);
         expand(&secret, "key", &mut key);
         expand(&secret, "iv", &mut iv);
-        assert_eq!(hex(&key), "3fce516009c21727d0f2e4e86ee403bc");
-        assert_eq!(hex(&iv), "5d313eb2671276ee13000b30");
+        assert_eq!(hex::encode(&key), "3fce516009c21727d0f2e4e86ee403bc");
+        assert_eq!(hex::encode(&iv), "5d313eb2671276ee13000b30");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use interflow_codec::html;
 use interflow_types::{Scheme, Timestamp};
 
 use super::flag;
@@ -82,26 +83,22 @@ fn elements(xml: &str) -> impl Iterator<Item = (&str, HashMap<String, String>)> 
 }
 
 fn unescape(text: &str) -> String {
-    let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#xA;", "\n"), ("&#xD;", "\r")];
+    let plain = [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&apos;", "'"),
+        ("&#39;", "'"),
+        ("&#xA;", "\n"),
+        ("&#xD;", "\r"),
+    ];
     let text = plain.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
     text.replace("&amp;", "&")
 }
 
+/// Escapes an attribute. XML has no other control characters, and turns literal line ends into spaces.
 fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' => out.push_str("&#xA;"),
-            '\r' => out.push_str("&#xD;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
+    html::escape(text).replace('\n', "&#xA;").replace('\r', "&#xD;").replace(char::is_control, " ")
 }
 
 /// Writes the metadata of a flow.

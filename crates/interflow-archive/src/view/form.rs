@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use interflow_types::Headers;
+use interflow_types::{Headers, percent};
 use memchr::memmem;
 
 use super::{TextKind, digits};
@@ -25,24 +25,8 @@ pub(super) fn fields(text: &str, cap: usize) -> String {
 
 /// Decodes `+` and `%XX`; line breaks and other control characters stay visible.
 fn decode_component(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&b) = bytes.get(at) {
-        let digit = |i: usize| bytes.get(at + i).and_then(|c| char::from(*c).to_digit(16));
-        match (b, digit(1), digit(2)) {
-            (b'%', Some(high), Some(low)) => {
-                plain.push((high * 16 + low) as u8);
-                at += 3;
-                continue;
-            }
-            (b'+', ..) => plain.push(b' '),
-            _ => plain.push(b),
-        }
-        at += 1;
-    }
     let mut out = String::new();
-    for c in String::from_utf8_lossy(&plain).chars() {
+    for c in percent::decoded_form(text).chars() {
         if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out

@@ -155,9 +155,7 @@ fn quoted(out: &mut String, text: &str) {
 fn digits(out: &mut String, bytes: &[u8]) {
     use std::fmt::Write as _;
     const MAX_SHOWN_BYTES: usize = 64;
-    for b in &bytes[..bytes.len().min(MAX_SHOWN_BYTES)] {
-        let _ = write!(out, "{b:02x}");
-    }
+    out.push_str(&hex::encode(&bytes[..bytes.len().min(MAX_SHOWN_BYTES)]));
     if bytes.len() > MAX_SHOWN_BYTES {
         let _ = write!(out, "… ({} bytes)", bytes.len());
     }

@@ -24,7 +24,7 @@ impl ClientHello {
 
     /// The JA3 hash: 32 hexadecimal digits. For clients that permute their extensions it differs per connection.
     pub fn ja3(&self) -> String {
-        hex(&Md5::digest(self.ja3_text()), 16)
+        hex::encode(Md5::digest(self.ja3_text()))
     }
 
     /// The JA4 fingerprint over TCP, such as `t13d1516h2_8daaf6152771_e5627efa2ab1`.
@@ -129,13 +129,7 @@ fn text(ascii: Vec<u8>) -> String {
 
 /// The first twelve hex digits of SHA-256; zeros for an empty list.
 fn ja4_hash(text: &[u8]) -> String {
-    if text.is_empty() { "0".repeat(12) } else { hex(&Sha256::digest(text), 6) }
-}
-
-fn hex(digest: &[u8], bytes: usize) -> String {
-    let mut out = Vec::with_capacity(bytes * 2);
-    digest.iter().take(bytes).for_each(|&b| hex2(&mut out, b));
-    text(out)
+    if text.is_empty() { "0".repeat(12) } else { hex::encode(&Sha256::digest(text)[..6]) }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec, SecretSpec, SessionSpec};
 use interflow_approvals::approvals::{SecretView, SessionView, default_hosts};
-use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
+use interflow_types::{Timestamp, random_bytes};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -249,14 +249,12 @@ pub(super) async fn add_credential(
             "it is not known which hosts this credential is for: give them as `hosts`, or set compat.credential_hosts",
         ));
     }
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|e| GreyproxyError(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
-    let hex: String = random.iter().map(|b| format!("{b:02x}")).collect();
+    let id = hex::encode(random_bytes::<16>());
     let made = grey.approvals.add_secret(SecretSpec {
         label: new.label,
         value: new.value,
         hosts,
-        placeholder: Some(format!("{PREFIX}global:{hex}")),
+        placeholder: Some(format!("{PREFIX}global:{id}")),
         plain_http: false,
     })?;
     Ok(Json(credential_json(&made)))

@@ -34,7 +34,7 @@ fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Val
 /// A deterministic id with this number of hexadecimal digits: exported again, a conversation has the same spans.
 fn hashed_id(parts: &[&str], digits: usize) -> String {
     let hash = Sha256::digest(parts.join("\n").as_bytes());
-    hash.iter().take(digits / 2).map(|b| format!("{b:02x}")).collect()
+    hex::encode(&hash[..digits / 2])
 }
 
 fn nanos(micros: u64) -> String {

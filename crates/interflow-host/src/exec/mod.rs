@@ -7,6 +7,7 @@ mod trust;
 use std::net::SocketAddr;
 use std::process::Stdio;
 
+use interflow_types::percent;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -33,7 +34,7 @@ impl ExecCredential {
     }
 
     fn login(&self) -> String {
-        format!("{}:{}@", interflow_types::percent::encoded(&self.user), self.password)
+        format!("{}:{}@", percent::encoded(&self.user), self.password)
     }
 }
 

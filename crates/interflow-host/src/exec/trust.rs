@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use interflow_files::{FileAccess, write_atomic};
 use interflow_net::ca::CertificateAuthority;
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 
@@ -90,7 +91,7 @@ fn write_file(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
-    crate::data_dir::write_private(path, bytes).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+    write_atomic(path, bytes, FileAccess::Private).map_err(|e| format!("{} cannot be written: {e}", path.display()))
 }
 
 fn platform() -> Vec<Vec<u8>> {

@@ -6,9 +6,10 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 
+use interflow_files::{FileAccess, write_atomic};
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::{DataDir, connect_address, write_private};
+use crate::data_dir::{DataDir, connect_address};
 use backends::{ProxySetting, SystemCommands};
 
 /// Previous settings, saved until they are restored.
@@ -61,7 +62,7 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
     home.create()?;
     // Saved to disk before the first change, so that a crash can be undone.
     let text = serde_json::to_vec_pretty(&kept).map_err(|e| e.to_string())?;
-    write_private(&home.join(FILE), &text)
+    write_atomic(&home.join(FILE), &text, FileAccess::Private)
         .map_err(|e| format!("{} cannot be written: {e}", home.join(FILE).display()))?;
     for setting in &kept.settings {
         if let Err(e) = setting.place.write(&commands, setting.ours.as_deref()) {

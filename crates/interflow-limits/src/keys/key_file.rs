@@ -139,10 +139,9 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
 /// Appends a new key to the text of a keys file and returns the key in plain text; it cannot be recovered later.
 ///
 /// # Errors
-/// The file does not parse, the id is taken, or the system has no random numbers.
+/// The file does not parse, or the id is taken.
 pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<PlaintextKey, KeyFileError> {
-    let secret =
-        PlaintextKey::generate().map_err(|e| KeyFileError(format!("the system gives no random numbers: {e}")))?;
+    let secret = PlaintextKey::generate();
     let digest = KeyDigest::from_key(secret.reveal());
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
     let keys = document.entry("key").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use interflow_types::random_bytes;
 use sha2::{Digest as _, Sha256};
 
 /// Prefix of every key, which makes it recognizable beside providers' keys.
@@ -19,18 +20,15 @@ pub struct PlaintextKey(String);
 impl PlaintextKey {
     /// A new key of 256 random bits.
     ///
-    /// # Errors
-    /// The system has no random numbers.
-    pub fn generate() -> Result<Self, getrandom::Error> {
+    pub fn generate() -> Self {
         let mut text = String::from(KEY_PREFIX);
-        let mut pool = [0u8; 64];
         while text.len() < KEY_PREFIX.len() + KEY_LENGTH {
-            getrandom::fill(&mut pool)?;
+            let pool = random_bytes::<64>();
             // 248 is the largest multiple of 62 in a byte; larger values would bias the distribution.
             let letters = pool.iter().filter(|b| **b < 248).map(|b| char::from(KEY_ALPHABET[usize::from(b % 62)]));
             text.extend(letters.take(KEY_PREFIX.len() + KEY_LENGTH - text.len()));
         }
-        Ok(Self(text))
+        Self(text)
     }
 
     pub fn reveal(&self) -> &str {
@@ -55,16 +53,9 @@ impl KeyDigest {
 
     /// Parses `sha256:HEX`, or `sha256$HEX` as written by Philter's proxy.
     pub fn parse(text: &str) -> Option<Self> {
-        let hex = text.strip_prefix("sha256:").or_else(|| text.strip_prefix("sha256$"))?.as_bytes();
-        let mut out = [0u8; 32];
-        if hex.len() != 64 {
-            return None;
-        }
-        for (byte, pair) in out.iter_mut().zip(hex.chunks_exact(2)) {
-            let digit = |b: u8| char::from(b).to_digit(16);
-            let [high, low] = [digit(pair[0])?, digit(pair[1])?];
-            *byte = (high * 16 + low) as u8;
-        }
+        let digits = text.strip_prefix("sha256:").or_else(|| text.strip_prefix("sha256$"))?;
+        let mut out = [0; 32];
+        hex::decode_to_slice(digits, &mut out).ok()?;
         Some(Self(out))
     }
 }
@@ -72,7 +63,7 @@ impl KeyDigest {
 impl fmt::Display for KeyDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -82,7 +73,7 @@ mod tests {
 
     #[test]
     fn keys_are_long_and_never_alike() {
-        let (a, b) = (PlaintextKey::generate().unwrap(), PlaintextKey::generate().unwrap());
+        let (a, b) = (PlaintextKey::generate(), PlaintextKey::generate());
         assert_eq!(a.reveal().len(), 47);
         assert!(a.reveal().starts_with(KEY_PREFIX) && a != b);
         assert!(a.reveal()[4..].bytes().all(|b| b.is_ascii_alphanumeric()));

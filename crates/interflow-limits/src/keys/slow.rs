@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use interflow_types::random_bytes;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
@@ -75,9 +76,7 @@ struct Checked {
 
 impl Default for SlowKeys {
     fn default() -> Self {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).expect("the operating system hands out random bytes");
-        Self { entries: Vec::new(), secret, checked: Mutex::default() }
+        Self { entries: Vec::new(), secret: random_bytes(), checked: Mutex::default() }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The keys file on disk and the key ring parsed from it.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use interflow_files::{FileAccess, write_atomic};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
@@ -80,7 +81,7 @@ impl KeyStore {
         let done = edit(&mut text).map_err(|e| with_path(&path, &e))?;
         if text != before {
             let ring = VirtualKeyRing::parse(&text).map_err(|e| with_path(&path, &e))?;
-            write(&path, text.as_bytes())
+            write_atomic(&path, text.as_bytes(), FileAccess::Private)
                 .map_err(|e| KeyFileError(format!("{} cannot be written: {e}", path.display())))?;
             self.ring.store(Arc::new(ring));
         }
@@ -102,19 +103,6 @@ fn read_text(path: &Path) -> Result<String, KeyFileError> {
 
 fn read_ring(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
     VirtualKeyRing::parse(&read_text(path)?).map_err(|e| with_path(path, &e))
-}
-
-/// Writes the file atomically, readable by its owner only (0600).
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension(format!("new.{}", std::process::id()));
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)
 }
 
 #[cfg(test)]

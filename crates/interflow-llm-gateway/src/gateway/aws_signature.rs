@@ -3,7 +3,7 @@
 //! The signature covers method, path, query, the fields below and a hash of the body, so it must be the last change to
 //! a request: redaction, a mapped model name or another host invalidate the client's own.
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use interflow_types::RequestHead;
 use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use sha2::{Digest, Sha256};
@@ -58,15 +58,15 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     let fields: String = signed.iter().map(|(n, v)| format!("{n}:{v}\n")).collect();
     let (path, query) =
         (encoded_as(head.url.path_only(), CANONICAL_PATH), canonical_query(head.url.query().unwrap_or_default()));
-    let request = format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex(&Sha256::digest(body)));
+    let request = format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex::encode(Sha256::digest(body)));
     let day = time.get(..8).unwrap_or_default();
     let scope = format!("{day}/{region}/{service}/aws4_request");
-    let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
+    let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex::encode(&Sha256::digest(request.as_bytes())));
     let mut key = format!("AWS4{}", credentials.key).into_bytes();
     for part in [day, region, service, "aws4_request"] {
         key = mac(&key, part.as_bytes());
     }
-    let signature = hex(&mac(&key, to_sign.as_bytes()));
+    let signature = hex::encode(&mac(&key, to_sign.as_bytes()));
     let value =
         format!("AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}", credentials.id);
     head.headers.append_unchecked(b"Authorization", value.as_bytes());
@@ -81,10 +81,6 @@ fn mac(key: &[u8], data: &[u8]) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(data);
     mac.finalize().into_bytes().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Every segment is encoded once more, as required by all services but S3.

@@ -44,7 +44,7 @@ impl KeyRules {
     pub fn new(config: &KeysConfig) -> Result<Self, String> {
         let fetch = |(name, value): (&String, &String)| {
             let wrong = |why: &str| format!("keys.provider.{name}: {why}");
-            let secret = interflow_limits::resolve_secret_ref(value).map_err(|e| wrong(&e))?;
+            let secret = interflow_files::resolve_secret_ref(value).map_err(|e| wrong(&e))?;
             if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
                 return Err(wrong("it is empty or contains a line break"));
             }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use interflow_files::owner_only;
 use interflow_types::RequestId;
 use serde_json::json;
 
@@ -34,7 +35,7 @@ impl AuditLog {
     /// # Errors
     /// The file cannot be opened, or the key cannot be resolved.
     pub fn open(config: &AuditConfig, home: &Path) -> Result<Self, String> {
-        let key = config.key.as_deref().map(interflow_limits::resolve_secret_ref).transpose();
+        let key = config.key.as_deref().map(interflow_files::resolve_secret_ref).transpose();
         let key = key.map_err(|e| format!("audit.key: {e}"))?.map(String::into_bytes);
         let writer = AuditWriter::open(config, home, key)?;
         let (jobs, work) = sync_channel(MAX_QUEUED_LINES);
@@ -179,9 +180,7 @@ impl ChainWriter {
         };
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let beside = options.open(ChainHead::path(path)).map_err(wrong)?;
+        let beside = owner_only(&mut options).open(ChainHead::path(path)).map_err(wrong)?;
         Ok((Self { key, head, beside: Some(beside) }, size))
     }
 
@@ -294,11 +293,7 @@ impl AuditWriter {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    owner_only(OpenOptions::new().append(true).create(true)).open(path)
 }
 
 #[cfg(test)]

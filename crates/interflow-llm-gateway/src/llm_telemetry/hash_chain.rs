@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 /// The hash before the very first line.
@@ -39,10 +39,7 @@ fn hash(bytes: &[u8], key: Option<&[u8]>) -> String {
         }
         None => Sha256::digest(bytes).into(),
     };
-    digest.iter().fold(String::with_capacity(64), |mut out, b| {
-        let _ = write!(out, "{b:02x}");
-        out
-    })
+    hex::encode(digest)
 }
 
 /// The last line of a log, as recorded in its `.head` file.

@@ -88,7 +88,7 @@ impl ExportSettings {
         }
         for (name, value) in &config.headers {
             let value =
-                interflow_limits::resolve_secret_ref(value).map_err(|e| format!("telemetry.headers.{name}: {e}"))?;
+                interflow_files::resolve_secret_ref(value).map_err(|e| format!("telemetry.headers.{name}: {e}"))?;
             headers.insert(name.clone(), value);
         }
         let mut resource: BTreeMap<_, _> =

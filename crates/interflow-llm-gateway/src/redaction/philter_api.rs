@@ -8,7 +8,7 @@ use interflow_llm::{LlmRefusal, Provider};
 use interflow_redact::{ExternalFindings, RedactionSession, Replacement, StopFlag};
 use interflow_types::{
     BoxFuture, CollectError, EntryKind, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request,
-    Response, ResponseHead, Result, StatusCode,
+    Response, ResponseHead, Result, StatusCode, percent,
 };
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ impl PhilterMount {
         let done = done.map_err(|e| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", e.to_string()))?;
         let policy = redactor.policy();
         let name = if policy.name().is_empty() { "default" } else { policy.name() };
-        let version: String = policy.version().iter().map(|b| format!("{b:02x}")).collect();
+        let version = hex::encode(policy.version());
         self.record_findings(flow, name, &done.spans, begun);
         let filtered = done.output.as_deref().unwrap_or(&text);
         let id = flow.id.to_string();
@@ -175,26 +175,7 @@ async fn read_text(settings: &RedactSettings, request: Request) -> Result<String
 /// A query parameter, percent-decoded.
 fn parameter(query: Option<&str>, name: &str) -> String {
     let value = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    let mut out = Vec::new();
-    let mut rest = value.unwrap_or_default().as_bytes();
-    while let [first, tail @ ..] = rest {
-        let hex = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
-        rest = match (first, tail) {
-            (b'%', [a, b, tail @ ..]) if hex(*a).is_some() && hex(*b).is_some() => {
-                out.push(hex(*a).unwrap_or(0) * 16 + hex(*b).unwrap_or(0));
-                tail
-            }
-            (b'+', _) => {
-                out.push(b' ');
-                tail
-            }
-            _ => {
-                out.push(*first);
-                tail
-            }
-        };
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent::decoded_form(value.unwrap_or_default())
 }
 
 /// Philter's explanation format. Offsets are in UTF-16 code units, as in Java.

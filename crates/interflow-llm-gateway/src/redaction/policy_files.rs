@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use interflow_files::{FileAccess, write_atomic};
 use interflow_redact::{OutboundMode, Policy, PolicyProblem, RedactMode, RedactRoute};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -115,7 +116,7 @@ impl RedactionService {
         let now = self.settings();
         let fresh = RedactSettings::new(&now.config, &now.folder, &self.memo, &self.egress, Some((file, text)))
             .map_err(PolicyUpdateError::Section)?;
-        write(file, text).map_err(PolicyUpdateError::Io)?;
+        write_atomic(file, text.as_bytes(), FileAccess::Keep).map_err(PolicyUpdateError::Io)?;
         self.activate(fresh);
         Ok(())
     }
@@ -152,12 +153,4 @@ fn route_views(settings: &RedactSettings) -> Vec<RouteView> {
     };
     let plain = [plain(true), plain(false)];
     plain.into_iter().chain(config.route.iter().enumerate().map(exception)).collect()
-}
-
-/// Writes a temporary file and renames it, so that a crash leaves the old or the new one.
-fn write(file: &Path, text: &str) -> io::Result<()> {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    std::fs::write(&beside, text)?;
-    std::fs::rename(&beside, file)
 }

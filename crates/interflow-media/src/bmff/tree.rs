@@ -93,7 +93,7 @@ fn describe_box(b: &BoxRef<'_>) -> Result<String, BoxError> {
         b"tenc" => track_encryption(&mut f)?,
         b"pssh" => {
             f.version()?;
-            format!("system {}", hex(&f.array::<16>()?))
+            format!("system {}", hex::encode(&f.array::<16>()?))
         }
         b"mfhd" => {
             f.version()?;
@@ -138,7 +138,7 @@ fn describe_box(b: &BoxRef<'_>) -> Result<String, BoxError> {
             f.version()?;
             format!("track {}", f.u32()?)
         }
-        b"uuid" => b.header.uuid.map(|id| hex(&id)).unwrap_or_default(),
+        b"uuid" => b.header.uuid.map(hex::encode).unwrap_or_default(),
         _ => String::new(),
     })
 }
@@ -147,13 +147,9 @@ fn track_encryption(f: &mut BoxReader<'_>) -> Result<String, BoxError> {
     f.version()?;
     f.skip(1)?;
     let (pattern, protected, iv) = (f.u8()?, f.u8()?, f.u8()?);
-    let kid = hex(&f.array::<16>()?);
+    let kid = hex::encode(f.array::<16>()?);
     let state = if protected == 0 { "clear" } else { "encrypted" };
     Ok(format!("{state}, KID {kid}, IV of {iv} bytes, pattern {}:{}", pattern >> 4, pattern & 15))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

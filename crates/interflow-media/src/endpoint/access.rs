@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_types::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, client_address};
+use interflow_types::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, Timestamp, client_address};
 
 use super::child_urls::ChildUrls;
 use super::error::MediaError;
@@ -114,10 +113,6 @@ pub fn authorize(
     Ok(asked(params, directives, LinkGrant::default(), false))
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
 fn directives(params: &MediaParams) -> QueryPairs {
     // `_n`, `_t` and `_p` are filled in by DASH players.
     let is_one = |name: &str| name.starts_with("_HLS_") || matches!(name, "_n" | "_t" | "_p");
@@ -139,7 +134,7 @@ fn authorize_by_token(
         readable.map_or(Err(crate::token::TokenError::Foreign), |password| read_legacy(token, password))
     };
     let grant = grant.map_err(|e| MediaError::forbidden(e.to_string()))?;
-    grant.check(now(), origin.ip, method, path).map_err(|e| MediaError::forbidden(e.to_string()))?;
+    grant.check(Timestamp::now().secs(), origin.ip, method, path).map_err(|e| MediaError::forbidden(e.to_string()))?;
     if !grant.child {
         let mut params = MediaParams::from_pairs(grant.q.clone());
         if path.starts_with("/proxy/mpd") {

@@ -1,9 +1,8 @@
 //! `/generate_url(s)`: creates links for users and programs.
 
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_types::Body;
+use interflow_types::{Body, HostPattern, Timestamp};
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -49,7 +48,7 @@ pub struct LinkRequest {
     pub path: Option<String>,
     /// The methods that the link allows; GET and HEAD if empty. Others are for `/proxy/forward`.
     pub methods: Vec<String>,
-    /// Only these hosts upstream.
+    /// Only these hosts upstream, as host patterns.
     pub hosts: Vec<String>,
     /// The user of the link.
     pub user: Option<String>,
@@ -122,6 +121,9 @@ impl LinkRequest {
         {
             return Err(format!("`{ip}` is no address or network: no client could use the link"));
         }
+        for host in &self.hosts {
+            host.parse::<HostPattern>().map_err(|e| format!("`hosts`: {e}"))?;
+        }
         let text = |name: &str| self.query_params.get(name).and_then(Value::as_str).filter(|v| !v.is_empty());
         if let Some(key) = text("key") {
             ContentKeyRing::parse(text("key_id"), key).map_err(|e| format!("`key`: {e}"))?;
@@ -134,7 +136,7 @@ impl LinkRequest {
         if !seal {
             return Ok(IssuedLink { url: self.unsealed_url(base, &path), expires: None });
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = Timestamp::now().secs();
         let grant = LinkGrant {
             q: self.parameters(),
             exp: self.expiration.map(|s| now.saturating_add(s)),

@@ -5,9 +5,10 @@
 //! the last playlist are remembered, and segments are recognised by their start.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use hashlink::LruCache;
+use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::router::MediaRequest;
@@ -125,7 +126,7 @@ impl Default for OriginClocks {
 }
 
 fn local_time() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    Timestamp::now().micros() as f64 / 1e6
 }
 
 impl OriginClocks {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
+use interflow_files::resolve_secret_ref;
 use interflow_types::{
     Body, BoxFuture, DecryptedMedia, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, LocalHandler, Method,
     MountTarget, Request, RequestHead, Response, ResponseHead, Result, StatusCode, UsageLabel,
@@ -67,7 +68,7 @@ impl MediaState {
         if config.compat.mediaflow && config.user_agent == MediaConfig::default().user_agent {
             config.user_agent = DEFAULT_USER_AGENT.into();
         }
-        let read = |key: String, text: &str| resolve(text).map_err(|e| format!("{key}: {e}"));
+        let read = |key: String, text: &str| resolve_secret_ref(text).map_err(|e| format!("{key}: {e}"));
         let keys = config.link_key.iter().enumerate().map(|(i, k)| {
             read(format!("media.link_key[{i}]"), &k.secret).map(|secret| (k.id.clone(), secret.into_bytes()))
         });
@@ -135,18 +136,6 @@ fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache
     }
     let opened = DiskCache::open(folder, config.disk.0, config.disk_ttl.0);
     opened.map(Some).map_err(|e| format!("media.cache.disk: {} cannot be used: {e}", folder.display()))
-}
-
-/// Resolves a value given as `env:NAME` or `file:PATH`.
-fn resolve(text: &str) -> Result<String, String> {
-    if let Some(name) = text.strip_prefix("env:") {
-        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
-    }
-    if let Some(path) = text.strip_prefix("file:") {
-        let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
-        return Ok(read.trim().to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 /// The media component: endpoints on the gateway port, with the state of the current configuration.

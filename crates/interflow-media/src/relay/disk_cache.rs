@@ -6,10 +6,11 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use interflow_files::{AtomicFile, FileAccess, create_private_dir, is_leftover};
 use interflow_types::{ResponseHead, StatusCode, Url};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,6 @@ pub struct DiskCache {
     ttl: Duration,
     index: Mutex<DiskCacheIndex>,
     writing: AtomicUsize,
-    next: AtomicU64,
 }
 
 #[derive(Default)]
@@ -62,11 +62,7 @@ impl DiskCache {
     /// # Errors
     /// If it cannot be created or read.
     pub fn open(folder: &Path, most: u64, ttl: Duration) -> io::Result<Arc<Self>> {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(folder)?;
+        create_private_dir(folder)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -82,14 +78,7 @@ impl DiskCache {
             }
         }
         found.sort_unstable();
-        let disk = Self {
-            folder: folder.to_owned(),
-            most,
-            ttl,
-            index: Mutex::default(),
-            writing: AtomicUsize::new(0),
-            next: AtomicU64::new(0),
-        };
+        let disk = Self { folder: folder.to_owned(), most, ttl, index: Mutex::default(), writing: AtomicUsize::new(0) };
         found.into_iter().for_each(|(changed, key, length)| disk.add_to_index(key, length, changed));
         Ok(Arc::new(disk))
     }
@@ -171,10 +160,8 @@ impl DiskCache {
             return Ok(());
         }
         self.shrink(self.most - length as u64);
-        let path = self.path(key);
-        let half = path.with_extension(format!("{}-{}.half", std::process::id(), self.next.fetch_add(1, Relaxed)));
         let written = (|| {
-            let mut file = io::BufWriter::new(create_private_file(&half)?);
+            let mut file = io::BufWriter::new(AtomicFile::create(&self.path(key), FileAccess::Private)?);
             let mut sum = blake3::Hasher::new();
             let size = u32::try_from(meta.len()).unwrap_or(u32::MAX).to_le_bytes();
             for part in [&MAGIC[..], &size, &meta].into_iter().chain(chunks.iter().map(|c| &c[..])) {
@@ -182,12 +169,10 @@ impl DiskCache {
                 file.write_all(part)?;
             }
             file.write_all(sum.finalize().as_bytes())?;
-            file.flush()?;
-            fs::rename(&half, &path)
+            file.into_inner()?.commit_without_sync()
         })();
-        match written {
-            Ok(()) => self.add_to_index(*key, length as u64, SystemTime::now()),
-            Err(_) => drop(fs::remove_file(&half)),
+        if written.is_ok() {
+            self.add_to_index(*key, length as u64, SystemTime::now());
         }
         written
     }
@@ -241,15 +226,7 @@ fn key_of_name(name: &str) -> Option<CacheKey> {
 }
 
 fn is_cache_file(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == "segment" || e == "half")
-}
-
-fn create_private_file(path: &Path) -> io::Result<fs::File> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    path.extension().is_some_and(|e| e == "segment") || is_leftover(path)
 }
 
 #[cfg(test)]
@@ -272,7 +249,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("cache");
         put(&DiskCache::open(&folder, 1 << 20, HOUR).unwrap(), 1, 5000);
-        fs::write(folder.join("x.1-2.half"), "cut off").unwrap();
+        fs::write(folder.join(".x1.part"), "cut off").unwrap();
         fs::write(folder.join("note.txt"), "unrelated").unwrap();
         let disk = DiskCache::open(&folder, 1 << 20, HOUR).unwrap();
         let kept = disk.get([1; 32]).await.unwrap();
@@ -282,7 +259,7 @@ mod tests {
         );
         assert_eq!(kept.body, vec![1; 5000]);
         assert!(disk.get([2; 32]).await.is_none());
-        assert!(!folder.join("x.1-2.half").exists() && folder.join("note.txt").exists());
+        assert!(!folder.join(".x1.part").exists() && folder.join("note.txt").exists());
         let old = DiskCache::open(&folder, 1 << 20, Duration::ZERO).unwrap();
         assert_eq!((old.bytes(), old.get([1; 32]).await.is_none()), (0, true));
     }

@@ -46,7 +46,10 @@ impl ChildKey {
         let mut sealed = hasher.finalize().as_bytes()[..NONCE_LEN].to_vec();
         let hidden = self
             .seal
-            .encrypt(XNonce::from_slice(&sealed), Payload { msg: query, aad: path })
+            .encrypt(
+                &XNonce::try_from(&sealed[..]).expect("a nonce is NONCE_LEN bytes"),
+                Payload { msg: query, aad: path },
+            )
             .expect("a query is far below the cipher's limit");
         sealed.extend_from_slice(&hidden);
         out.extend_from_slice(path);
@@ -62,9 +65,9 @@ impl ChildKey {
         if let Some(hidden) = query.strip_prefix("e=") {
             let (hidden, added) = hidden.split_once('&').unwrap_or((hidden, ""));
             let sealed = B64.decode(hidden).map_err(|_| TokenError::Foreign)?;
-            let (nonce, text) = sealed.split_at_checked(NONCE_LEN).ok_or(TokenError::Foreign)?;
+            let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(TokenError::Foreign)?;
             let payload = Payload { msg: text, aad: path.as_bytes() };
-            let plain = self.seal.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| TokenError::Foreign)?;
+            let plain = self.seal.decrypt(&XNonce::from(*nonce), payload).map_err(|_| TokenError::Foreign)?;
             let plain = String::from_utf8(plain).map_err(|_| TokenError::Foreign)?;
             return Ok((plain, added.to_owned()));
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interflow_types::{Host, Method};
+use interflow_types::{Authority, HostPattern, Method};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct LinkGrant {
     /// Only endpoints whose path has this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Only these hosts upstream: `cdn.test`, `*.cdn.test`.
+    /// Only these hosts upstream, as host patterns: `cdn.test`, `*.cdn.test`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// The user of the link.
@@ -112,13 +112,8 @@ impl LinkGrant {
     ///
     /// # Errors
     /// [`GrantRefusal::OtherHost`].
-    pub fn check_host(&self, host: &Host) -> Result<(), GrantRefusal> {
-        let host = host.to_string();
-        // `*.cdn.test` does not match `evilcdn.test`: what is before the domain must end in a dot.
-        let matches = |pattern: &String| match pattern.strip_prefix("*.") {
-            Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
-            None => *pattern == host,
-        };
+    pub fn check_host(&self, to: &Authority) -> Result<(), GrantRefusal> {
+        let matches = |text: &String| text.parse::<HostPattern>().is_ok_and(|p| p.matches(&to.host, to.port));
         if self.hosts.is_empty() || self.hosts.iter().any(matches) { Ok(()) } else { Err(GrantRefusal::OtherHost) }
     }
 }
@@ -173,7 +168,7 @@ mod tests {
         }
         let hosts = [("a.test", true), ("x.cdn.test", true), ("cdn.test", false), ("xcdn.test", false), ("b", false)];
         for (host, holds) in hosts {
-            assert_eq!(grant.check_host(&Host::parse(host).unwrap()).is_ok(), holds, "{host}");
+            assert_eq!(grant.check_host(&Authority::parse(host, Some(443)).unwrap()).is_ok(), holds, "{host}");
         }
         assert!(
             LinkGrant { ip: Some("nonsense".into()), ..LinkGrant::default() }

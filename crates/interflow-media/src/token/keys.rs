@@ -74,7 +74,10 @@ impl LinkKeys {
         let aad = key.aad();
         let text = key
             .seal
-            .encrypt(XNonce::from_slice(&sealed), Payload { msg: &plain, aad: aad.as_bytes() })
+            .encrypt(
+                &XNonce::try_from(&sealed[..]).expect("a nonce is NONCE_LEN bytes"),
+                Payload { msg: &plain, aad: aad.as_bytes() },
+            )
             .expect("a grant is far below the cipher's limit");
         sealed.extend_from_slice(&text);
         format!("{aad}{}", B64.encode(sealed))
@@ -87,11 +90,11 @@ impl LinkKeys {
     pub fn open(&self, token: &str) -> Result<LinkGrant, TokenError> {
         let (key, sealed) = self.find(token)?;
         let sealed = B64.decode(sealed).map_err(|_| TokenError::Foreign)?;
-        let (nonce, text) = sealed.split_at_checked(NONCE_LEN).ok_or(TokenError::Foreign)?;
+        let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(TokenError::Foreign)?;
         // Version and key id are authenticated as well, so that a token cannot be passed off as one of another key.
         let aad = key.aad();
         let payload = Payload { msg: text, aad: aad.as_bytes() };
-        let plain = key.seal.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| TokenError::Foreign)?;
+        let plain = key.seal.decrypt(&XNonce::from(*nonce), payload).map_err(|_| TokenError::Foreign)?;
         serde_json::from_slice(&plain).map_err(|_| TokenError::Foreign)
     }
 

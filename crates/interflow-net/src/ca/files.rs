@@ -1,12 +1,12 @@
 //! The CA's files: `ca.pem`, which is public, and `ca.key`, which only its user may read.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use interflow_files::{FileAccess, create_private_dir, owner_only, write_atomic};
 use interflow_types::{Error, ErrorKind, ErrorSource};
 use rcgen::KeyPair;
 use rustls_pki_types::CertificateDer;
@@ -36,7 +36,7 @@ fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
 pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     make_folder(dir)?;
     let path = dir.join(".lock");
-    let file = private(OpenOptions::new().create(true).truncate(false).write(true))
+    let file = owner_only(OpenOptions::new().create(true).truncate(false).write(true))
         .open(&path)
         .map_err(|e| io_error("the CA's folder cannot be written:", dir, e))?;
     file.lock().map_err(|e| io_error("the CA's folder cannot be locked:", dir, e))?;
@@ -45,14 +45,7 @@ pub(super) fn lock(dir: &Path) -> Result<File, Error> {
 
 /// Creates a folder that only its user may enter, unless it exists.
 pub(super) fn make_folder(dir: &Path) -> Result<(), Error> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::DirBuilderExt as _;
-        builder.mode(0o700);
-    }
-    builder.create(dir).map_err(|e| io_error("the CA's folder cannot be made:", dir, e))
+    create_private_dir(dir).map_err(|e| io_error("the CA's folder cannot be made:", dir, e))
 }
 
 /// Reads both files; `None` if neither exists.
@@ -126,36 +119,10 @@ pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
     let pem = certificate_pem(cert.der());
     for (name, text) in [(KEY_FILE, key.serialize_pem()), (CERTIFICATE_FILE, pem.clone())] {
         let path = dir.join(name);
-        write_atomically(dir, &path, &text).map_err(|e| io_error("the CA's files cannot be written:", &path, e))?;
+        write_atomic(&path, text.as_bytes(), FileAccess::Private)
+            .map_err(|e| io_error("the CA's files cannot be written:", &path, e))?;
     }
     Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
-}
-
-fn write_atomically(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
-    let (mut file, temporary) = private_temporary(dir)?;
-    // Synced before the rename: after a crash there is either the old file or the complete new one.
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&temporary);
-    })
-}
-
-/// Creates a file that only its user may read, in the folder of its destination.
-pub(super) fn private_temporary(dir: &Path) -> io::Result<(File, PathBuf)> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!(".new-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = dir.join(name);
-    let file = private(OpenOptions::new().create(true).truncate(true).write(true)).open(&path)?;
-    Ok((file, path))
-}
-
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
-    }
-    options
 }
 
 /// Renames the certificate after its fingerprint and removes the key, whatever state they are in.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use interflow_types::{Error, ErrorKind, ErrorSource, Host};
+use interflow_types::{Error, ErrorKind, ErrorSource, Host, random_bytes};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -148,8 +148,7 @@ fn set_validity(params: &mut CertificateParams, not_before: u64, not_after: u64)
 /// octets). It is random, because a client that sees two certificates with the same issuer and serial number refuses
 /// both.
 fn random_serial() -> SerialNumber {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    let mut bytes = random_bytes::<16>();
     bytes[0] = bytes[0] & 0x7f | 0x40;
     SerialNumber::from_slice(&bytes)
 }
@@ -180,11 +179,7 @@ fn root_name(machine: &str, now: u64) -> String {
 
 /// The SHA-256 of the bytes in lower-case hex.
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, b| {
-        let _ = write!(hex, "{b:02x}");
-        hex
-    })
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// A server certificate with its key, in rustls's form.

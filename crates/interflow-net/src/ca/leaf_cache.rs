@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use interflow_files::{AtomicFile, FileAccess, is_leftover};
 use interflow_types::{Error, Host};
 use parking_lot::{Mutex, RwLock};
 use rcgen::KeyPair;
@@ -158,13 +159,11 @@ impl LeafStore {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let Some(modified) = entry.metadata().ok().and_then(|m| m.modified().ok()) else { continue };
             let name = entry.file_name();
-            // Temporary files have no extension; a crash between creation and rename leaves one behind.
-            match Path::new(&name).extension() {
-                Some(_) => there.push((modified, name)),
-                None if modified.elapsed().is_ok_and(|age| age > STALE_TEMP_FILE_AGE) => {
-                    drop(std::fs::remove_file(entry.path()))
-                }
-                None => {}
+            // A crash between creation and rename leaves a temporary file behind.
+            if !is_leftover(Path::new(&name)) {
+                there.push((modified, name));
+            } else if modified.elapsed().is_ok_and(|age| age > STALE_TEMP_FILE_AGE) {
+                drop(std::fs::remove_file(entry.path()));
             }
         }
         there.sort_unstable();
@@ -219,9 +218,9 @@ pub(super) fn store(kept: &LeafStore, host: &Host, minted: &IssuedLeaf, key: &Le
         pem.push_str(&files::certificate_pem(der));
     }
     let name = leaf_file_name(host);
-    let written = files::private_temporary(&kept.folder).and_then(|(mut file, temporary)| {
+    let written = AtomicFile::create(&kept.folder.join(&name), FileAccess::Private).and_then(|mut file| {
         file.write_all(pem.as_bytes())?;
-        std::fs::rename(&temporary, kept.folder.join(&name))
+        file.commit_without_sync()
     });
     match written {
         Ok(()) => kept.record_written(name.into()),

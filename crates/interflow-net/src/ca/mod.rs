@@ -7,7 +7,7 @@ mod leaf_cache;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use interflow_types::{Error, Host, Timestamp};
 use rustls_pki_types::CertificateDer;
@@ -155,7 +155,7 @@ impl CertificateAuthority {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    Timestamp::now().secs()
 }
 
 #[cfg(all(test, unix))]

@@ -86,12 +86,7 @@ pub(super) fn certificate_name(leaf: &CertificateDer<'_>) -> Arc<str> {
             || certificate.subject_alternative_name().ok()??.value.general_names.iter().find_map(alternative);
         common.or_else(alternative)
     });
-    named
-        .unwrap_or_else(|| {
-            let hash: String = Sha256::digest(leaf).iter().map(|b| format!("{b:02x}")).collect();
-            format!("sha256:{hash}")
-        })
-        .into()
+    named.unwrap_or_else(|| format!("sha256:{}", hex::encode(Sha256::digest(leaf)))).into()
 }
 
 fn alternative(name: &GeneralName<'_>) -> Option<String> {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    Authority, ByteStr, GatewayMount, GatewayRequest, Host, MountTarget, Response, Scheme, StatusCode, Url,
+    Authority, ByteStr, GatewayMount, GatewayRequest, Host, HostPatterns, MountTarget, Response, Scheme, StatusCode,
+    Url,
 };
 
 use crate::config::GatewayRoute;
-use crate::downstream::access::HostGlobs;
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
@@ -20,7 +20,7 @@ pub(crate) struct GatewayRoutes {
 #[derive(Debug)]
 struct CompiledGatewayRoute {
     path: String,
-    hosts: HostGlobs,
+    hosts: HostPatterns,
     scheme: Scheme,
     authority: Authority,
     base: String,
@@ -109,7 +109,7 @@ impl CompiledGatewayRoute {
         let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
         Ok(Self {
             path: config.path.trim_end_matches('/').to_owned(),
-            hosts: HostGlobs::new(&config.hosts)?,
+            hosts: HostPatterns::parse_without_ports(&config.hosts).map_err(|e| e.to_string())?,
             scheme,
             authority,
             base: base.trim_end_matches('/').to_owned(),
@@ -120,7 +120,7 @@ impl CompiledGatewayRoute {
 
     fn matches(&self, path: &str, host: Option<&Host>) -> bool {
         let below = path.strip_prefix(self.path.as_str()).is_some_and(|r| r.is_empty() || r.starts_with(['/', '?']));
-        below && (self.hosts.is_empty() || host.is_some_and(|h| self.hosts.matches(h)))
+        below && (self.hosts.is_empty() || host.is_some_and(|h| self.hosts.matches_host(h)))
     }
 
     fn target_url(&self, path: &str) -> Url {

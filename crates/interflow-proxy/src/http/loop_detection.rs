@@ -1,12 +1,13 @@
 //! Detects forwarding loops: each instance adds its pseudonym to `Via` where the next hop may be another proxy or
 //! gateway (RFC 9110 7.6.3). A request that arrives with it is a loop.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use interflow_net::egress::UpstreamRoute;
 use interflow_net::egress::proxy::ProxyKind;
-use interflow_types::{EndpointId, EntryKind, Error, ErrorKind, Flow, Headers, Host, RequestHead, Result, Scheme};
+use interflow_types::{
+    EndpointId, EntryKind, Error, ErrorKind, Flow, Headers, Host, RequestHead, Result, Scheme, random_bytes,
+};
 
 /// The pseudonym of this instance, random at each start, so that it does not identify an installation over time.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +24,7 @@ pub(crate) struct ReceivedVia(pub Option<Arc<str>>);
 
 impl ViaPseudonym {
     pub fn random() -> Self {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
-        let mut name = String::from("interflow-");
-        for byte in bytes {
-            let _ = write!(name, "{byte:02x}");
-        }
+        let name = format!("interflow-{}", hex::encode(random_bytes::<8>()));
         Self { entry: format!("1.1 {name}").into(), name: name.into() }
     }
 

@@ -9,7 +9,7 @@ use interflow_codec::websocket::{
     WebSocketItem,
 };
 use interflow_types::budget::MemoryReservation;
-use interflow_types::{Direction, Headers, MessageKind, StreamMessage, Timestamp};
+use interflow_types::{Direction, Headers, MessageKind, StreamMessage, Timestamp, random_bytes};
 
 /// The largest message that is parsed. Larger ones are forwarded and recorded only as bytes of the body.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
@@ -248,11 +248,7 @@ const fn sender(direction: Direction) -> FrameSender {
 
 /// A client masks each frame with an unpredictable key (RFC 6455 10.3).
 fn mask_for(direction: Direction) -> Option<[u8; 4]> {
-    (direction == Direction::Request).then(|| {
-        let mut key = [0; 4];
-        getrandom::fill(&mut key).expect("the operating system hands out random bytes");
-        key
-    })
+    (direction == Direction::Request).then(random_bytes)
 }
 
 const fn kind_of(kind: MessageType) -> MessageKind {

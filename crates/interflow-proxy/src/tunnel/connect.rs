@@ -96,8 +96,8 @@ async fn decide(
     if received_via.is_some() {
         *tracker.flow.extension_mut() = ReceivedVia(received_via);
     }
-    let host = &tracker.flow.authority.host;
-    let why = interception.passthrough(&live.settings, &[host]).filter(|_| !builtin_pages::is_local(host));
+    let Authority { host, port } = &tracker.flow.authority;
+    let why = interception.passthrough(&live.settings, &[host], *port).filter(|_| !builtin_pages::is_local(host));
     match why {
         Some(why) => Ok((interception, Some((dial(tracker, live).await?, why)))),
         None => Ok((interception, None)),

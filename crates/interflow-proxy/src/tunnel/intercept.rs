@@ -98,11 +98,11 @@ impl InterceptOverride {
     }
 
     /// Why TLS to a host with these names is passed through, if it is, by stages and configuration.
-    pub fn passthrough(self, settings: &CompiledConfig, names: &[&Host]) -> Option<Passthrough> {
+    pub fn passthrough(self, settings: &CompiledConfig, names: &[&Host], port: u16) -> Option<Passthrough> {
         match self {
             Self::Intercept => None,
             Self::Tunnel => Some(Passthrough::Rule),
-            Self::None => settings.passthrough(names),
+            Self::None => settings.passthrough(names, port),
         }
     }
 }
@@ -260,7 +260,7 @@ async fn decide_interception(
     if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut interception).await {
         return end_tunnel(tracker, &live, Err(&e)).await;
     }
-    let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host]);
+    let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host], tunnel.port);
     let program = place.program(&tracker);
     if passes.is_none()
         && interception == InterceptOverride::None
@@ -456,7 +456,7 @@ async fn alpn_for_client(
     }
     // A stage may still change route, address or resolver, and the fingerprint may be the client's own: the origin
     // must not be contacted before that is known.
-    if tracker.plan.wants(Phase::UpstreamConnect) || live.settings.fingerprints.mirrors(&inside.authority.host) {
+    if tracker.plan.wants(Phase::UpstreamConnect) || live.settings.fingerprints.mirrors(&inside.authority) {
         return Alpn::Both;
     }
     let mut route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());

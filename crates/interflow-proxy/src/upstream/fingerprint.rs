@@ -7,11 +7,10 @@ use hashlink::LruCache;
 use interflow_codec::ClientHello;
 use interflow_codec::fingerprint::{ConnectionFingerprint, FingerprintTarget, PROFILES};
 use interflow_net::tls::{TlsProfile, TlsProfileOptions};
-use interflow_types::{Error, Host, Result};
+use interflow_types::{Authority, Error, HostPatterns, Result};
 use parking_lot::Mutex;
 
 use crate::config::{ConfigError, FingerprintRule};
-use crate::downstream::access::HostGlobs;
 
 /// Bound on cached profiles with an impersonated fingerprint; the least recently used ones go, and with them the
 /// connections that they made.
@@ -51,7 +50,7 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
 
 /// The configured targets by host, and the profiles built so far.
 pub(crate) struct FingerprintRules {
-    rules: Vec<(HostGlobs, Option<FingerprintTarget>)>,
+    rules: Vec<(HostPatterns, Option<FingerprintTarget>)>,
     made: Mutex<LruCache<(u64, String), Arc<TlsProfile>>>,
 }
 
@@ -63,7 +62,7 @@ impl FingerprintRules {
                 move |what| ConfigError { place, what }
             };
             let like = parse(&rule.profile).map_err(at(".profile"))?;
-            Ok((HostGlobs::new(&rule.hosts).map_err(at(".hosts"))?, like))
+            Ok((HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string()).map_err(at(".hosts"))?, like))
         };
         let rules = rules.iter().enumerate().map(one).collect::<Result<_, ConfigError>>()?;
         Ok(Self { rules, made: Mutex::new(LruCache::new(MAX_PROFILES)) })
@@ -90,21 +89,21 @@ impl FingerprintRules {
         Ok(())
     }
 
-    fn rule_for(&self, host: &Host) -> Option<&FingerprintTarget> {
-        self.rules.iter().find(|(globs, _)| globs.matches(host)).and_then(|(_, like)| like.as_ref())
+    fn rule_for(&self, to: &Authority) -> Option<&FingerprintTarget> {
+        self.rules.iter().find(|(hosts, _)| hosts.matches(&to.host, to.port)).and_then(|(_, like)| like.as_ref())
     }
 
     /// Whether the client's own fingerprint is mirrored to this host.
-    pub fn mirrors(&self, host: &Host) -> bool {
-        self.rule_for(host) == Some(&FingerprintTarget::Mirror)
+    pub fn mirrors(&self, to: &Authority) -> bool {
+        self.rule_for(to) == Some(&FingerprintTarget::Mirror)
     }
 
     /// The profile with the fingerprint configured for this host.
-    pub fn profile_for(&self, host: &Host, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
-        match self.rule_for(host) {
+    pub fn profile_for(&self, to: &Authority, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
+        match self.rule_for(to) {
             None | Some(FingerprintTarget::Mirror) => base,
             Some(like) => self.impersonate(&base, like).unwrap_or_else(|error| {
-                tracing::error!(%error, %host, "a fingerprint profile that was built at start can no longer be built");
+                tracing::error!(%error, host = %to.host, "a fingerprint profile that was built at start can no longer be built");
                 base
             }),
         }

@@ -3,6 +3,5 @@
 pub(crate) mod fingerprint;
 pub(crate) mod local_client;
 pub(crate) mod local_request;
-pub(crate) mod no_proxy;
 pub(crate) mod plan;
 pub(crate) mod route;

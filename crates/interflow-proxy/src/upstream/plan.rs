@@ -21,7 +21,7 @@ pub(crate) struct RequestPlan {
 
 impl RequestPlan {
     fn new(settings: &CompiledConfig, key: &PlanKey) -> Self {
-        let intercepted = settings.passthrough(&[&key.authority.host]).is_none();
+        let intercepted = settings.passthrough(&[&key.authority.host], key.authority.port).is_none();
         let scope = PlanScope {
             listener: &key.listener,
             user: key.user.as_deref(),
@@ -42,7 +42,7 @@ impl RequestPlan {
         let interest = stages.iter().fold(PhaseSet::NONE, |all, (_, i)| all.union(*i));
         let mut route = settings.route_of(key.transport, key.scheme, &key.authority, key.dial.clone());
         route.isolation.user = key.user.clone();
-        let mirrors = settings.fingerprints.mirrors(&key.authority.host);
+        let mirrors = settings.fingerprints.mirrors(&key.authority);
         Self { route, mirrors, stages, interest }
     }
 

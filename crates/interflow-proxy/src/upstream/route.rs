@@ -56,7 +56,7 @@ pub(crate) async fn select_route(
     };
     let way = collect_overrides(tracker, Some(head)).await?;
     let tunnelled = !plan.route.via.is_empty() && tracker.flow.extension::<ReceivedVia>().is_some();
-    let http2 = knows_http2(transport, head) && !live.settings.is_http1_only(&head.url.authority.host);
+    let http2 = knows_http2(transport, head) && !live.settings.is_http1_only(&head.url.authority);
     if planned && exclusive.is_none() && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
         return Ok(SelectedRoute::Planned(plan));
     }
@@ -111,22 +111,22 @@ impl TlsSelection<'_> {
     /// The TLS profile with the overrides of the stages, and the fingerprint of stages or configuration; `None` if
     /// the route already has it.
     async fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
-        let host = &route.authority.host;
+        let to = &route.authority;
         let target = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
         let target = target.map_err(|e| {
             Error::new(ErrorKind::StageFailed, "a stage selected an invalid fingerprint").with_source(e)
         })?;
-        let mirrors = target.is_none() && self.settings.fingerprints.mirrors(host);
+        let mirrors = target.is_none() && self.settings.fingerprints.mirrors(to);
         let how = TlsOverride::from_overrides(way);
         if how == TlsOverride::default() && target.is_none() && !mirrors {
             return Ok(None);
         }
         let failed =
             |e| Error::new(ErrorKind::StageFailed, "a stage selected an unusable client certificate").with_source(e);
-        let base = Box::pin(self.settings.tls_with(host, how)).await.map_err(|e: String| failed(e))?;
+        let base = Box::pin(self.settings.tls_with(to, how)).await.map_err(|e: String| failed(e))?;
         match target {
             None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
-            None => Ok(Some(self.settings.fingerprints.profile_for(host, base))),
+            None => Ok(Some(self.settings.fingerprints.profile_for(to, base))),
             Some(None) => Ok(Some(base)),
             Some(Some(FingerprintTarget::Mirror)) => self.seen.mirror_profile(base, self.opening).map(Some),
             Some(Some(like)) => self.settings.fingerprints.impersonate(&base, &like).map(Some),

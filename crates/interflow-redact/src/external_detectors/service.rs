@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use interflow_files::resolve_secret_ref;
 use interflow_types::{
     Authority, Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, StatusCode, Url,
     percent,
@@ -41,7 +42,7 @@ struct RemoteSpan {
 impl DetectorService {
     pub fn new(config: &BackendConfig) -> Result<Self, String> {
         let url = service_url(config)?;
-        let token = config.token.as_deref().map(resolve_secret_ref).transpose()?;
+        let token = config.token.as_deref().map(resolve_secret_ref).transpose().map_err(|e| format!("token: {e}"))?;
         if token.as_ref().is_some_and(|t| t.bytes().any(|b| b.is_ascii_control())) {
             return Err("token: it holds a line break".into());
         }
@@ -191,18 +192,6 @@ fn service_url(config: &BackendConfig) -> Result<Url, String> {
         (_, p) => p.to_owned(),
     };
     Ok(Url { scheme, authority, path: ByteStr::from(path) })
-}
-
-/// Resolves a value that may be a reference: `env:NAME` or `file:PATH`.
-fn resolve_secret_ref(text: &str) -> Result<String, String> {
-    if let Some(name) = text.strip_prefix("env:") {
-        return std::env::var(name).map_err(|_| format!("token: the environment variable {name} is not set"));
-    }
-    if let Some(path) = text.strip_prefix("file:") {
-        let read = std::fs::read_to_string(path).map_err(|e| format!("token: {path} cannot be read: {e}"))?;
-        return Ok(read.trim().to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! Format-preserving encryption: FF3-1 (NIST SP 800-38G revision 1), and FF3 for values encrypted with an eight-byte
 //! tweak.
 
-use aes::cipher::{BlockEncrypt, KeyInit};
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes192, Aes256, Block};
 
 use crate::RedactError;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode, media_type};
 
 use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
@@ -148,7 +148,7 @@ fn map_local(
         Ok(bytes) => bytes,
         Err(e) => return action_failed(program, rule, at.flow, e),
     };
-    let media = l.content_type.as_deref().or_else(|| static_files::media_type(found.to_str()?));
+    let media = l.content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
     let mut head = response_head(l.status);
     let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
     ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(bytes) })))

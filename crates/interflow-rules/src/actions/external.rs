@@ -146,7 +146,7 @@ pub(super) async fn call_service(
     };
     let request = at.phase < Phase::ResponseHead;
     let kind = if request { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
-    let id = format!("{:032x}", u128::from_be_bytes(crate::template::random_bytes()));
+    let id = format!("{:032x}", u128::from_be_bytes(interflow_types::random_bytes::<16>()));
     if !request && hello.wants_message(ServiceMessageKind::Chunk, &at.view(program)) {
         at.edits.chunks.push((Arc::clone(&service), id.clone()));
     }

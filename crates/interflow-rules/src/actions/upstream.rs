@@ -14,9 +14,9 @@ pub(super) fn apply(
 ) -> ActionEffect {
     match action {
         Action::UpstreamProxy(b) => {
-            let host = at.view(program).with_host(ToOwned::to_owned);
+            let direct = b.bypasses(&at.flow.authority);
             let via = b.via.iter().map(|t| at.render(program, t)).collect();
-            if let Some(way) = at.overrides.as_deref_mut().filter(|_| !b.bypasses(&host)) {
+            if let Some(way) = at.overrides.as_deref_mut().filter(|_| !direct) {
                 way.via = Some(via);
             }
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use interflow_types::units::{ByteSize, HumanDuration};
-use interflow_types::{Phase, StatusCode};
+use interflow_types::{HostPattern, Phase, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::node::FluxzyNode;
@@ -151,8 +151,15 @@ fn upstream_proxy(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Converte
         node.text_of("proxyAuthorizationHeader").filter(|t| !t.is_empty()).and_then(|t| proxy_login(ledger, node, &t));
     let url = format!("http://{}{host}:{port}", login.map(|l| format!("{l}@")).unwrap_or_default());
     let via = vec![super::node::template(ledger, node, &url)];
-    let bypass =
-        node.get("byPassHosts").map(|n| n.items().iter().filter_map(FluxzyNode::text).collect()).unwrap_or_default();
+    let mut bypass = Vec::new();
+    for text in node.get("byPassHosts").iter().flat_map(|n| n.items()).filter_map(|n| n.text()) {
+        // There, a bare name includes its subdomains, and `.name` is them alone.
+        let ours = text.strip_prefix('.').map_or_else(|| text.clone(), |name| format!("*.{name}"));
+        match ours.parse::<HostPattern>() {
+            Ok(pattern) => bypass.push(pattern.with_subdomains()),
+            Err(e) => ledger.problem(node, format!("byPassHosts: {e}")),
+        }
+    }
     ledger.note(node, "requests in cleartext go through the proxy malformed in Fluxzy; here in absolute-form");
     single_action(Action::UpstreamProxy(UpstreamProxyParams { via, bypass }))
 }

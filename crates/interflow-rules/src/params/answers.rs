@@ -120,7 +120,7 @@ impl TryFrom<AnswerMap> for AnswerParams {
             let bytes = base64::engine::general_purpose::STANDARD.decode(text.trim());
             AnswerBody::Bytes(bytes.map_err(|e| format!("`base64` is none: {e}"))?.into())
         } else if let Some(file) = m.file {
-            if let Some(t) = file.as_literal().and_then(crate::static_files::media_type) {
+            if let Some(t) = file.as_literal().and_then(interflow_types::media_type::by_file_name) {
                 usual(t);
             }
             AnswerBody::File(file)

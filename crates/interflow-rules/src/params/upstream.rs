@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use interflow_codec::fingerprint::FingerprintTarget;
-use interflow_types::{CertificateFiles, TlsVersion};
+use interflow_types::{Authority, CertificateFiles, HostPattern, HostPatternError, TlsVersion};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
@@ -17,7 +17,7 @@ pub struct UpstreamProxyParams {
     /// The proxy chain.
     pub via: Vec<TextTemplate>,
     /// Hosts that are reached directly.
-    pub bypass: Vec<String>,
+    pub bypass: Vec<HostPattern>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -25,7 +25,7 @@ pub struct UpstreamProxyParams {
 struct UpstreamProxyMap {
     /// `http://user:password@host:port` or `socks5://host:port`; several form a chain.
     via: NameList,
-    /// Hosts that are reached directly: a name matches itself and its subdomains, `*.name` only subdomains, `*` all.
+    /// Host patterns that are reached directly: `example.com` is this name only, `.example.com` also its subdomains.
     #[serde(default)]
     bypass: OneOrManyStrings,
 }
@@ -34,23 +34,16 @@ impl TryFrom<UpstreamProxyMap> for UpstreamProxyParams {
     type Error = String;
 
     fn try_from(m: UpstreamProxyMap) -> Result<Self, String> {
-        Ok(Self { via: m.via.0, bypass: m.bypass.0 })
+        let bypass = m.bypass.0.iter().map(|text| text.parse().map_err(|e: HostPatternError| e.to_string()));
+        Ok(Self { via: m.via.0, bypass: bypass.collect::<Result<_, _>>()? })
     }
 }
 shorthand!(UpstreamProxyParams from UpstreamProxyMap by via);
 
 impl UpstreamProxyParams {
-    /// Whether this host is reached directly.
-    pub fn bypasses(&self, host: &str) -> bool {
-        self.bypass.iter().any(|b| {
-            let below = |name: &str| {
-                host.len() > name.len() && host.ends_with(name) && host[..host.len() - name.len()].ends_with('.')
-            };
-            match b.strip_prefix("*.").or_else(|| b.strip_prefix('.')) {
-                Some(name) => below(&name.to_ascii_lowercase()),
-                None => b == "*" || host.eq_ignore_ascii_case(b) || below(&b.to_ascii_lowercase()),
-            }
-        })
+    /// Whether this origin is reached directly.
+    pub fn bypasses(&self, to: &Authority) -> bool {
+        self.bypass.iter().any(|pattern| pattern.matches(&to.host, to.port))
     }
 }
 

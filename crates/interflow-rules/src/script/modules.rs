@@ -73,7 +73,7 @@ fn base64_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
 fn encode_digest(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<LuaString> {
     let form = form.as_ref().map(|f| f.to_string_lossy());
     match form.as_deref() {
-        None | Some("hex") => lua.create_string(digest.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        None | Some("hex") => lua.create_string(hex::encode(digest)),
         Some("base64") => lua.create_string(STANDARD.encode(digest)),
         Some("raw") => lua.create_string(digest),
         Some(other) => Err(mlua::Error::runtime(format!("`{other}` is not a digest format: hex, base64 or raw"))),
@@ -105,9 +105,9 @@ fn hash_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     Ok(table)
 }
 
-fn compute_mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
+fn compute_mac<M: Mac + hmac::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
     // HMAC accepts keys of any length, so this does not fail.
-    let Ok(mut mac) = <M as Mac>::new_from_slice(key) else { return Vec::new() };
+    let Ok(mut mac) = M::new_from_slice(key) else { return Vec::new() };
     mac.update(text);
     mac.finalize().into_bytes().to_vec()
 }

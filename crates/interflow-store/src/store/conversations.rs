@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use interflow_files::{FileAccess, write_atomic};
 use interflow_types::{FlowId, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -247,10 +248,8 @@ impl ConversationStore for SqliteStore {
     fn set_endpoints(&self, text: &str) -> Result<()> {
         self.shared()?;
         let path = self.dir().join(ENDPOINTS);
-        let part = path.with_extension("part");
         // Replaced by renaming: a reader never sees half a file.
-        let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path));
-        written.map_err(StoreError::io("could not write", &path))
+        write_atomic(&path, text.as_bytes(), FileAccess::Private).map_err(StoreError::io("could not write", &path))
     }
 
     fn conversations(&self, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {

@@ -1,9 +1,9 @@
 //! The database schema, its migrations, and how connections are opened.
 
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use interflow_files::owner_only;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, StoreError};
@@ -54,9 +54,8 @@ pub(crate) fn file(dir: &Path) -> PathBuf {
 pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     let path = file(dir);
     // Accessible by its owner only; SQLite creates the files beside it with the same mode.
-    let mut private = std::fs::OpenOptions::new();
-    private.create(true).append(true).mode(0o600);
-    drop(private.open(&path).map_err(StoreError::io("could not open", &path))?);
+    let opened = owner_only(std::fs::OpenOptions::new().create(true).append(true)).open(&path);
+    drop(opened.map_err(StoreError::io("could not open", &path))?);
     let db = Connection::open(path)?;
     if user_version(&db)? == 0 {
         // These must be set before the first table is created. Rows are appended at the end of their tables, so larger

@@ -10,12 +10,12 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use interflow_files::owner_only;
 
 use crate::error::{Result, StoreError};
 
@@ -73,11 +73,7 @@ impl SegmentAppender {
     /// truncated.
     pub(crate) fn open(dir: &Path, segment: u64, end: u64) -> Result<(Self, u64)> {
         let path = path(dir, segment);
-        let mut file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .mode(0o600)
+        let mut file = owner_only(OpenOptions::new().create(true).read(true).append(true))
             .open(&path)
             .map_err(StoreError::io("could not open", &path))?;
         let len = file.metadata().map_err(StoreError::io("could not read", &path))?.len();

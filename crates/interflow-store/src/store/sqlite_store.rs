@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread::JoinHandle;
 
+use interflow_files::create_private_dir;
 use interflow_query::Query;
 use interflow_types::{Direction, FlowId};
 use parking_lot::Mutex;
@@ -355,7 +356,5 @@ fn lock(dir: &Path) -> Result<File> {
 
 /// Creates a folder accessible by its owner only, because recordings are private. An existing folder keeps its mode.
 fn make_private(dir: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(StoreError::io("could not make", dir))
+    create_private_dir(dir).map_err(StoreError::io("could not make", dir))
 }

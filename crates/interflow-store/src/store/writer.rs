@@ -20,7 +20,7 @@ use interflow_types::{FlowId, StreamMessage};
 use rusqlite::Connection;
 
 use super::body_assembly::{BodyAssembly, ChunkSink};
-use super::checkpoint::{CHECKPOINT_BYTES, CheckpointNeed};
+use super::checkpoint::CheckpointNeed;
 use super::chunk_refs::SIDES;
 use super::chunks::ChunkWriter;
 use super::disk_reserve::DiskReserve;

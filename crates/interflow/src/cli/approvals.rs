@@ -117,7 +117,7 @@ pub struct ApprovalRuleAddArgs {
     /// allow or deny.
     #[arg(value_parser = ["allow", "deny"])]
     pub action: String,
-    /// Hosts: names, globs, addresses or networks.
+    /// Host patterns: names (`*.example.com`: subdomains), addresses or networks.
     pub hosts: Vec<String>,
     /// Port or port range (repeatable) [default: all].
     #[arg(long = "port", value_name = "PORT")]

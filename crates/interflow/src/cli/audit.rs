@@ -23,7 +23,7 @@ pub enum AuditCommand {
 /// Runs one of them.
 pub fn run(command: &AuditCommand) -> Result<(), CliError> {
     let AuditCommand::Verify { file, key } = command;
-    let key = key.as_deref().map(interflow_limits::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
+    let key = key.as_deref().map(interflow_files::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
     let done = verify(file, key.as_deref().map(str::as_bytes)).map_err(|e| CliError::Failed(e.to_string()))?;
     let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
     anstream::println!("{}: {} lines{more}, the hash chain is intact", file.display(), done.lines);

@@ -27,7 +27,7 @@ impl LlmComponent {
     /// # Errors
     /// What is wrong in `[llm]`, with its key.
     pub fn new(config: &InterflowConfig, local: &LocalClient) -> Result<Self, String> {
-        let table = LlmGateway::compile(&config.llm, &interflow_limits::resolve_secret_ref)?;
+        let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
         let (unrecorded, metadata) = (Arc::new(local.unrecorded()), Arc::new(local.metadata()));
         let gateway = LlmGateway::new(table, Arc::new(local.clone()), unrecorded, metadata);
         Ok(Self {
@@ -41,7 +41,7 @@ impl LlmComponent {
 
 impl Component for LlmComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
-        let table = LlmGateway::compile(&config.llm, &interflow_limits::resolve_secret_ref)?;
+        let table = LlmGateway::compile(&config.llm, &interflow_files::resolve_secret_ref)?;
         let gateway = Arc::clone(&self.gateway);
         Ok(Box::new(move || gateway.activate(table)))
     }

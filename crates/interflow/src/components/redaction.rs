@@ -62,7 +62,7 @@ fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
 fn master_secret(config: &InterflowConfig, home: &DataDir) -> Result<[u8; 32], String> {
     let text = match &config.redact.secret {
         Some(secret) => {
-            let text = interflow_limits::resolve_secret_ref(secret).map_err(|e| format!("redact.secret: {e}"))?;
+            let text = interflow_files::resolve_secret_ref(secret).map_err(|e| format!("redact.secret: {e}"))?;
             if text.len() < 16 {
                 return Err("redact.secret: shorter than 16 characters".into());
             }

@@ -56,7 +56,7 @@ INSERT INTO request_logs (id, timestamp, container_name, destination_host, desti
 fn sealed(text: &str) -> Vec<u8> {
     let nonce = [9; 12];
     let cipher = Aes256Gcm::new_from_slice(&KEY).unwrap();
-    [&nonce[..], &cipher.encrypt(Nonce::from_slice(&nonce), text.as_bytes()).unwrap()].concat()
+    [&nonce[..], &cipher.encrypt(&Nonce::from(nonce), text.as_bytes()).unwrap()].concat()
 }
 
 /// Creates the database and its key file.

@@ -280,7 +280,7 @@ async fn segments_outlive_a_restart_on_disk() {
     // Simulates a crash: killed, with a partially written file left behind.
     gateway.child.kill().unwrap();
     gateway.child.wait().unwrap();
-    std::fs::write(folder.join("a.half"), "cut off").unwrap();
+    std::fs::write(folder.join(".a.part"), "cut off").unwrap();
     let dir = std::mem::replace(&mut gateway.dir, tempfile::tempdir().unwrap());
     let gateway = Gateway::start_in(dir, &lines);
     let answer = gateway.get(&path).await;
@@ -288,7 +288,7 @@ async fn segments_outlive_a_restart_on_disk() {
     assert_eq!(origin.served(), 1);
     gateway.get(&format!("{path}&h_authorization=other")).await;
     assert_eq!(origin.served(), 2, "other credentials are another thing");
-    assert!(!folder.join("a.half").exists());
+    assert!(!folder.join(".a.part").exists());
 }
 
 /// Offset of the first fragment.

@@ -132,10 +132,18 @@ async fn a_running_instance_explains_counts_changes_and_holds() {
     let bad = admin.ask("PUT", &source, r#"{"text":"rules: [{then: abrot}]"}"#).await;
     assert!(bad.status == 422 && bad.text().contains("did you mean `abort`?"), "{}", bad.text());
     assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("1"));
+    #[cfg(unix)]
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let good = admin
         .ask("PUT", &source, r#"{"text":"rules: [{name: n, then: {set_response_header: {X-First: '2'}}}]"}"#)
         .await;
     assert_eq!(good.status, 200, "{}", good.text());
     assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("2"));
     assert!(std::fs::read_to_string(&file).unwrap().contains("name: n"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "a file with credentials in it stays private");
+    }
 }

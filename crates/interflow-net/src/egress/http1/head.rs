@@ -1,7 +1,7 @@
 //! Prepares and writes request heads for an HTTP/1 upstream, and interprets the connection fields of response heads.
 
 use interflow_codec::h1;
-use interflow_types::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name};
+use interflow_types::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name, random_bytes};
 use std::borrow::Cow;
 
 use super::conn::ProxyHop;
@@ -81,9 +81,7 @@ fn set_upgrade_headers(head: &mut RequestHead) {
 
 fn websocket_key() -> String {
     use base64::Engine as _;
-    let mut nonce = [0u8; 16];
-    getrandom::fill(&mut nonce).expect("the operating system hands out random bytes");
-    base64::engine::general_purpose::STANDARD.encode(nonce)
+    base64::engine::general_purpose::STANDARD.encode(random_bytes::<16>())
 }
 
 fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {

@@ -8,7 +8,7 @@ use btls::ssl::{
 };
 use btls::x509::X509;
 use interflow_codec::fingerprint::{GREASE, GROUPS, SCSV, TlsFingerprint, cipher_name, extension};
-use interflow_types::TlsVersion;
+use interflow_types::{TlsVersion, random_bytes};
 
 use super::super::{Alpn, TlsProfile, key_log};
 use super::{compression, trust_anchors};
@@ -90,7 +90,8 @@ pub(super) fn build_context(shape: &TlsFingerprint, base: &TlsProfile) -> Result
     let log = key_log();
     builder.set_keylog_callback(move |_, line| {
         let mut words = line.split(' ');
-        let (label, random, secret) = (words.next(), words.next().and_then(hex), words.next().and_then(hex));
+        let decoded = |digits: &str| hex::decode(digits).ok();
+        let (label, random, secret) = (words.next(), words.next().and_then(decoded), words.next().and_then(decoded));
         if let (Some(label), Some(random), Some(secret)) = (label, random, secret) {
             log.log(label, &random, &secret);
         }
@@ -239,15 +240,6 @@ fn version(number: u16) -> SslVersion {
 
 /// One of the sixteen values of RFC 8701.
 fn grease() -> u16 {
-    let mut byte = [0];
-    // Without randomness the handshake fails anyway.
-    let _ = getrandom::fill(&mut byte);
-    u16::from_be_bytes([byte[0] & 0xf0 | 0x0a; 2])
-}
-
-fn hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |b: &u8| (*b as char).to_digit(16);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let byte = |[a, b]: &[u8; 2]| u8::try_from(digit(a)? << 4 | digit(b)?).ok();
-    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+    let [byte] = random_bytes();
+    u16::from_be_bytes([byte & 0xf0 | 0x0a; 2])
 }

@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use interflow_types::{Authority, Host};
+use interflow_types::{Authority, Host, HostPatterns};
 use ipnet::IpNet;
 
-use super::HostGlobs;
 use crate::config::{AccessAction, AccessRule};
 
 /// The request that access rules decide on.
@@ -30,7 +29,7 @@ struct CompiledAccessRule {
     action: AccessAction,
     users: Vec<String>,
     clients: Vec<IpNet>,
-    hosts: HostGlobs,
+    hosts: HostPatterns,
     ports: Vec<RangeInclusive<u16>>,
     methods: Vec<String>,
 }
@@ -54,7 +53,7 @@ impl AccessRules {
     /// Whether the decision for this host depends on the method, so that a tunnel's CONNECT alone is not enough.
     pub fn needs_method(&self, host: &Host) -> bool {
         let of_requests = |r: &CompiledAccessRule| r.methods.iter().any(|m| m != "CONNECT");
-        self.rules.iter().any(|r| of_requests(r) && (r.hosts.is_empty() || r.hosts.matches(host)))
+        self.rules.iter().any(|r| of_requests(r) && (r.hosts.is_empty() || r.hosts.matches_host(host)))
     }
 
     /// Whether no rule tests the method, so that one decision holds for all requests of a client to an authority.
@@ -82,7 +81,7 @@ impl CompiledAccessRule {
             action: rule.action,
             users: rule.users.clone(),
             clients: rule.clients.clone(),
-            hosts: HostGlobs::new(&rule.hosts)?,
+            hosts: HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string())?,
             ports: rule.ports.iter().map(|p| ports(p)).collect::<Result<_, _>>()?,
             methods: rule.methods.clone(),
         })
@@ -92,7 +91,7 @@ impl CompiledAccessRule {
         let client = request.client.to_canonical();
         (self.users.is_empty() || request.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
             && (self.clients.is_empty() || self.clients.iter().any(|net| net.contains(&client)))
-            && (self.hosts.is_empty() || self.hosts.matches(&request.authority.host))
+            && (self.hosts.is_empty() || self.hosts.matches(&request.authority.host, request.authority.port))
             && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&request.authority.port)))
             && (self.methods.is_empty() || self.methods.iter().any(|m| m == request.method))
     }

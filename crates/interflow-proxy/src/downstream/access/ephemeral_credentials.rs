@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use interflow_types::random_bytes;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -21,9 +22,7 @@ pub(crate) struct EphemeralCredentials(Mutex<HashMap<[u8; 32], Instant>>);
 impl EphemeralCredentials {
     /// Issues credentials for this name; returns the password.
     pub fn issue(&self, name: &str, now: Instant) -> String {
-        let mut secret = [0; 24];
-        getrandom::fill(&mut secret).expect("the operating system hands out random bytes");
-        let password: String = secret.iter().map(|b| format!("{b:02x}")).collect();
+        let password = hex::encode(random_bytes::<24>());
         let mut issued = self.0.lock();
         issued.retain(|_, last_used| now.saturating_duration_since(*last_used) < IDLE_TIMEOUT);
         if issued.len() >= MAX_CREDENTIALS

@@ -3,13 +3,11 @@
 mod acl;
 mod address_filter;
 mod ephemeral_credentials;
-mod host_globs;
 mod users;
 mod web_pages;
 
 pub use acl::{AccessRequest, AccessRules};
 pub use address_filter::PrivateAddressFilter;
 pub(crate) use ephemeral_credentials::EphemeralCredentials;
-pub use host_globs::HostGlobs;
 pub use users::{BasicCredentials, UserDatabase, UsersError};
 pub(crate) use web_pages::WebPagePolicy;

@@ -119,10 +119,13 @@ impl UserDatabase {
                 return Err(wrong(format!("the user {name} is listed twice")));
             }
         }
-        let mut key = [0; 32];
-        getrandom::fill(&mut key).expect("the operating system hands out random bytes");
         let hashing = std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(2));
-        Ok(Self { hashes, verified: Mutex::default(), key, queue: LoginQueue::new(hashing) })
+        Ok(Self {
+            hashes,
+            verified: Mutex::default(),
+            key: interflow_types::random_bytes(),
+            queue: LoginQueue::new(hashing),
+        })
     }
 
     /// Whether the name is known and the password right.

@@ -1,16 +1,15 @@
 //! Protects the gateway port from other sites' web pages: a browser on this machine or network would otherwise send
 //! their requests, and the gateway would add the operator's provider key.
 
-use interflow_types::{Authority, Headers, Host, Response, StatusCode};
+use interflow_types::{Authority, Headers, Host, HostPatterns, Response, StatusCode};
 
-use super::HostGlobs;
 use crate::config::GatewayConfig;
 
 /// Which host names the gateway answers to, and which web origins may send requests to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WebPagePolicy {
-    hosts: HostGlobs,
-    route_hosts: HostGlobs,
+    hosts: HostPatterns,
+    route_hosts: HostPatterns,
     origins: Vec<String>,
 }
 
@@ -29,9 +28,9 @@ impl WebPagePolicy {
     /// # Errors
     /// What is wrong, with its configuration key.
     pub fn new(config: &GatewayConfig) -> Result<Self, String> {
-        let hosts = HostGlobs::new(&config.hosts).map_err(|e| format!("gateway.hosts: {e}"))?;
+        let hosts = HostPatterns::parse_without_ports(&config.hosts).map_err(|e| format!("gateway.hosts: {e}"))?;
         let all: Vec<&String> = config.route.iter().flat_map(|r| &r.hosts).collect();
-        let route_hosts = HostGlobs::new(&all)?;
+        let route_hosts = HostPatterns::parse_without_ports(&all).map_err(|e| format!("gateway.route.hosts: {e}"))?;
         for origin in &config.origins {
             let whole = origin.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'));
             if origin != "*" && !whole {
@@ -66,8 +65,8 @@ impl WebPagePolicy {
                 // No public site has a name without a dot: `interflow` is a name on the operator's own network.
                 !name.trim_end_matches('.').contains('.')
                     || is_loopback_name(name)
-                    || self.hosts.matches(host)
-                    || self.route_hosts.matches(host)
+                    || self.hosts.matches_host(host)
+                    || self.route_hosts.matches_host(host)
             }
         }
     }

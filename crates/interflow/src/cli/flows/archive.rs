@@ -1,11 +1,12 @@
 //! `interflow flows export` and `import`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
 use interflow_archive::pcapng::{PacketSides, PcapngOptions};
 use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, fxzy};
+use interflow_files::{AtomicFile, FileAccess, owner_only};
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_store::{FlowStore, ListOptions, ListOrder};
@@ -55,22 +56,12 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
 /// Write to a temporary name first, so that a partial file never replaces a complete one.
 fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<(), CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
-    let part = PathBuf::from(format!("{}.part", path.display()));
-    let file = File::create(&part).map_err(cannot)?;
+    let file = AtomicFile::create(path, FileAccess::Keep).map_err(cannot)?;
     let mut out = CompressedOutput::new(path, io::BufWriter::new(file));
-    let done = write(store, args, format, &mut out).and_then(|(flows, result)| {
-        result.and_then(|()| out.finish()).and_then(|()| fs::rename(&part, path)).map(|()| flows).map_err(cannot)
-    });
-    match done {
-        Ok(flows) => {
-            anstream::eprintln!("{} to {}", pluralize(flows, "flow"), path.display());
-            Ok(())
-        }
-        Err(e) => {
-            let _ = fs::remove_file(&part);
-            Err(e)
-        }
-    }
+    let (flows, result) = write(store, args, format, &mut out)?;
+    result.and_then(|()| out.finish()?.into_inner()?.commit()).map_err(cannot)?;
+    anstream::eprintln!("{} to {}", pluralize(flows, "flow"), path.display());
+    Ok(())
 }
 
 /// Number of flows written, and the result of the output.
@@ -128,11 +119,7 @@ fn begin<'w>(
 
 /// Creates a file with mode 0600: the TLS secrets in it decrypt the recorded traffic.
 fn secret_file(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    owner_only(File::options().write(true).create(true).truncate(true)).open(path)
 }
 
 /// Imports flows from files. A rejected file does not stop the others.

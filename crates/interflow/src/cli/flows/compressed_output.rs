@@ -24,14 +24,13 @@ impl<W: Write> CompressedOutput<W> {
         }
     }
 
-    /// Flushes the compressor and writes the trailer.
-    pub fn finish(self) -> io::Result<()> {
-        let mut out = match self {
-            Self::Plain(out) => out,
-            Self::Gzip(out) => out.finish()?,
-            Self::Zlib(out) => out.finish()?,
-        };
-        out.flush()
+    /// Flushes the compressor, writes the trailer, and gives the output back.
+    pub fn finish(self) -> io::Result<W> {
+        match self {
+            Self::Plain(out) => Ok(out),
+            Self::Gzip(out) => out.finish(),
+            Self::Zlib(out) => out.finish(),
+        }
     }
 }
 

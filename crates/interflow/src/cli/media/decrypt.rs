@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use clap::{Args, ValueEnum};
+use interflow_files::{AtomicFile, FileAccess};
 use interflow_media::cenc::{CencDecrypter, ContentKey, ContentKeyRing, IndexProbe, ProgressiveFile};
 use interflow_media::sample_aes::{Aes128Cbc, SampleAesTs, iv_from_sequence, parse_iv};
 
@@ -183,7 +184,7 @@ fn pump(input: &mut MediaInput, path: &Path, sink: &mut ClearOutput, step: &mut 
 /// Output of decrypted bytes. A file gets its final name only after success.
 enum ClearOutput {
     Stdout(std::io::StdoutLock<'static>),
-    File { file: File, part: PathBuf, path: PathBuf },
+    File { file: AtomicFile, path: PathBuf },
 }
 
 impl ClearOutput {
@@ -191,11 +192,9 @@ impl ClearOutput {
         let Some(path) = args.output.clone().filter(|p| p != Path::new("-")) else {
             return Ok(Self::Stdout(std::io::stdout().lock()));
         };
-        let mut part = path.clone().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let file = File::create(&part).map_err(|e| format!("{} cannot be written: {e}", part.display()))?;
-        Ok(Self::File { file, part, path })
+        let file = AtomicFile::create(&path, FileAccess::Keep)
+            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(Self::File { file, path })
     }
 
     fn write(&mut self, piece: &[u8]) -> Result<(), CliError> {
@@ -209,12 +208,10 @@ impl ClearOutput {
     fn close(self, result: Result<(), CliError>) -> Result<(), CliError> {
         match (self, &result) {
             (Self::Stdout(mut out), Ok(())) => out.flush().map_err(|e| CliError::Failed(e.to_string()))?,
-            (Self::File { part, path, .. }, Ok(())) => std::fs::rename(&part, &path)
-                .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?,
-            (Self::File { part, .. }, Err(_)) => {
-                let _ = std::fs::remove_file(part);
+            (Self::File { file, path }, Ok(())) => {
+                file.commit().map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?
             }
-            (Self::Stdout(_), Err(_)) => {}
+            (_, Err(_)) => {}
         }
         result
     }

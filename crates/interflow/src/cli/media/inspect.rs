@@ -103,7 +103,7 @@ fn systems(file: &MediaFile) -> Vec<Value> {
     let all = file.init.iter().flat_map(|init| &init.pssh);
     all.map(|p| {
         let kids: Vec<String> = p.kids.iter().map(ToString::to_string).collect();
-        let id: String = p.system.iter().map(|b| format!("{b:02x}")).collect();
+        let id = hex::encode(p.system);
         json!({ "system": id, "name": p.system_name(), "kids": kids, "data": p.data })
     })
     .collect()
