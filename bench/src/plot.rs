@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_places_its_ends_at_its_ends() {
+    fn axis_maps_its_range_to_its_ends() {
         let axis = Axis::over([10.0, 1000.0].into_iter(), 0.0, 100.0);
         assert!(axis.place(10.0) > 0.0 && axis.place(10.0) < 3.0);
         assert!(axis.place(1000.0) > 97.0 && axis.place(1000.0) < 100.0);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_without_two_points_is_none() {
+    fn chart_without_two_points_is_omitted() {
         let chart = |points| Chart {
             title: "t".into(),
             x: "x".into(),

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_seen_with_its_children_and_ended_with_them() {
+    fn process_tree_is_measured_and_terminated_together() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let free = listener.local_addr().unwrap();
         drop(listener);

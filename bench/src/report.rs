@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_shows_memory_after_the_first_quarter_and_at_its_end() {
+    fn long_run_shows_memory_growth_and_descriptors() {
         let sample = |rss_kib, descriptors| Sample { seconds: 120.0, flows: 9, rss_kib, pss_kib: 1024, descriptors };
         let samples = vec![sample(512, 1), sample(1024, 20), sample(1024, 21), sample(2048, 22)];
         let row = Row { samples, ..row("interflow", vec![run(9, 1.0)]) };

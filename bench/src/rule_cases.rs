@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_are_read_and_do_what_their_case_says() {
+    fn benchmark_rules_load_and_take_effect() {
         let added = |rules: &str| {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("rules.toml");

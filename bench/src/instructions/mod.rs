@@ -248,14 +248,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_percent_more_is_borne_and_six_is_not() {
+    fn regression_of_five_percent_is_tolerated_and_six_is_not() {
         assert!(!exceeds(105, 100));
         assert!(exceeds(106, 100));
         assert!(!exceeds(50, 100));
     }
 
     #[test]
-    fn every_case_does_its_work() {
+    fn every_case_runs() {
         for (name, ..) in CASES {
             run_case(name).unwrap();
         }

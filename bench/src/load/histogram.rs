@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_a_ramp_are_where_they_should_be() {
+    fn quantiles_of_a_ramp_are_correct() {
         let mut all = Histogram::default();
         let mut half = Histogram::default();
         (1..=500).for_each(|i| all.add(i * 1000));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_framing_is_read_and_says_whether_the_connection_goes_on() {
+    async fn each_framing_is_parsed_with_its_connection_persistence() {
         for (bytes, reusable) in [
             (&b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"[..], true),
             (b"HTTP/1.1 200 OK\r\ncontent-length:3\r\nConnection: close\r\n\r\nabc", false),

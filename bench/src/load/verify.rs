@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_are_found_however_the_stream_is_cut() {
+    fn stamps_are_found_at_any_segmentation() {
         let body = b"data: {\"text\":\"\"}\n\ndata: {\"text\":\"1700000000000000000ab\"}\n\ndata: {\"content\":\"1700000000000000001\"}\n\n";
         let expected = Expected::Stamped { bytes: body.len(), events: 2 };
         for size in 1..body.len() {

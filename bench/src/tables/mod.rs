@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_by_itself_takes_its_place_among_the_others() {
+    fn separately_run_case_is_merged_in_its_place() {
         let mut all = table("old", &["a", "b"]);
         all.take(table("new", &["b", "c"]));
         let seen: Vec<_> = all.cases.iter().map(|c| (c.name.as_str(), c.what.as_str(), c.apart.is_some())).collect();

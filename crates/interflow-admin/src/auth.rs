@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_opens_and_only_under_our_names() {
+    fn requests_need_the_token_and_an_allowed_host() {
         let host = ("host", "127.0.0.1:7072");
         let bearer = ("authorization", "Bearer right");
         let cookie = ("cookie", "a=b; {session}");

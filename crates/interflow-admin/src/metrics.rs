@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_histogram_counts_up_and_closes() {
+    fn duration_histogram_is_cumulative_up_to_infinity() {
         let mut page = MetricsPage::default();
         let mut latency = vec![0; LATENCY_BOUNDS.len() + 1];
         (latency[0], latency[LATENCY_BOUNDS.len()]) = (2, 1);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_holds_for_its_port_and_token_until_it_expires() {
+    fn session_cookie_is_valid_for_its_port_and_token_until_expiry() {
         let sessions = BrowserSessions::new("token", 7072, DAY);
         let cookie = sessions.issue_cookie();
         assert!(cookie.starts_with("interflow_session_7072=") && cookie.contains("Max-Age=86400"), "{cookie}");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_good_once_and_the_oldest_goes() {
+    fn login_code_is_valid_once_and_the_oldest_is_evicted() {
         let sessions = BrowserSessions::new("token", 7072, DAY);
         let first = sessions.issue_code();
         let codes: Vec<String> = (0..MAX_CODES).map(|_| sessions.issue_code()).collect();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tokens_are_counted_by_client() {
+    fn wrong_tokens_are_limited_per_client() {
         let sessions = BrowserSessions::new("token", 7072, DAY);
         let [one, other] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
         let refused = (0..MAX_ATTEMPTS + 5).filter(|_| sessions.count_wrong_token(one)).count();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codings_are_taken_by_name_unless_their_weight_is_zero() {
+    fn accept_encoding_matches_by_name_unless_its_weight_is_zero() {
         for (field, br, gzip) in [
             ("gzip, deflate, br, zstd", true, true),
             ("BR;q=0.5", true, false),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_without_an_ending_are_the_page() {
+    fn paths_without_a_file_extension_serve_the_page() {
         for (path, page) in [
             ("", true),
             ("settings", true),
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn only_hashed_names_are_kept_for_long() {
+    fn only_hashed_assets_are_cached_as_immutable() {
         for (name, kept) in [("index.html", "no-store"), ("theme.js", "600"), ("assets/index-abc.js", "immutable")] {
             assert!(lifetime(name).contains(kept), "{name}: {}", lifetime(name));
         }
     }
 
     #[test]
-    fn compressed_forms_have_no_address_of_their_own() {
+    fn precompressed_files_are_not_served_directly() {
         for name in ["assets/index.js.br", "index.html.gz", "../Cargo.toml", "noending"] {
             assert!(file(name, &HeaderMap::new()).is_none(), "{name}");
         }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_coding_is_undone() {
+    fn every_content_coding_is_decoded() {
         let body = b"a body that repeats itself, a body that repeats itself".repeat(50);
         for coding in ["gzip", "X-GZIP", "deflate", "br", "zstd", "gzip, br", "identity", ""] {
             let coded = encode(&headers(coding), body.clone());
@@ -96,21 +96,21 @@ mod tests {
     }
 
     #[test]
-    fn raw_deflate_is_understood_too() {
+    fn raw_deflate_is_decoded() {
         let mut out = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
         out.write_all(b"hello hello hello").unwrap();
         assert_eq!(decode(&headers("deflate"), &out.finish().unwrap()), b"hello hello hello");
     }
 
     #[test]
-    fn what_cannot_be_undone_stays_as_it_is() {
+    fn undecodable_body_is_returned_unchanged() {
         for coding in ["gzip", "zstd", "br", "unknown", "gzip, aws-chunked"] {
             assert_eq!(decode(&headers(coding), b"\xff plain"), b"\xff plain", "{coding}");
         }
     }
 
     #[test]
-    fn a_body_that_is_coded_already_is_not_coded_again() {
+    fn encoded_body_is_not_encoded_again() {
         let once = encode(&headers("gzip"), b"x".to_vec());
         assert_eq!(encode(&headers("gzip"), once.clone()), once);
         assert_eq!(encode(&headers("br"), Vec::new()), b"");

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_taken_apart() {
+    fn http_messages_are_parsed() {
         let mut notes = Vec::new();
         let text = b"HTTP/1.1 200 All is well\r\nA: 1\nB:2\r\nno colon\r\n\r\nbody\r\n";
         let m = message(text, &mut notes).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_joined_where_they_are_whole() {
+    fn well_formed_chunked_bodies_are_decoded() {
         let mut notes = Vec::new();
         let read = |body: &str| {
             let text = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}");

@@ -191,7 +191,7 @@ mod tests {
 
     /// The empty message, and the one with a payload from AWS's SDK test suite.
     #[test]
-    fn published_messages_are_read_and_written() {
+    fn published_messages_round_trip() {
         let empty = b"\x00\x00\x00\x10\x00\x00\x00\x00\x05\xc2\x48\xeb\x7d\x98\xc8\xff";
         assert_eq!(written(&[], b""), empty);
         let m = next(empty).unwrap().unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_of_header_reads_back() {
+    fn every_header_type_round_trips() {
         let headers: Vec<(ByteStr, HeaderValue)> = vec![
             (":event-type".into(), HeaderValue::String("chunk".into())),
             ("t".into(), HeaderValue::Bool(true)),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn corruption_is_reported_by_location() {
+    fn corruption_is_reported_as_prelude_or_message_checksum() {
         let good = written(&[("a".into(), HeaderValue::Bool(true))], b"payload");
         for at in 0..good.len() {
             let mut bad = good.clone();

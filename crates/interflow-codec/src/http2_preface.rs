@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_the_published_one() {
+    fn preface_fingerprint_matches_the_published_text() {
         let mut opening = PrefaceReader::default();
         let text = "1:65536;2:0;4:6291456;6:262144|15663105|0|m,a,s,p";
         assert_eq!(opening.feed(&chrome()), PrefaceState::Done(text.into()));
@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_do_not_matter(cut in 0..100_usize) {
+        fn preface_fingerprint_is_independent_of_segmentation(cut in 0..100_usize) {
             let whole = chrome();
             let (a, b) = whole.split_at(cut.min(whole.len()));
             let mut opening = PrefaceReader::default();

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readable_part_says_what_it_should() {
+    fn ja4h_readable_part_is_as_specified() {
         for (method, version, fields, wanted) in [
             ("GET", HttpVersion::Http11, &[("Host", "a"), ("Accept", "*/*")][..], "ge11nn020000_"),
             (
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_follow_the_order_of_fields_and_not_of_cookies() {
+    fn ja4h_hash_depends_on_header_order_but_not_on_cookie_order() {
         let one = fingerprint("GET", HttpVersion::Http11, &[("Host", "a"), ("Accept", "b"), ("Cookie", "x=1; y=2")]);
         let other = fingerprint("GET", HttpVersion::Http11, &[("Host", "c"), ("Accept", "d"), ("Cookie", "y=2; x=1")]);
         assert_eq!(one, other, "neither values of fields nor the order of cookies count");

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_escaped_and_histograms_add_up() {
+    fn metric_labels_are_escaped_and_histogram_buckets_are_cumulative() {
         let mut page = MetricsPage::default();
         page.gauge("up", "", 0.5);
         page.family("counter", "a", "Some.", &["x", "y"], [(["q\"\n", "\\"], 2)]);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_lines_are_read() {
+    fn version_1_headers_are_parsed() {
         for (raw, expected) in [
             ("PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\n", pair("192.0.2.1:56324", "198.51.100.2:443")),
             ("PROXY TCP6 2001:db8::1 ::1 1 65535\r\n", pair("[2001:db8::1]:1", "[::1]:65535")),

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_understand_each_other() {
+    fn client_and_server_messages_round_trip() {
         grows(
             &written(|o| write_method_offer(o, true)),
             parse_method_offer,
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_the_rfc() {
+    fn written_bytes_match_the_rfc() {
         let connect = |a: &str| written(|o| write_connect(o, &a.parse().unwrap()).unwrap());
         assert_eq!(connect("ab:80"), b"\x05\x01\x00\x03\x02ab\x00\x50");
         assert_eq!(connect("1.2.3.4:443"), b"\x05\x01\x00\x01\x01\x02\x03\x04\x01\xbb");
@@ -436,14 +436,14 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_that_was_not_offered_is_refused() {
+    fn selected_method_that_was_not_offered_is_refused() {
         assert_eq!(parse_method_selection(b"\x05\x02", false), Err(SocksError::NoMethod));
         assert_eq!(parse_method_selection(b"\x05\x01", true), Err(SocksError::NoMethod));
         assert_eq!(parse_method_selection(b"\x05\xff", true), Err(SocksError::NoMethod));
     }
 
     #[test]
-    fn replies_of_lax_servers_are_understood() {
+    fn truncated_replies_of_lax_servers_are_accepted() {
         for (raw, reply, length) in [
             (&b"\x05\x05"[..], SocksReply::ConnectionRefused, 2),
             (b"\x05\x02\x00\x00", SocksReply::NotAllowed, 2),
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_sent_as_a_name_is_the_address() {
+    fn ip_address_sent_as_a_domain_name_is_parsed_as_an_address() {
         let raw = b"\x05\x01\x00\x03\x03::1\x00\x50";
         assert_eq!(parse_request(raw), Ok(Some((SocksCommand::Connect("[::1]:80".parse().unwrap()), raw.len()))));
     }

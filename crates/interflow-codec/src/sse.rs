@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_read() {
+    fn event_fields_are_parsed() {
         let s = |text: &str| Some(text.to_owned());
         let first =
             SseEvent { event: s("add"), data: s("73857293"), id: s("1"), retry: Some(10), ..SseEvent::default() };
@@ -271,7 +271,7 @@ mod tests {
 
     /// The examples of the WHATWG specification.
     #[test]
-    fn data_is_joined_as_the_standard_says() {
+    fn data_lines_are_joined_as_in_the_whatwg_examples() {
         let s = |text: &str| Some(text.to_owned());
         assert_eq!(data("data: YHOO\ndata: +2\ndata: 10\n\n"), [s("YHOO\n+2\n10")]);
         assert_eq!(data("data\n\ndata\ndata\n\ndata:"), [s(""), s("\n")]);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_end_counts() {
+    fn every_line_ending_is_accepted() {
         for raw in [
             "data: a\n\ndata: b\n\n",
             "data: a\r\rdata: b\r\r",
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_does_not_wait_for_the_line_feed_of_its_end() {
+    fn event_ending_in_cr_is_returned_before_a_possible_lf() {
         let (got, rest) = pieces(&[b"data: a\r\n\r"]);
         assert_eq!((got.len(), rest.len()), (1, 0));
         let (got, _) = pieces(&[b"data: a\r\n\r", b"\ndata: b\r\n\r\n"]);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_event_is_an_error_and_loses_nothing() {
+    fn event_over_the_limit_is_an_error_and_keeps_its_bytes() {
         for (raw, max) in [(vec![b'x'; 2000], 1000), (b"data: x\n".repeat(200), 1000), (b"data: abc\n\n".to_vec(), 5)] {
             let mut parser = SseParser::new(max);
             parser.push(&raw);

@@ -106,7 +106,7 @@ fn ja4_agrees_with_its_specification() {
 }
 
 #[test]
-fn ja4_names_an_absent_sni_and_empty_lists() {
+fn ja4_encodes_an_absent_sni_and_empty_lists() {
     let h = parsed(&hello(&[], &[]));
     assert_eq!(h.ja4(), "t12i000000_000000000000_000000000000");
     let no_algorithms = parsed(&hello(&[0x1301], &[sni(b"a"), (23, Vec::new())]));
@@ -115,7 +115,7 @@ fn ja4_names_an_absent_sni_and_empty_lists() {
 
 /// The specification's own list of first ALPN values.
 #[test]
-fn ja4_takes_the_ends_of_the_first_protocol() {
+fn ja4_uses_first_and_last_character_of_the_first_alpn_value() {
     for (protocol, ends) in [
         (&b"h2"[..], "h2"),
         (b"http/1.1", "h1"),
@@ -154,7 +154,7 @@ fn ja3_agrees_with_its_published_examples() {
 }
 
 #[test]
-fn a_hello_may_be_spread_over_records_and_reads() {
+fn hello_is_reassembled_from_records_and_partial_reads() {
     let handshake = hello(&EXAMPLE_CIPHERS, &example());
     let whole = parsed(&handshake);
     for size in [1, 3, 4, 5, 40, handshake.len() - 1] {
@@ -202,7 +202,7 @@ fn inconsistent_lengths_are_refused() {
 }
 
 #[test]
-fn only_visible_text_counts_as_a_server_name() {
+fn server_name_must_be_visible_ascii() {
     let name = |raw: &[u8]| parsed(&hello(&[], &[sni(raw)])).server_name.map(|n| n.to_string());
     assert_eq!(name(b"Example.COM").as_deref(), Some("Example.COM"));
     assert_eq!(name(b""), None);
@@ -212,7 +212,7 @@ fn only_visible_text_counts_as_a_server_name() {
 }
 
 #[test]
-fn the_first_of_duplicate_extensions_counts() {
+fn first_of_duplicate_extensions_is_used() {
     let h = parsed(&hello(&[], &[sni(b"first"), sni(b"second")]));
     assert_eq!((h.server_name.as_deref(), h.extensions.len()), (Some("first"), 2));
 }

@@ -6,11 +6,11 @@ mod seeds;
 mod wire;
 
 #[test]
-fn every_seed_holds() {
+fn fuzz_targets_hold_for_every_seed() {
     seeds::all_hold(&wire::ENTRIES);
 }
 
 #[test]
-fn fuzz_seeds_pass() {
+fn fuzz_targets_hold_for_mutated_seeds() {
     seeds::mutations_hold(&wire::ENTRIES);
 }

@@ -138,7 +138,7 @@ fn trailers_are_bounded() {
 }
 
 #[test]
-fn a_length_delimited_body_takes_no_byte_more() {
+fn length_delimited_body_leaves_the_following_bytes() {
     let seen = read(BodyFraming::Length(5), b"helloGET").unwrap();
     assert_eq!((seen.data, seen.done, seen.left), (b"hello".to_vec(), true, b"GET".to_vec()));
     assert_eq!(read(BodyFraming::None, b"GET").unwrap(), Seen { done: true, left: b"GET".to_vec(), ..Seen::default() });
@@ -174,7 +174,7 @@ fn only_close_delimited_bodies_end_with_the_connection() {
 }
 
 #[test]
-fn remaining_is_known_by_length_alone() {
+fn remaining_length_is_known_only_for_length_delimited_bodies() {
     let limits = HeadLimits::default();
     let mut decoder = BodyDecoder::new(BodyFraming::Length(5), &limits);
     assert_eq!(decoder.remaining(), Some(5));

@@ -33,7 +33,7 @@ fn target_text(target: &RequestTarget) -> String {
 }
 
 #[test]
-fn a_head_is_read_and_what_follows_is_left() {
+fn request_head_is_parsed_and_the_following_bytes_are_left() {
     let raw = b"POST /a?b=c HTTP/1.1\r\nHost: x:8080\r\nX-Two:  1 \t\r\nx-two:\r\n\r\nbody";
     let (r, used) = parse(raw).unwrap().unwrap();
     assert_eq!(
@@ -64,7 +64,7 @@ fn one_empty_line_may_precede_the_request_line() {
 
 /// RFC 9112 3.2.
 #[test]
-fn targets_are_read_by_form() {
+fn request_targets_are_parsed_in_every_form() {
     for (line, expected) in [
         ("GET /", "/"),
         ("GET //x/../y?a#".trim_end_matches('#'), "//x/../y?a"),
@@ -173,7 +173,7 @@ fn garbage_is_refused_before_the_head_ends() {
 }
 
 #[test]
-fn as_many_fields_as_the_limit_are_taken() {
+fn header_count_at_the_limit_is_accepted() {
     let raw = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(127));
     assert_eq!(whole(&raw).headers.len(), 128);
 }
@@ -246,7 +246,7 @@ fn the_target_takes_precedence_over_the_host_field() {
 
 /// RFC 9112 6.3, RFC 9110 8.6.
 #[test]
-fn content_length_is_one_plain_number() {
+fn content_length_must_be_one_plain_number() {
     for (fields, expected) in [
         (&b"X: y"[..], Ok(BodyFraming::None)),
         (b"Content-Length: 0", Ok(BodyFraming::None)),
@@ -288,7 +288,7 @@ fn content_length_is_one_plain_number() {
 
 /// RFC 9112 6.1.
 #[test]
-fn transfer_encoding_is_chunked_alone() {
+fn transfer_encoding_must_be_chunked_alone() {
     for value in ["chunked", "ChUnKeD", "chunked \t"] {
         let fields = format!("Transfer-Encoding:{value}");
         assert_eq!(judged(&with_fields(fields.as_bytes())), Ok(BodyFraming::Chunked), "{value}");

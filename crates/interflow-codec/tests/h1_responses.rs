@@ -34,7 +34,7 @@ fn status_lines_are_read() {
 }
 
 #[test]
-fn malformed_heads_are_the_origins_fault() {
+fn malformed_response_heads_are_refused() {
     for raw in [
         "HTTP/1.1 20 OK\r\n\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",

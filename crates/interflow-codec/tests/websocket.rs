@@ -101,7 +101,7 @@ fn the_compressed_examples_of_the_rfc_are_read() {
 }
 
 #[test]
-fn frames_that_break_a_rule_are_refused() {
+fn protocol_violating_frames_are_refused() {
     for (raw, deflate, error) in [
         (&b"\x80\x00"[..], None, WebSocketError::Fragments),
         (b"\x01\x00\x81\x00", None, WebSocketError::Fragments),
@@ -137,7 +137,7 @@ fn a_message_over_the_limit_is_forwarded_in_parts() {
 }
 
 #[test]
-fn a_decompression_bomb_costs_no_memory() {
+fn decompression_bomb_is_cut_at_the_message_limit() {
     let mut c = Compressor(Compress::new(Compression::best(), false));
     let raw = [c.frame(&"x".repeat(100_000)), c.frame("after")].concat();
     let got = messages(&raw, Some(PermessageDeflate::default())).unwrap();
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn masked_twice_is_plain(mut data in prop::collection::vec(any::<u8>(), 0..100), key: [u8; 4], offset: u64) {
+    fn masking_twice_restores_the_plain_bytes(mut data in prop::collection::vec(any::<u8>(), 0..100), key: [u8; 4], offset: u64) {
         let plain = data.clone();
         apply_mask(&mut data, key, offset);
         apply_mask(&mut data, key, offset);

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn both_styles_are_read() {
+    fn flat_and_nested_mediaflow_variables_are_imported() {
         let flat = applied(&[("API_PASSWORD", "pw"), ("EPG_CACHE_TTL", "60"), ("M3U8_CONTENT_ROUTING", "direct")]);
         assert_eq!(flat.media.api_password.as_deref(), Some("pw"));
         assert_eq!((flat.media.epg_ttl, flat.media.hls.segments), (HumanDuration::from_secs(60), SegmentRoute::Direct));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_twin_is_read() {
+    fn mediaflow_toml_file_is_imported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.toml");
         let text = "[auth]\napi_password = \"pw\"\n[mpd]\nlive_playlist_depth = 9\n[proxy.transport_routes.\"https://a.test\"]\nproxy_url = \"socks5://p:1\"\n";
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_precise_route_comes_first() {
+    fn most_specific_transport_route_comes_first() {
         let routes = r#"{"all://":{"proxy":true},"https://*.a.test":{"verify_ssl":false,"proxy":false},"https://x.a.test:443":{"proxy_url":"http://q:2"}}"#;
         let config = applied(&[("PROXY_URL", "http://p:1"), ("TRANSPORT_ROUTES", routes)]);
         let seen: Vec<_> = config.upstream.proxy.iter().map(|r| (r.hosts[0].as_str(), r.via.len())).collect();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_ports_and_trust_are_read() {
+    fn timeouts_ports_and_trusted_proxies_are_imported() {
         let config = applied(&[
             ("TIMEOUT", "7"),
             ("APP__PROXY__BODY_READ_TIMEOUT", "2.5"),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_unless_it_is_wanted() {
+    fn mediaflow_variables_are_ignored_unless_enabled() {
         let mut config = Config::default();
         apply_to(&mut config, &[("API_PASSWORD".into(), "pw".into())]);
         assert_eq!(config, Config::default());

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_yes_is_one_and_everything_else_says_that_nothing_was_done() {
+    fn only_yes_confirms_and_anything_else_reports_that_nothing_was_done() {
         assert!(parse_confirmation(Ok("y\n")).is_ok() && parse_confirmation(Ok(" YES\n")).is_ok());
         for answer in ["", "\n", "n\n", "yep\n"] {
             assert!(parse_confirmation(Ok(answer)).unwrap_err().starts_with("nothing was done"), "{answer:?}");

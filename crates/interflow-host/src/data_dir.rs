@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_on_every_address_is_reached_over_loopback() {
+    fn wildcard_listener_is_connected_to_over_loopback() {
         for (listens, reached) in
             [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1"), ("[::1]:1", "[::1]:1")]
         {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_token_is_refused_with_its_place() {
+    fn invalid_admin_token_is_refused_with_its_file_name() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         home.create().unwrap();
@@ -302,7 +302,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_second_instance_leaves_the_announcement_of_the_first_alone() {
+    fn second_instance_does_not_overwrite_the_instance_file_of_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         let [first, second] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());

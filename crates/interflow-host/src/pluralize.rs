@@ -10,7 +10,7 @@ mod tests {
     use super::pluralize;
 
     #[test]
-    fn one_is_no_plural() {
+    fn count_of_one_is_singular() {
         assert_eq!([0, 1, 2].map(|n| pluralize(n, "flow")), ["0 flows", "1 flow", "2 flows"]);
     }
 }

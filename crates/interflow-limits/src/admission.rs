@@ -402,7 +402,7 @@ mod tests {
     const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50) };
 
     #[tokio::test]
-    async fn a_dropped_grant_gives_its_slot_back_and_keeps_its_estimate() {
+    async fn dropped_reservation_releases_its_slot_and_keeps_its_estimate() {
         let l = limits(Quota { concurrent: Some(1), tokens_per_day: Some(1000), ..Quota::default() });
         let first = l.admit(subject(), ASK).await.unwrap();
         let Err(AdmissionRejection::Limit { counter, .. }) = l.admit(subject(), ASK).await else { panic!("let in") };
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn money_is_counted_by_the_price_list() {
+    async fn cost_is_computed_from_the_price_list() {
         let l = limits(Quota { money_per_day: Some(0.01), ..Quota::default() });
         // 1,000 tokens in at 2.50 and 500 out at 10 dollars per million: 0.0075 dollars.
         l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_counted_stays_over_a_reload() {
+    async fn counters_survive_a_configuration_reload() {
         let l = limits(Quota { tokens_per_day: Some(200), ..Quota::default() });
         l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 150, ..TokenCounts::default() });
         let mut config = l.config();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_rules_everything_passes_and_is_still_counted() {
+    async fn without_rules_requests_are_admitted_and_counted() {
         let l = UsageLimiter::new(&QuotaConfig::default(), Path::new("/")).unwrap();
         l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 1, ..TokenCounts::default() });
         assert_eq!(l.usage().rows()[0].sums.requests, 1);

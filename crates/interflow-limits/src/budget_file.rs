@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_budget_goes_on_after_a_restart_and_a_broken_file_is_set_aside() {
+    async fn budgets_survive_a_restart_and_a_corrupt_file_is_archived() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("budgets.json");
         let first = limits();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_in_all_holds_and_places_come_back() {
+    fn total_connection_limit_holds_and_slots_are_released() {
         let c = ConnectionLimiter::new(limits(2, 0, 0));
         let a = c.admit([127, 0, 0, 1].into()).unwrap();
         let _b = c.admit([127, 0, 0, 2].into()).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_cannot_take_all_places() {
+    fn per_client_limit_keeps_slots_for_other_clients() {
         let c = ConnectionLimiter::new(limits(0, 1, 0));
         let one: IpAddr = "2001:db8::1".parse().unwrap();
         let same_block: IpAddr = "2001:db8::ffff".parse().unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_accept_rate_holds() {
+    fn accept_rate_is_limited() {
         let c = ConnectionLimiter::new(limits(0, 0, 5));
         let taken = (0..20).filter(|_| c.admit([127, 0, 0, 1].into()).is_ok()).count();
         assert!((5..=6).contains(&taken), "{taken}");

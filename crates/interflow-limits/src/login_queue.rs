@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_of_one_client_is_bounded_and_delays_neither_others_nor_its_own_latest_attempt() {
+    async fn login_flood_of_one_client_is_bounded_and_delays_no_other_client() {
         let queue = LoginQueue::new(1);
         let order = Arc::new(Mutex::new(Vec::new()));
         let running = queue.acquire(ONE).await.unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_stops_waiting_holds_nobody_up() {
+    async fn cancelled_waiter_does_not_block_the_login_queue() {
         let queue = LoginQueue::new(1);
         let running = queue.acquire(ONE).await.unwrap();
         let gone = {

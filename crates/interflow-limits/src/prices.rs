@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_list_says_when_and_from_where() {
+    fn built_in_price_list_has_date_and_sources() {
         let file: PriceFile = serde_json::from_str(BUILT_IN_PRICES).unwrap();
         let told = PriceList::default().as_of().clone();
         assert_eq!(told, PriceListDates { built_in: file.as_of.clone(), own: None });
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_pattern_decides_and_the_owners_list_wins() {
+    fn longest_price_pattern_wins_and_overrides_take_precedence() {
         let own = PriceList::with_overrides(
             r#"{"prices": {"gpt-5*": {"input": 7, "output": 9}, "mine/*": {"input": 0, "output": 0}}}"#,
         )
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn well_known_models_have_prices_by_every_door() {
+    fn well_known_models_have_prices_under_every_provider() {
         let prices = PriceList::default();
         for (provider, model) in [
             ("openai", "gpt-4o-2024-08-06"),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_priced_by_its_version_and_never_by_what_its_name_begins_with() {
+    fn models_are_priced_by_exact_version_not_by_name_prefix() {
         let prices = PriceList::default();
         for (model, wanted) in [
             ("gpt-4o", Some(2.5)),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_tokens_cost_what_they_cost() {
+    fn cached_tokens_are_charged_at_their_own_price() {
         let price = ModelPrice { input: 3.0, output: 15.0, cache_read: Some(0.3), cache_write: Some(3.75) };
         let tokens = TokenCounts { input: 1000, output: 100, cache_read: 600, cache_write: 200 };
         // 200 plain, 600 read, 200 written, 100 out.
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_list_says_where() {
+    fn invalid_price_list_is_reported_with_its_position() {
         assert!(PriceList::with_overrides("{\n\"prices\": {\"a\": {\"input\": 1}}}").unwrap_err().contains("line 2"));
         assert!(
             PriceList::with_overrides(r#"{"prices": {"a": {"input": -1, "output": 0}}}"#).unwrap_err().contains("`a`")

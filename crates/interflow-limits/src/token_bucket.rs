@@ -41,7 +41,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_bucket_gives_its_burst_then_its_rate() {
+    fn bucket_admits_its_burst_then_its_rate() {
         let t = Instant::now();
         let mut b = TokenBucket::new(10.0, 3.0, t);
         assert_eq!((0..5).filter(|_| b.take(1.0, t)).count(), 3);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_never_holds_more_than_its_burst_and_time_never_runs_back() {
+    fn bucket_is_capped_at_its_burst_and_ignores_time_going_back() {
         let t = Instant::now() + Duration::from_secs(10);
         let mut b = TokenBucket::new(1000.0, 2.0, t);
         let later = t + Duration::from_secs(60);

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_add_up_and_stay_bounded() {
+    fn usage_rows_are_summed_and_bounded() {
         let book = UsageTotals::default();
         let subject = |model: &str| RequestAttributes {
             key: None,

@@ -184,19 +184,19 @@ async fn worker() {
 }
 
 #[test]
-fn three_processes_hold_one_budget_together() {
+fn three_processes_share_one_budget() {
     let Some(server) = Server::start() else { return };
     hold_one_budget(&server);
 }
 
 #[test]
-fn three_processes_hold_one_budget_together_over_tls() {
+fn three_processes_share_one_budget_over_tls() {
     let Some(server) = Server::start_tls() else { return };
     hold_one_budget(&server);
 }
 
 #[tokio::test]
-async fn over_tls_both_sides_must_show_who_they_are() {
+async fn redis_tls_requires_both_certificates() {
     let Some(mut server) = Server::start_tls() else { return };
     let (url, dir) = (server.url(), server.dir.path().to_owned());
     let refused = async |url: &str, change: fn(&mut SharedQuotaConfig)| {
@@ -255,7 +255,7 @@ fn hold_one_budget(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_cut_connection_refuses_until_the_server_is_back() {
+async fn unreachable_redis_refuses_requests_until_it_is_back() {
     let Some(mut server) = Server::start() else { return };
     let l = limits(&server.url(), SharedFailureMode::Closed, budget(1_000));
     l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
@@ -274,7 +274,7 @@ async fn a_cut_connection_refuses_until_the_server_is_back() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_closed_is_made_anew_without_a_refusal() {
+async fn connection_closed_by_redis_is_reopened_without_a_refusal() {
     let Some(server) = Server::start() else { return };
     let l = limits(&server.url(), SharedFailureMode::Closed, budget(1_000));
     l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
@@ -289,7 +289,7 @@ async fn a_connection_that_the_server_closed_is_made_anew_without_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_silent_costs_the_time_limit_and_no_more() {
+async fn unresponsive_redis_costs_one_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
     let mut config = limits(&url, SharedFailureMode::Open, budget(1)).config();
@@ -304,7 +304,7 @@ async fn a_server_that_keeps_silent_costs_the_time_limit_and_no_more() {
 }
 
 #[tokio::test]
-async fn all_kinds_of_counters_work_there_as_in_memory() {
+async fn redis_counters_behave_like_in_memory_counters() {
     let Some(server) = Server::start() else { return };
     let allow = Quota {
         requests: Some("4/h".parse().unwrap()),
@@ -366,7 +366,7 @@ fn one_slot(url: &str) -> QuotaConfig {
 }
 
 #[tokio::test]
-async fn a_slot_is_held_while_its_process_lives_and_comes_back_soon_after_it_was_killed() {
+async fn slot_is_held_while_its_process_lives_and_released_after_a_kill() {
     let Some(server) = Server::start() else { return };
     let mut holder = Command::new(std::env::current_exe().unwrap());
     holder.args(["--exact", "holder", "--nocapture"]).env(HOLDER, server.url()).stdout(Stdio::piped());

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_provider_gets_its_own_shape() {
+    fn errors_have_each_providers_format() {
         for (provider, pointer, value) in [
             (Provider::OpenAi, "/error/code", "rate_limit_exceeded"),
             (Provider::Azure, "/error/type", "rate_limit_error"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_ends_with_an_event_of_its_own_kind() {
+    fn stream_error_event_has_the_format_of_its_stream() {
         let event = |p, f| refusal(502, None).to_event(p, f, FlowId::from_u128(1));
         let text = |p, f| String::from_utf8_lossy(&event(p, f)).into_owned();
         assert!(text(Provider::Anthropic, StreamFraming::Sse).starts_with("event: error\ndata: {"));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_when_to_come_back_or_that_they_need_not() {
+    fn retry_after_is_sent_or_x_should_retry_is_false() {
         for (wait, seconds) in [(1, "1"), (1_000, "1"), (1_001, "2"), (90_000_000_000, "2678400")] {
             let r = refusal(429, Some(Duration::from_millis(wait))).answer_with(
                 Provider::OpenAi,

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_every_framing_are_cut_out_and_nothing_is_lost() {
+    fn events_of_every_framing_are_split_without_losing_bytes() {
         check(
             StreamFraming::Sse,
             b"event: x\ndata: {\"a\":1}\n\n: ping\n\ndata:[DONE]\n\ncut",
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_stream_gives_payload_and_name() {
+    fn aws_event_stream_yields_payload_and_name() {
         let mut raw = Vec::new();
         let headers = [(ByteStr::from(":event-type"), HeaderValue::String("chunk".into()))];
         aws_event_stream::write_message(&mut raw, &headers, b"{\"bytes\":\"e30=\"}").unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_event_is_an_error() {
+    fn oversized_event_is_an_error() {
         for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::Array, StreamFraming::Whole] {
             let mut reader = EventReader::new(framing, 100);
             reader.push(&b"[{\"x\":".repeat(30));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_media_type_says_how_an_answer_is_cut() {
+    fn stream_framing_is_selected_by_media_type() {
         let of =
             |value: &str, grows| StreamFraming::from_headers(&[("Content-Type", value)].into_iter().collect(), grows);
         assert_eq!(of("text/event-stream; charset=utf-8", false), StreamFraming::Sse);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_sees_what_is_settled_later() {
+    fn clones_share_later_updates() {
         let exchange = LlmCall::default();
         let seen = exchange.clone();
         exchange.merge_summary(&ResponseSummary {

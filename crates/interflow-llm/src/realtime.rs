@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_with_events_are_known() {
+    fn realtime_paths_are_recognised() {
         for (provider, path, spoken) in [
             (Provider::OpenAi, "/v1/responses", true),
             (Provider::OpenAi, "/v1/realtime?model=m", true),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_known_by_their_type_and_geminis_by_their_member() {
+    fn realtime_events_are_identified_by_type_or_gemini_member() {
         for (provider, event, known) in [
             (Provider::OpenAi, r#"{"type":"response.create","response":{"type":"x"}}"#, true),
             (Provider::OpenAi, r#"{"response":{"type":"response.create"},"type":"new.thing"}"#, false),

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn serialized_config_masks_secrets() {
         let config = MediaConfig {
             api_password: Some("hunter2".into()),
             link_key: vec![LinkKey { id: "a".into(), secret: "env:KEY".into() }],
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn invalid_config_is_reported_with_its_key() {
         assert_eq!(MediaConfig::default().check(), Ok(()));
         for (config, key) in [
             (MediaConfig { path: "media".into(), ..Default::default() }, "media.path"),

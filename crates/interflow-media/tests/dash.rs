@@ -37,7 +37,7 @@ fn addresses(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn templates_and_timelines_name_their_segments() {
+fn templates_and_timelines_yield_segment_urls() {
     let template = |attributes: &str, inside: &str| {
         vod(
             "PT9S",
@@ -104,7 +104,7 @@ fn addressing_is_inherited_from_every_level() {
 }
 
 #[test]
-fn several_bases_are_all_kept_for_the_case_that_one_fails() {
+fn alternative_base_urls_are_all_kept() {
     let text = vod(
         "PT4S",
         "<BaseURL>http://one.test/</BaseURL><BaseURL>//two.test/x/</BaseURL><Representation><SegmentTemplate media='m' duration='4'/></Representation>",
@@ -113,7 +113,7 @@ fn several_bases_are_all_kept_for_the_case_that_one_fails() {
 }
 
 #[test]
-fn lists_have_addresses_ranges_and_numbers() {
+fn segment_lists_have_urls_ranges_and_numbers() {
     let text = vod(
         "PT8S",
         "<Representation><BaseURL>x/</BaseURL><SegmentList duration='4' startNumber='5'><Initialization sourceURL='i.mp4' range='0-9'/>\
@@ -135,7 +135,7 @@ fn live(attributes: &str, template: &str) -> String {
 }
 
 #[test]
-fn live_numbers_are_those_of_segments_that_are_whole_and_in_the_window() {
+fn live_segments_are_listed_when_complete_and_inside_the_window() {
     for (attributes, template, now, numbers) in [
         ("", "", 1000.0, 0..0),
         ("", "", 1003.9, 0..0),
@@ -152,7 +152,7 @@ fn live_numbers_are_those_of_segments_that_are_whole_and_in_the_window() {
 }
 
 #[test]
-fn a_live_run_without_end_stops_at_what_is_whole() {
+fn open_ended_live_run_stops_at_the_last_complete_segment() {
     let text = "<MPD type='dynamic' availabilityStartTime='1970-01-01T00:00:00Z'><Period start='PT10S'><AdaptationSet contentType='audio'>\
         <SegmentTemplate media='$Time$'><SegmentTimeline><S t='0' d='4' r='-1'/></SegmentTimeline></SegmentTemplate><Representation/></AdaptationSet></Period></MPD>";
     assert_eq!(listed(text, 21.0)[0].len(), 2);
@@ -181,7 +181,7 @@ fn media_text(manifest: &DashManifest, profile: &str, now: f64, frame: PlaylistH
 }
 
 #[test]
-fn periods_follow_one_another_with_a_discontinuity() {
+fn consecutive_periods_are_separated_by_a_discontinuity() {
     let text = media_text(&read(MULTI), "v_x_9", 0.0, PlaylistHeader::default());
     assert_eq!(
         text,
@@ -192,7 +192,7 @@ fn periods_follow_one_another_with_a_discontinuity() {
 }
 
 #[test]
-fn live_playlists_tell_the_time_and_have_no_end() {
+fn live_playlists_have_program_date_time_and_no_end() {
     let manifest = read(&live("suggestedPresentationDelay='PT12S'", "startNumber='10'"));
     let frame =
         PlaylistHeader { sequence: 10, discontinuities: 2, start: manifest.delay.map(|d| -d), ts: false, most: None };
@@ -230,7 +230,7 @@ fn master(options: &HlsOptions) -> String {
 }
 
 #[test]
-fn the_multivariant_playlist_tells_of_every_set() {
+fn multivariant_playlist_lists_every_adaptation_set() {
     let text = master(&HlsOptions::default());
     for says in [
         "TYPE=AUDIO,GROUP-ID=\"audio-mp4a-2\",NAME=\"Deutsch 'neu'\",LANGUAGE=\"de\",DEFAULT=NO,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"de\"",
@@ -267,7 +267,7 @@ fn options_select_heights_and_languages() {
 }
 
 #[test]
-fn sound_alone_is_a_variant() {
+fn audio_only_manifest_yields_a_variant() {
     let manifest = read(
         "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='audio/mp4' codecs='mp4a.40.2'><SegmentTemplate media='$Number$' duration='4'/><Representation id='a' bandwidth='64'/></AdaptationSet></Period></MPD>",
     );
@@ -276,7 +276,7 @@ fn sound_alone_is_a_variant() {
 }
 
 #[test]
-fn thumbnails_and_trick_tracks_say_what_they_are() {
+fn thumbnail_and_trick_play_tracks_are_marked() {
     let manifest = read(RICH);
     let period = &manifest.periods[0];
     let text =
@@ -300,7 +300,7 @@ fn thumbnails_and_trick_tracks_say_what_they_are() {
 }
 
 #[test]
-fn sets_are_known_by_whatever_they_say() {
+fn media_kind_is_detected_from_any_attribute() {
     for (attributes, media) in [
         ("contentType='video'", Some(DashMediaKind::Video)),
         ("mimeType='audio/mp4'", Some(DashMediaKind::Audio)),
@@ -319,7 +319,7 @@ fn sets_are_known_by_whatever_they_say() {
 }
 
 #[test]
-fn what_would_lead_elsewhere_is_refused() {
+fn external_references_are_refused() {
     let period = |inside: &str| format!("<MPD xmlns:xlink='x'>{inside}</MPD>");
     let zero = "<Period xlink:href='urn:mpeg:dash:resolve-to-zero:2013'/><Period/>";
     assert_eq!(read(&period(zero)).periods.len(), 1);
@@ -332,7 +332,7 @@ fn what_would_lead_elsewhere_is_refused() {
 }
 
 #[test]
-fn a_manifest_keeps_everything_but_addresses() {
+fn rewritten_manifest_differs_only_in_urls() {
     let text = "<MPD xmlns='urn:mpeg:dash:schema:mpd:2011' profiles='p' mediaPresentationDuration='PT8S'><BaseURL>http://cdn.test/</BaseURL>\
         <Location>http://o.test/other</Location><PatchLocation>x</PatchLocation><Period><EventStream schemeIdUri='e'><Event id='1'/></EventStream>\
         <SegmentTemplate timescale='10' media='$RepresentationID$/$Time$.m4s' initialization='$RepresentationID$/i.mp4'><SegmentTimeline><S t='0' d='40' r='1'/></SegmentTimeline></SegmentTemplate>\
@@ -369,7 +369,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn no_manifest_makes_it_panic(
+    fn arbitrary_manifests_never_panic(
         attributes in prop::collection::vec(("(duration|timescale|startNumber|endNumber|presentationTimeOffset|availabilityTimeOffset)", "-?[0-9]{0,20}|INF|x"), 0..5),
         runs in prop::collection::vec(("[0-9]{0,20}", "[0-9]{1,20}", "-?[0-9]{1,6}"), 0..4),
         live in any::<bool>(),
@@ -389,13 +389,13 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_reader_panic(text in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic_the_xml_reader(text in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = xml::read(&text);
     }
 }
 
 #[test]
-fn long_patterns_for_many_segments_stay_within_a_bound() {
+fn expanded_template_size_is_bounded() {
     let id = "i".repeat(2000);
     let media = "$RepresentationID$".repeat(2000);
     let text = vod(
@@ -411,7 +411,7 @@ fn long_patterns_for_many_segments_stay_within_a_bound() {
 }
 
 #[test]
-fn every_representation_counts_and_what_all_inherit_counts_for_each() {
+fn every_representation_counts_with_its_inherited_elements() {
     let of = |count: usize, set: &str| {
         let own: String = (0..count).map(|n| format!("<Representation id='{n}' bandwidth='{n}'/>")).collect();
         let inherited = "<SupplementalProperty schemeIdUri='x'/><ContentProtection schemeIdUri='c'/>";
@@ -435,7 +435,7 @@ fn every_representation_counts_and_what_all_inherit_counts_for_each() {
 }
 
 #[test]
-fn pictures_and_sounds_do_not_multiply_without_bound() {
+fn audio_video_combinations_are_bounded() {
     let set = |kind: &str, count: usize| -> String {
         let one = |n: usize| {
             format!(
@@ -462,7 +462,7 @@ fn pictures_and_sounds_do_not_multiply_without_bound() {
 }
 
 #[test]
-fn web_media_stands_in_no_hls_playlist() {
+fn webm_is_not_listed_in_hls() {
     let set = |kind: &str, container: &str| {
         format!(
             "<AdaptationSet mimeType='{kind}/{container}' codecs='x'><SegmentTemplate media='$Number$' duration='4'/><Representation id='{kind}-{container}' bandwidth='9'/></AdaptationSet>"
@@ -480,7 +480,7 @@ fn web_media_stands_in_no_hls_playlist() {
 }
 
 #[test]
-fn numbers_with_fractions_are_numbers_and_the_last_segment_ends_with_its_period() {
+fn fractional_numbers_are_parsed_and_the_last_segment_ends_with_its_period() {
     let of = |template: &str| {
         let own =
             format!("<Representation id='v'><SegmentTemplate media='$Number$-$Time$' {template}</Representation>");
@@ -496,7 +496,7 @@ fn numbers_with_fractions_are_numbers_and_the_last_segment_ends_with_its_period(
 }
 
 #[test]
-fn a_list_that_is_too_long_is_an_error_and_no_shorter_list() {
+fn oversized_segment_list_is_an_error_instead_of_truncated() {
     for template in [
         "<SegmentTemplate media='$Number$' duration='1'/>",
         "<SegmentTemplate media='$Number$'><SegmentTimeline><S t='0' d='1' r='200000'/></SegmentTimeline></SegmentTemplate>",
@@ -509,7 +509,7 @@ fn a_list_that_is_too_long_is_an_error_and_no_shorter_list() {
 }
 
 #[test]
-fn a_manifest_keeps_what_low_latency_players_and_indexes_need() {
+fn low_latency_and_index_attributes_are_kept() {
     let text = "<MPD type='dynamic' availabilityStartTime='1970-01-01T00:00:00Z'><Period id='1'>\
         <AdaptationSet mimeType='video/mp4'><SegmentTemplate media='$Number$.m4s' duration='2' availabilityTimeOffset='1.5' availabilityTimeComplete='false' pdDelta='3'/><Representation id='v'/></AdaptationSet>\
         <AdaptationSet mimeType='audio/mp4'><Representation id='a'><BaseURL>a.mp4</BaseURL><SegmentBase indexRange='10-20' indexRangeExact='true'><Initialization range='0-9'/><RepresentationIndex range='30-40'/></SegmentBase></Representation></AdaptationSet></Period></MPD>";

@@ -6,11 +6,11 @@ mod media;
 mod seeds;
 
 #[test]
-fn every_seed_holds() {
+fn fuzz_targets_hold_for_every_seed() {
     seeds::all_hold(&media::ENTRIES);
 }
 
 #[test]
-fn what_is_made_from_the_seeds_holds() {
+fn fuzz_targets_hold_for_mutated_seeds() {
     seeds::mutations_hold(&media::ENTRIES);
 }

@@ -45,7 +45,7 @@ impl UriReplacer for Fields {
 }
 
 #[test]
-fn fields_behind_a_channels_address_are_taken_from_the_line() {
+fn header_suffixes_of_channel_urls_are_stripped_from_the_line() {
     let base = BaseUrl::parse("https://o.test/a/list.m3u").unwrap();
     let of = |text: &str| {
         String::from_utf8(rewrite(text.as_bytes(), &base, &HlsRewriteOptions::default(), &mut Fields::default()))
@@ -63,7 +63,7 @@ fn fields_behind_a_channels_address_are_taken_from_the_line() {
 }
 
 #[test]
-fn every_tag_with_an_address_is_rewritten_in_its_place() {
+fn every_tag_with_a_uri_is_rewritten_in_place() {
     for (line, becomes) in [
         (
             r#"#EXT-X-KEY:METHOD=AES-128,URI="k",IV=0x1"#,
@@ -134,7 +134,7 @@ fn every_tag_with_an_address_is_rewritten_in_its_place() {
 }
 
 #[test]
-fn lines_are_what_the_lines_before_say() {
+fn url_lines_are_classified_by_preceding_tags() {
     let text = "#EXTM3U\r\n#EXT-X-STREAM-INF:BANDWIDTH=1\r\nv1?x=.ts\r\n\r\n#EXT-X-STREAM-INF:BANDWIDTH=2\n# note\nhttp://c.test/v2.m3u8\n";
     assert_eq!(
         rewritten(text),
@@ -154,7 +154,7 @@ fn lines_are_what_the_lines_before_say() {
 }
 
 #[test]
-fn several_keys_of_one_segment_all_stay() {
+fn all_keys_of_a_segment_are_kept() {
     let text = "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"skd://a\",KEYFORMAT=\"com.apple.streamingkeydelivery\"\n\
                 #EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"data:,b\",KEYFORMAT=\"urn:uuid:edef8ba9\"\n\
                 #EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"\n";
@@ -162,7 +162,7 @@ fn several_keys_of_one_segment_all_stay() {
 }
 
 #[test]
-fn keys_are_applied_with_the_right_vectors() {
+fn keys_are_applied_with_the_correct_ivs() {
     let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:9\n#EXTINF:4,\n9.ts\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n\
                 #EXTINF:4,\n10.ts\n#EXTINF:4,\n11.ts\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0xAB\n#EXTINF:4,\n12.ts\n\
                 #EXT-X-KEY:METHOD=NONE\n#EXTINF:4,\n13.ts\n";
@@ -182,7 +182,7 @@ fn keys_are_applied_with_the_right_vectors() {
 }
 
 #[test]
-fn variables_are_filled_in_and_query_parameters_made_known() {
+fn variables_are_expanded_and_query_parameters_resolved() {
     let text = "#EXTM3U\n#EXT-X-DEFINE:NAME=\"h\",VALUE=\"//cdn.test\"\n#EXT-X-DEFINE:QUERYPARAM=\"q\"\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n{$h}/{$q}.ts\n";
     let variables = PlaylistVariables::collect(text.as_bytes(), Some("q=7"), &[]).unwrap();
     let out = rewritten_with(text, &HlsRewriteOptions { variables, ..HlsRewriteOptions::default() });
@@ -194,7 +194,7 @@ fn variables_are_filled_in_and_query_parameters_made_known() {
 }
 
 #[tokio::test]
-async fn variables_do_not_make_a_small_playlist_a_large_one() {
+async fn variable_expansion_is_bounded() {
     let base = BaseUrl::parse("https://o.test/a/b.m3u8").unwrap();
     let define =
         format!("#EXTM3U\n#EXT-X-DEFINE:NAME=\"v\",VALUE=\"{}\"\n#EXT-X-TARGETDURATION:4\n", "x".repeat(10_000));
@@ -217,7 +217,7 @@ async fn variables_do_not_make_a_small_playlist_a_large_one() {
 }
 
 #[test]
-fn keys_in_the_playlist_itself_and_keys_of_256_bits_are_applied() {
+fn data_uri_keys_and_256_bit_keys_are_applied() {
     let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-128,URI=\"data:;base64,AAAAAAAAAAAAAAAAAAAAAA==\"\n#EXTINF:4,\n1.ts\n\
         #EXT-X-KEY:METHOD=AES-256,URI=\"k\"\n#EXTINF:4,\n2.ts\n";
     let out = rewritten_with(text, &HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() });
@@ -240,7 +240,7 @@ fn preloads_are_routed_through_the_gateway() {
 }
 
 #[test]
-fn a_start_is_put_behind_the_first_line() {
+fn start_tag_is_inserted_after_the_first_line() {
     let out = rewritten_with(
         "#EXTM3U\r\n#EXTINF:4,\n",
         &HlsRewriteOptions { start: Some(-18.0), ..HlsRewriteOptions::default() },
@@ -249,7 +249,7 @@ fn a_start_is_put_behind_the_first_line() {
 }
 
 #[test]
-fn names_tell_what_an_address_is() {
+fn url_kind_is_derived_from_the_file_name() {
     for (address, is_one) in [
         ("a.m3u8", true),
         ("/x/A.M3U8?b=c", true),
@@ -315,7 +315,7 @@ fn line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn rewriting_and_back_gives_the_same_bytes(lines in prop::collection::vec((line(), "\r?\n"), 0..40)) {
+    fn rewriting_round_trips(lines in prop::collection::vec((line(), "\r?\n"), 0..40)) {
         let text: String = lines.iter().map(|(l, end)| format!("{l}{end}")).collect();
         let base = BaseUrl::parse("https://o.test/a/b.m3u8").unwrap();
         let options = HlsRewriteOptions::default();
@@ -324,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_never_panic(text in prop::collection::vec(any::<u8>(), 0..400)) {
         let base = BaseUrl::parse("https://o.test/a/b.m3u8").unwrap();
         rewrite(&text, &base, &HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() }, &mut Wrap);
     }

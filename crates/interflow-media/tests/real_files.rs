@@ -38,7 +38,7 @@ fn samples(data: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn one_source_comes_out_the_same_under_every_scheme() {
+fn every_scheme_decrypts_to_the_same_media() {
     let clear = ["cenc", "cens", "cbc1", "cbcs"].map(|scheme| {
         let sealed = seed(scheme);
         let init = InitSegment::parse(&sealed).unwrap();
@@ -62,7 +62,7 @@ fn one_source_comes_out_the_same_under_every_scheme() {
 }
 
 #[test]
-fn an_index_at_the_end_is_found_and_the_codec_named() {
+fn trailing_index_is_found_and_the_codec_identified() {
     let data = seed("progressive");
     let mut probe = IndexProbe::new(ring(), data.len() as u64);
     while let Some(range) = probe.next_range() {

@@ -52,7 +52,7 @@ fn count(manifest: &DashManifest, now: f64) -> usize {
 }
 
 #[test]
-fn numbers_of_any_width() {
+fn number_format_widths() {
     for (format, becomes) in [("%05d", "00001"), ("%04d", "0001"), ("%09d", "000000001"), ("%01d", "1"), ("", "1")] {
         assert_eq!(template(&format!("media='$Number{format}$' duration='8'"), ""), [becomes], "{format}");
     }
@@ -89,7 +89,7 @@ fn bases_of_every_level() {
 }
 
 #[test]
-fn two_bases_of_one_element() {
+fn alternative_base_urls() {
     let manifest = track(
         "<BaseURL>http://a.test/</BaseURL><BaseURL>http://b.test/</BaseURL><Representation><SegmentTemplate media='s' duration='8'/></Representation>",
     );
@@ -131,7 +131,7 @@ fn playlist(manifest: &DashManifest, now: f64) -> String {
 }
 
 #[test]
-fn periods_with_the_same_names_each_have_their_length_and_a_discontinuity_between() {
+fn periods_with_equal_ids_keep_their_durations_and_get_a_discontinuity() {
     let text = playlist(&read(PERIODS), 0.0);
     let lines: Vec<_> = text.lines().filter(|l| !l.starts_with("#EXT") || l.contains("DISCONTINUITY")).collect();
     assert_eq!(lines, ["a1", "a2", "#EXT-X-DISCONTINUITY", "b1"]);
@@ -185,14 +185,14 @@ fn kinds_without_a_media_type() {
 }
 
 #[test]
-fn the_number_of_the_last_segment() {
+fn end_number_limits_the_segments() {
     assert_eq!(template("media='$Number$' duration='2' endNumber='3'", ""), ["1", "2", "3"]);
     let runs = "<SegmentTimeline><S t='0' d='2' r='-1'/></SegmentTimeline>";
     assert_eq!(template("media='$Number$' endNumber='2'", runs), ["1", "2"]);
 }
 
 #[test]
-fn a_first_segment_that_begins_before_or_behind_its_period() {
+fn ept_delta_shifts_the_first_segment() {
     let starts = |delta: &str| {
         let text =
             format!("<Representation><SegmentTemplate media='s' duration='4' eptDelta='{delta}'/></Representation>");
@@ -205,19 +205,19 @@ fn a_first_segment_that_begins_before_or_behind_its_period() {
 }
 
 #[test]
-fn segments_available_before_they_are_whole() {
+fn availability_time_offset_lists_segments_early() {
     let at = "availabilityStartTime='1970-01-01T00:00:00Z'";
     assert_eq!(count(&live(at, ""), 9.0), 2);
     assert_eq!(count(&live(at, "availabilityTimeOffset='3'"), 9.0), 3);
 }
 
 #[test]
-fn a_delay_that_is_suggested_is_where_a_player_begins() {
+fn suggested_presentation_delay_sets_the_start() {
     assert_eq!(live("suggestedPresentationDelay='PT12S'", "").delay, Some(12.0));
 }
 
 #[test]
-fn clocks_locations_and_patches() {
+fn utc_timing_location_and_patch_location() {
     let text = "<MPD type='dynamic'><Location>../n.mpd</Location><PatchLocation>p.mpp</PatchLocation>\
         <UTCTiming schemeIdUri='urn:mpeg:dash:utc:direct:2014' value='1970-01-01T00:01:00Z'/><Period/></MPD>";
     let manifest = read(text);
@@ -240,7 +240,7 @@ fn as_mpd(text: &str) -> String {
 }
 
 #[test]
-fn parts_from_elsewhere_are_refused_and_empty_ones_left_out() {
+fn remote_periods_are_refused_and_resolve_to_zero_is_omitted() {
     let xlink = |href: &str| format!("<MPD><Period id='a' xlink:href='{href}'/><Period id='b'/></MPD>");
     let remote = xlink("http://169.254.169.254/p.xml");
     let root = xml::read(remote.as_bytes()).unwrap();
@@ -250,7 +250,7 @@ fn parts_from_elsewhere_are_refused_and_empty_ones_left_out() {
 }
 
 #[test]
-fn events_and_properties_stay_in_a_manifest_and_steering_goes() {
+fn events_and_properties_are_kept_and_content_steering_is_removed() {
     let text = "<MPD><ContentSteering>http://s.test/</ContentSteering><Period><EventStream schemeIdUri='urn:scte:scte35:2013:xml'><Event id='1'>x</Event></EventStream>\
         <AdaptationSet contentType='video'><InbandEventStream schemeIdUri='e'/><SupplementalProperty schemeIdUri='p' value='1'/>\
         <SegmentTemplate media='$Number$' duration='4'/><Representation/></AdaptationSet></Period></MPD>";
@@ -262,12 +262,12 @@ fn events_and_properties_stay_in_a_manifest_and_steering_goes() {
 }
 
 #[test]
-fn a_live_manifest_that_does_not_say_when_it_was_made() {
+fn live_manifest_without_availability_start_time() {
     assert!(live("", "").is_live && count(&live("", ""), 9.0) == 2);
 }
 
 #[test]
-fn addresses_are_resolved_where_a_redirect_led() {
+fn urls_are_resolved_against_the_redirect_target() {
     let text = "<MPD mediaPresentationDuration='PT8S'><Period><AdaptationSet contentType='video'><Representation>\
         <SegmentTemplate media='s' duration='8'/></Representation></AdaptationSet></Period></MPD>";
     let manifest =
@@ -327,7 +327,7 @@ fn two_keys_for_one_segment() {
 }
 
 #[test]
-fn parts_hints_and_reports_at_the_end() {
+fn parts_preload_hints_and_rendition_reports_are_rewritten() {
     let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-PART:DURATION=1,URI=\"p\"\n#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"h\"\n#EXT-X-RENDITION-REPORT:URI=\"r.m3u8\",LAST-MSN=3\n";
     let mut expected = text.to_owned();
     for name in ["p", "h", "r.m3u8"] {
@@ -337,7 +337,7 @@ fn parts_hints_and_reports_at_the_end() {
 }
 
 #[test]
-fn control_and_part_information_stay_where_they_are() {
+fn server_control_and_part_tags_are_kept() {
     let text = "#EXTM3U\n#EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES,CAN-SKIP-UNTIL=12\n#EXT-X-PART-INF:PART-TARGET=1\n#EXT-X-SKIP:SKIPPED-SEGMENTS=3\n#EXT-X-BYTERANGE:9@0\n";
     assert_eq!(rewritten(text), text);
 }

@@ -72,7 +72,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn the_one_who_asked_first_may_leave_and_the_origin_is_asked_once() {
+async fn shared_fetch_survives_its_first_client() {
     for keep in [CachePolicy::Segment, CachePolicy::Playlist] {
         let (origin, shared) = origin(false);
         let first = viewer(&shared, keep);
@@ -91,7 +91,7 @@ async fn the_one_who_asked_first_may_leave_and_the_origin_is_asked_once() {
 }
 
 #[tokio::test]
-async fn when_all_leave_the_request_ends_and_the_next_one_asks_anew() {
+async fn fetch_is_cancelled_when_all_clients_disconnect() {
     let (origin, shared) = origin(false);
     let viewers = [viewer(&shared, CachePolicy::Segment), viewer(&shared, CachePolicy::Segment)];
     settle().await;

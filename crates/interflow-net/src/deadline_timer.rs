@@ -59,7 +59,7 @@ mod tests {
     use std::task::Waker;
 
     #[tokio::test(start_paused = true)]
-    async fn it_fires_at_the_latest_deadline() {
+    async fn timer_fires_at_the_latest_deadline() {
         let start = Instant::now();
         let mut timer = DeadlineTimer::default();
         for (ask, later) in [(60, 100), (200, 120), (150, 130)] {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_moved_deadline_is_waited_for_whole() {
+    async fn rearmed_timer_fires_at_the_new_deadline() {
         let start = Instant::now();
         let mut timer = DeadlineTimer::default();
         assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_is_kept_back_of_few_descriptors_and_a_fixed_number_of_many() {
+    fn descriptor_reserve_is_a_quarter_up_to_a_fixed_maximum() {
         for (limit, first) in [(0, 0), (100, 75), (1024, 768), (4096, 3840), (200_000, 199_744)] {
             assert_eq!(first_reserved(limit), first, "{limit}");
         }

@@ -315,7 +315,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn bytes_read_ahead_come_first_and_the_stream_behind_them() {
+    async fn prefixed_bytes_precede_the_stream() {
         let (mut far, near) = tokio::io::duplex(64);
         let mut io = IoStream::other(near).prefixed(Bytes::from_static(b"cd")).prefixed(Bytes::from_static(b"ab"));
         far.write_all(b"ef").await.unwrap();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_stream_reads_as_ended_and_accepts_nothing() {
+    async fn closed_stream_reads_eof_and_refuses_writes() {
         let mut io = IoStream::closed();
         assert_eq!(io.read(&mut [0; 4]).await.unwrap(), 0);
         assert_eq!(io.write(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);

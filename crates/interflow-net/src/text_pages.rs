@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_code_of_the_program_itself_is_found() {
+    fn code_mapping_is_found_only_for_the_own_executable() {
         for (line, found) in [
             ("1000-3000 r-xp 00cd1000 fe:00 10389765                   /usr/bin/interflow", Some(0x1000..0x3000)),
             ("1000-3000 r--p 00000000 fe:00 10389765                   /usr/bin/interflow", None),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_runs_after_its_code_was_released() {
+    fn code_pages_can_be_released_repeatedly() {
         assert!(release_code() > 0);
         assert!(release_code() > 0, "and again");
     }

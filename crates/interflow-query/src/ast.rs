@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_are_kept_flat() {
+    fn nested_conditions_are_flattened() {
         let [a, b, c] = [Flag::Error, Flag::Open, Flag::Sse].map(Expr::flag);
         let both = Expr::and([a.clone(), b.clone()]);
         assert_eq!(Expr::and([both.clone(), c.clone()]), Expr::And(vec![a.clone(), b.clone(), c.clone()]));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regex_has_one_spelling() {
+    fn regex_sources_are_normalized() {
         for (written, kept) in [
             ("a\\/b", "a/b"),
             ("a/b", "a/b"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_counts_as_a_whole() {
+    fn date_comparison_covers_the_whole_day() {
         let day = TimePoint::At { start: 1000, lasts: 10 };
         for (op, bounds) in [
             (CompareOp::Lt, Some((0, 999))),

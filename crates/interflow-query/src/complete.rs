@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_query_offers_every_key() {
+    fn empty_query_completes_to_every_key() {
         assert_eq!(texts("").len(), KEYS.len() - 1);
         assert_eq!(texts("host:a ").len(), KEYS.len() - 1);
     }
 
     #[test]
-    fn the_help_names_every_key_and_flag() {
+    fn help_lists_every_key_and_flag() {
         let help = help();
         for info in KEYS {
             assert!(help.contains(info.doc) || info.name.is_empty(), "{}", info.name);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_is_below_the_position() {
+    fn error_marker_is_below_its_position() {
         let text = "é stats:4";
         let error =
             QueryError::new(text, QuerySpan::new(3, 8), "unknown key 'stats'").with_remedy("did you mean 'status'?");

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_stands_twice() {
+    fn key_names_and_aliases_are_unique() {
         let mut names: Vec<&str> = KEYS.iter().flat_map(|k| k.aliases.iter().copied().chain([k.name])).collect();
         names.sort_unstable();
         for pair in names.windows(2) {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn typos_find_their_key() {
+    fn misspelled_keys_get_a_suggestion() {
         let names = || KEYS.iter().map(|k| k.name);
         for (slip, meant) in [("stats", Some("status")), ("hots", Some("host")), ("zzzzzz", None)] {
             assert_eq!(closest_name(slip, names()), meant, "{slip}");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_searched_through() {
+    fn text_patterns_match_anywhere_in_long_texts() {
         let find = |p: &TextPattern, v: &[u8]| TextMatcher::new(p, ValueKind::Inside).fits(v);
         assert!(find(&TextPattern::Text("ReFund é".into()), "no REFUND é now".as_bytes()));
         assert!(!find(&TextPattern::Text("É".into()), "é".as_bytes()));

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_numbers_are_refused() {
+    fn invalid_numbers_are_refused() {
         use NumberKind::{Bytes, Count, Duration, Status};
         for (kind, text) in [
             (Status, ""),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_times_are_refused() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "2026",

@@ -6,11 +6,11 @@ mod query;
 mod seeds;
 
 #[test]
-fn every_seed_holds() {
+fn fuzz_targets_hold_for_every_seed() {
     seeds::all_hold(&query::ENTRIES);
 }
 
 #[test]
-fn fuzz_seeds_pass() {
+fn fuzz_targets_hold_for_mutated_seeds() {
     seeds::mutations_hold(&query::ENTRIES);
 }

@@ -136,7 +136,7 @@ fn mitmproxy_filters_are_parsed() {
 }
 
 #[test]
-fn an_error_names_column_cause_and_remedy() {
+fn errors_have_column_cause_and_remedy() {
     for (text, error) in [
         ("stats:200", "column 1: unknown key 'stats': did you mean 'status'?"),
         ("a websocket:x", "column 3: unknown key 'websocket': did you mean 'is:websocket'?"),

@@ -108,7 +108,7 @@ fn tunnel() -> Flow {
 }
 
 #[test]
-fn queries_select_what_they_say() {
+fn queries_match_the_expected_flows() {
     let (order, tunnel) = (order(), tunnel());
     // Query; whether it selects the order; whether it selects the tunnel.
     for (text, first, second) in [
@@ -201,7 +201,7 @@ fn queries_select_what_they_say() {
 }
 
 #[test]
-fn unknown_facts_give_not_yet() {
+fn missing_facts_leave_a_query_undecided() {
     let mut early = order();
     early.early = true;
     early.texts.retain(|(k, _)| !matches!(k, Key::Type | Key::RespType | Key::Model));
@@ -232,7 +232,7 @@ fn unknown_facts_give_not_yet() {
 }
 
 #[test]
-fn a_query_names_its_phase_and_the_bodies_it_wants() {
+fn query_reports_its_phase_and_required_bodies() {
     use Direction::{Request, Response};
     for (text, phase, request, response) in [
         ("", Phase::Authority, false, false),

@@ -333,7 +333,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(
+    fn arbitrary_text_never_panics_the_parser(
         text in prop_oneof![any::<String>(), "[a-c:~!|&()*\\\\\"/' =<>.é0-9-]{0,24}", "(~[a-z]{1,3} ?|[a-z]:|[()!&|\"' x]){0,12}"]
     ) {
         match Query::parse(&text) {
@@ -369,7 +369,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_store_can_answer_alone_leaves_no_residual() {
+fn query_fully_expressible_in_sql_has_no_residual() {
     for (text, sql, residual) in [
         ("", "1", None),
         ("host:a status:>=400", "(f.host = ? AND f.status >= ?)", None),

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn luhn_accepts_issued_numbers_and_no_neighbour() {
+    fn luhn_accepts_issued_numbers_and_rejects_changed_digits() {
         for good in ["4111111111111111", "378282246310005", "6011111111111117"] {
             assert!(luhn(&digits(good)), "{good}");
             let mut bad = digits(good);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn coin_addresses_are_checked() {
+    fn cryptocurrency_address_checksums_are_verified() {
         assert_eq!(base58check(b"1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa"), Some((0, 20)));
         assert_eq!(base58check(b"1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNb"), None);
         assert!(bech32("bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4"));

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gateway_redacts_and_what_is_intercepted_is_only_flagged() {
+    fn default_modes_are_redact_for_gateway_and_flag_for_proxied() {
         let config: RedactConfig = toml::from_str("").unwrap();
         assert_eq!(config, RedactConfig::default());
         assert_eq!((config.gateway, config.proxied), (RedactMode::Redact, RedactMode::Flag));

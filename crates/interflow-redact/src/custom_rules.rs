@@ -246,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn fuzzy_terms_forgive_a_slip() {
+    fn fuzzy_terms_tolerate_a_typo() {
         let mut custom = CustomRules::default();
         custom.add_fuzzy("Blue Falcon", 1, 0);
         assert_eq!(find(&mut custom, "the blue flacon and the blue fan"), ["blue flacon"]);
     }
 
     #[test]
-    fn sections_run_to_their_end_or_the_texts() {
+    fn sections_extend_to_their_end_marker_or_the_end_of_text() {
         let mut custom = CustomRules::default();
         let regex = |p: &str| Regex::new(p).expect("a pattern");
         custom.sections.push(CustomSection { start: regex("BEGIN"), end: regex("END"), rule: 0 });

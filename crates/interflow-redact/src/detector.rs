@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn detection_ends_when_it_is_asked_to_and_does_so_within_one_window() {
+    fn detection_stops_within_one_window_of_a_stop_request() {
         let text = "Anna Berg, 12 Main Street, 415-555-0132, password: hunter2x! ".repeat(4000);
         let stop = crate::StopFlag::default();
         stop.run(|| Detector::default().find(&text));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_edited_and_anything_else_is_text() {
+    fn json_documents_are_edited_as_json_and_others_as_text() {
         let redactor = Redactor::default();
         let mut session = RedactionSession::one_way();
         let (format, out) =

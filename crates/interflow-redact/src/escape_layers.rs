@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_is_as_deep_as_the_strings_around_it() {
+    fn escape_depth_is_the_number_of_enclosing_json_strings() {
         for (text, depth) in [
             ("X", 0),
             ("\"X\"", 0),

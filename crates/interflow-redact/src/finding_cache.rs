@@ -111,7 +111,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn a_text_is_looked_at_once_per_policy_and_the_memo_stays_small() {
+    fn findings_are_cached_per_policy_and_the_cache_is_bounded() {
         let memo = FindingCache::new(8).expect("random bytes");
         let looks = Cell::new(0);
         let look = |scope: &[u8], text: &str| {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn short_texts_are_not_kept() {
+    fn short_texts_are_not_cached() {
         let memo = FindingCache::new(8).expect("random bytes");
         memo.get_or(&[], "short", Vec::new);
         assert!(memo.is_empty());

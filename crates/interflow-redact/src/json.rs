@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_knows_its_members_name_and_whether_it_may_hold_json() {
+    fn value_span_has_its_member_name_and_nested_json_flag() {
         let json = r#"{"a":{"b":["x","{\"q\":1}"],"c":"y"},"d":"z"}"#;
         let spans = string_values(json.as_bytes()).expect("JSON");
         let names: Vec<_> = spans.iter().map(|s| (s.name.clone().map(|n| &json[n]), s.nested)).collect();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_an_error() {
+    fn invalid_json_is_an_error() {
         for json in ["", "{\"a\":1,}", "{a:1}", "[1 2]", "{} x", "<html>"] {
             assert!(string_values(json.as_bytes()).is_err(), "{json}");
         }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_decoded_with_their_places() {
+    fn escapes_are_decoded_with_their_byte_positions() {
         let raw = br#"a\n\u00e9\ud83d\ude00\ud800z"#;
         let decoded = decode(raw, 0).expect("a string");
         assert_eq!(decoded.text, "a\né😀\u{fffd}z");
@@ -334,7 +334,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_json_is_read_and_its_strings_decode_as_serde_reads_them(text in "\\PC{0,20}", other in any::<i64>()) {
+        fn json_strings_decode_as_by_serde(text in "\\PC{0,20}", other in any::<i64>()) {
             let value = serde_json::json!({"a": [text, other, {"b": text}]});
             for json in [serde_json::to_string(&value).expect("JSON"), serde_json::to_string_pretty(&value).expect("JSON")] {
                 let spans = string_values(json.as_bytes()).expect("JSON");
@@ -347,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_anything_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(spans) = string_values(&bytes) {
                 for span in spans {
                     let _ = decode(&bytes[span.range.clone()], span.range.start);
@@ -356,7 +356,7 @@ mod tests {
         }
 
         #[test]
-        fn escaping_is_what_serde_reads_back(text in "\\PC{0,20}|[\u{0}-\u{1f}\"\\\\]{0,10}") {
+        fn escaped_text_parses_back_with_serde(text in "\\PC{0,20}|[\u{0}-\u{1f}\"\\\\]{0,10}") {
             let mut out = String::from("\"");
             escape_into(&text, &mut out);
             out.push('"');

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_aliases_and_labels_do_not_clash() {
+    fn kind_names_aliases_and_labels_are_unambiguous() {
         let mut names = std::collections::HashMap::new();
         for kind in Kind::ALL {
             for name in kind.aliases().iter().chain([&kind.as_str()]) {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_holds_what_was_put_in() {
+    fn kind_set_contains_inserted_kinds() {
         let mut set: KindSet = [Kind::Email, Kind::Section].into_iter().collect();
         assert!(set.has(Kind::Email) && set.has(Kind::Section) && !set.has(Kind::Phone));
         set.remove(Kind::Email);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_of_a_phrase_says_that_more_may_follow() {
+    fn first_word_of_a_phrase_is_marked() {
         assert_ne!(look_up("san").marks & mark::PHRASE, 0);
     }
 }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_come_back_to_the_original() {
+    fn spans_of_normalized_text_map_back_to_the_original() {
         for (text, needle, original) in [
             ("id １２３ end", "123", "１２３"),
             ("a 123\u{2011}45\u{2011}6789 b", "123-45-6789", "123\u{2011}45\u{2011}6789"),

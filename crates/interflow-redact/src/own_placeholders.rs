@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_placeholder_is_a_finding_still() {
+    fn placeholder_lookalikes_are_still_findings() {
         let labels: HashSet<String> = Policy::default().labels().map(str::to_owned).collect();
         for text in [
             "email_abcdefgh",
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_of_today_stays_and_other_dates_go() {
+    fn current_date_is_not_redacted_and_other_dates_are() {
         let redactor = Redactor::default();
         for text in [
             "Today's date: 2025-11-22",

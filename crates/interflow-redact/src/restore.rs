@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_is_never_held_back() {
+    fn ordinary_text_is_not_buffered() {
         let (vault, _) = vault();
         let mut restorer = PlaceholderRestorer::new(EscapeLevel::Plain);
         let mut out = String::new();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_original_is_escaped_as_often_as_its_place_demands() {
+    fn restored_original_is_escaped_for_its_nesting_depth() {
         let (vault, made) = vault();
         let p = &made[0];
         for (text, wanted) in [
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_never_a_part_of_an_escape() {
+    fn buffered_text_never_splits_an_escape() {
         let (vault, made) = vault();
         for raw in [r"Hello,\n", r"a\u003e", r"\t", r"x\\", r"\u0050", r"\u00e9E", r"\ud83d\ude00P"] {
             let mut restorer = PlaceholderRestorer::in_string(false);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_of_surrogates_that_was_cut_is_put_together() {
+    fn split_surrogate_pair_is_rejoined() {
         let (vault, made) = vault();
         let mut restorer = PlaceholderRestorer::in_string(false);
         let mut out = String::new();
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_without_a_placeholder_goes_on_as_it_is() {
+    fn chunk_without_a_placeholder_is_unchanged() {
         let (vault, _) = vault();
         let mut restorer = PlaceholderRestorer::in_string(true);
         for piece in [r#"{\"a\": \"b"#, r"\\n \/ c", r#"\"}"#] {
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_placeholder_at_the_end_is_an_error_and_a_lone_letter_is_not() {
+    fn truncated_placeholder_at_the_end_is_an_error() {
         let (vault, made) = vault();
         assert!(matches!(restored(&vault, EscapeLevel::Plain, &made[0][..10], &[]), Err(RedactError::OpenPlaceholder)));
         for text in ["grade P", "PERSON_", "the PERSON"] {
@@ -524,7 +524,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn cuts_do_not_matter_to_the_restorer(cuts in prop::collection::vec(0usize..12, 0..12), pick in prop::collection::vec(0usize..3, 1..5)) {
+        fn restoring_is_independent_of_segmentation(cuts in prop::collection::vec(0usize..12, 0..12), pick in prop::collection::vec(0usize..3, 1..5)) {
             let (vault, made) = vault();
             let text: String = pick.iter().map(|i| format!("P {}é", made[*i])).collect();
             prop_assert_eq!(restored(&vault, EscapeLevel::Plain, &text, &cuts).expect("text"), vault.restore(&text));

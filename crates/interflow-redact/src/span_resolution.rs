@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_wins_and_the_rest_of_the_loser_stays_covered() {
+    fn longer_finding_wins_and_the_remainder_stays_covered() {
         let mut f = vec![finding(0, 10, Kind::Person, 80), finding(5, 25, Kind::Url, 80)];
         resolve_overlaps(&mut f);
         assert_eq!(f, [finding(0, 5, Kind::Person, 80), finding(5, 25, Kind::Url, 80)]);
     }
 
     #[test]
-    fn a_far_surer_short_one_is_not_swallowed() {
+    fn much_more_confident_short_finding_is_kept() {
         let mut f = vec![finding(0, 30, Kind::Location, 40), finding(10, 20, Kind::CreditCard, 98)];
         resolve_overlaps(&mut f);
         assert_eq!(f.len(), 3);
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_uncovered_and_nothing_overlaps(raw in prop::collection::vec((0usize..60, 1usize..20, 0u8..100, 0usize..10), 0..12)) {
+        fn overlap_resolution_keeps_coverage_without_overlaps(raw in prop::collection::vec((0usize..60, 1usize..20, 0u8..100, 0usize..10), 0..12)) {
             let mut findings: Vec<_> = raw.iter().map(|(s, l, c, k)| finding(*s, s + l, Kind::ALL[*k], *c)).collect();
             let covered = |f: &[Finding]| (0..100).filter(|at| f.iter().any(|f| (f.start..f.end).contains(at))).collect::<Vec<usize>>();
             let before = covered(&findings);

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn strategies_replace_as_they_say() {
+    fn strategies_produce_their_documented_output() {
         let mask = |length| RedactionStrategy::Mask { character: '#', length };
         let keep = |keep, side| RedactionStrategy::Truncate { keep, character: '*', side };
         for (strategy, value, wanted) in [
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_comes_back_and_differs_each_time() {
+    fn encrypted_values_decrypt_and_differ_each_time() {
         let keys = PolicyKeys::from_config(Some("000102030405060708090a0b0c0d0e0f"), None).expect("keys");
         let (a, b) = (apply(&RedactionStrategy::Crypto, "Anna"), apply(&RedactionStrategy::Crypto, "Anna"));
         assert_ne!(a, b);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn random_values_keep_their_form() {
+    fn random_replacements_keep_the_format() {
         let drawn = apply(&RedactionStrategy::Random(RandomReplacement::Realistic), "Ab-12 é");
         let form =
             |s: &str| s.chars().map(|c| (c.is_uppercase(), c.is_numeric(), c.is_alphabetic())).collect::<Vec<_>>();
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_missing_or_broken_are_refused_when_the_policy_is_read() {
+    fn missing_and_invalid_policy_keys_are_refused_at_load() {
         assert!(PolicyKeys::from_config(Some("xyz"), None).is_err());
         assert!(PolicyKeys::from_config(Some("00"), None).is_err());
         assert!(

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_cut_across_pieces_is_found() {
+    fn number_split_across_chunks_is_found() {
         let text =
             format!("{} His SSN is 123-45-6789, call 212-555-0143. {}", "word ".repeat(100), "more ".repeat(100));
         for cut in [1, 3, 7, 64] {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_held_back_than_the_window_and_a_step() {
+    fn stream_buffer_is_bounded_by_the_window_and_one_step() {
         let text = "words of seven letters follow here ".repeat(60);
         for cut in [1, 4, 9, 50] {
             let (redactor, mut session) = (Redactor::default(), RedactionSession::one_way());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_json_text_is_replaced_by_what_is_json() {
+    fn number_in_json_text_is_replaced_by_valid_json() {
         let text = format!(
             "{{\"note\":\"{}\",\"card\": 4111111111111111 ,\"more\":\"{}\"}}",
             "word ".repeat(90),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_is_held_as_long_as_it_lasts() {
+    fn private_key_is_buffered_until_its_end() {
         let key = format!(
             "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
             "MIIEowIBAAKCAQEA7bq3\n".repeat(60)
@@ -317,7 +317,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn text_without_findings_comes_out_as_it_went_in(text in "[a-z ,.]{0,900}", cuts in prop::collection::vec(1usize..50, 1..6)) {
+        fn text_without_findings_is_unchanged(text in "[a-z ,.]{0,900}", cuts in prop::collection::vec(1usize..50, 1..6)) {
             let (out, told) = streamed(EscapeLevel::Plain, &text, &cuts);
             prop_assume!(told.is_empty());
             prop_assert_eq!(out, text);

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut_and_their_shape_is_known() {
+    fn text_is_split_into_words_with_their_shape() {
         use TokenShape::*;
         assert_eq!(
             cut("Anna's IBAN: GB75 12.5 “Þórshöfn” naïve MÜLLER camelCase 東京x"),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_are_noted() {
+    fn anchor_characters_are_indexed() {
         let mut tokens = TokenList::default();
         tokens.tokenize("a@b http://x 1:2 -----BEGIN -- ");
         assert_eq!(tokens.ats, [1]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn accents_do_not_hide_a_word() {
+    fn accented_words_are_recognised() {
         let mut tokens = TokenList::default();
         tokens.tokenize("José JOSÉ jose");
         assert!(tokens.list.iter().all(|t| t.has(mark::FIRST)));

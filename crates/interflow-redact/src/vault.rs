@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_gets_the_same_placeholder_in_every_vault_of_its_conversation_and_another_elsewhere() {
+    fn placeholder_is_stable_within_a_conversation_and_differs_between_them() {
         let key = VaultKey::for_conversation(&[1; 32], b"a");
         let first = PlaceholderVault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room");
         assert_eq!(PlaceholderVault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_fixed_prompts_has_one_placeholder_in_all_conversations_of_an_installation() {
+    fn fixed_prompt_values_have_one_placeholder_per_installation() {
         let vault = |master: u8, conversation: &[u8]| {
             let master = [master; 32];
             PlaceholderVault::new(&VaultKey::for_conversation(&master, conversation))
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn originals_come_back_in_spite_of_case_and_markdown() {
+    fn placeholders_are_restored_despite_case_and_markdown_escapes() {
         let mut vault = vault();
         let p = vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
         let text = format!("{p}, {}'s and {}!", p.to_uppercase(), p.replace('_', "\\_"));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_vault_says_so() {
+    fn full_vault_is_an_error_for_new_values() {
         let mut vault = vault().with_limit(1);
         vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
         assert!(matches!(vault.placeholder(Kind::Person, "PERSON", "Berta"), Err(RedactError::VaultFull { limit: 1 })));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_when_a_vault_is_printed() {
+    fn vault_debug_output_contains_no_originals() {
         let mut vault = vault();
         vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
         assert_eq!(format!("{vault:?} {:?}", VaultKey([7; 32])), "Vault(1 placeholders) VaultKey");
@@ -412,7 +412,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_went_in_comes_out(values in prop::collection::vec("[A-Za-z0-9 é@.\"\\\\]{1,12}", 1..8), between in "[ -~é]{0,10}") {
+        fn vault_restores_all_placeholders(values in prop::collection::vec("[A-Za-z0-9 é@.\"\\\\]{1,12}", 1..8), between in "[ -~é]{0,10}") {
             let mut vault = vault();
             let mut text = String::new();
             let mut wanted = String::new();

@@ -8,7 +8,7 @@ fn found(text: &str) -> Vec<(Kind, String)> {
 }
 
 #[test]
-fn titles_ages_and_people_are_told_by_what_stands_around() {
+fn titles_ages_and_people_are_detected_from_context() {
     for (text, kind, value) in [
         ("Please forward it to Mrs. Tremblay-Kaur.", Kind::Title, "Mrs."),
         ("Herr Zwingli kommt morgen.", Kind::Title, "Herr"),
@@ -50,7 +50,7 @@ fn titles_ages_and_people_are_told_by_what_stands_around() {
 }
 
 #[test]
-fn what_programs_call_things_is_nobodys() {
+fn software_identifiers_are_not_findings() {
     for text in [
         "See README.DOS for compilation instructions on MS-DOS and MS-Windows.",
         "It raises a ValueError or an OverflowException for BINFLOAT opcodes.",

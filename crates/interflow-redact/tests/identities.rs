@@ -200,7 +200,7 @@ fn cards_accounts_and_coins() {
 }
 
 #[test]
-fn every_country_of_the_iban_registry_has_its_length() {
+fn every_registered_iban_country_has_its_length() {
     for (land, bban) in [
         ("AE", "0331234567890123456"),
         ("BG", "BNBG96611020345678"),
@@ -280,7 +280,7 @@ fn every_country_of_the_iban_registry_has_its_length() {
 }
 
 #[test]
-fn presidios_and_phileas_names_of_entities_are_known() {
+fn presidio_and_phileas_entity_names_are_known() {
     for name in [
         "ABA_ROUTING_NUMBER",
         "AU_ABN",

@@ -78,7 +78,7 @@ fn structured_values_are_found_with_their_kind() {
 }
 
 #[test]
-fn neighbours_do_not_hide_one_another() {
+fn adjacent_values_are_all_found() {
     let values = |text: &str| found(text).into_iter().map(|f| f.1).collect::<Vec<_>>();
     assert_eq!(values("SSNs 123-45-6789 987-65-4320"), ["123-45-6789", "987-65-4320"]);
     assert_eq!(values("from date 2024-06-01-2024-06-30"), ["2024-06-01", "2024-06-30"]);
@@ -86,7 +86,7 @@ fn neighbours_do_not_hide_one_another() {
 }
 
 #[test]
-fn numbers_that_are_nobodys_stay() {
+fn technical_numbers_are_not_findings() {
     for text in [
         "pi is 3.14159265358979",
         "version 10.2.3.4 of the tool",
@@ -159,7 +159,7 @@ fn people_places_and_organisations_are_found() {
 }
 
 #[test]
-fn ordinary_words_stay() {
+fn ordinary_words_are_not_findings() {
     for text in [
         "The quick brown fox jumps over the lazy dog.",
         "Please set the Content-Type header and restart the Docker container.",
@@ -173,7 +173,7 @@ fn ordinary_words_stay() {
 }
 
 #[test]
-fn a_body_differs_only_inside_the_strings_that_held_something() {
+fn redacted_body_differs_only_inside_redacted_strings() {
     let body = br#"{ "model":"x","max_tokens":9007199254740993,"t":1.0e2 ,
  "messages":[{"role":"user","content":"caf\u00e9 \ud83d SSN 123-45-6789 \/ ok"}],"z":"\u003cb\u003e" }"#;
     let out = Redactor::default().redact_json(body, &mut RedactionSession::one_way()).expect("JSON");
@@ -196,7 +196,7 @@ fn json_in_strings_is_edited_in_place() {
 }
 
 #[test]
-fn names_and_numbers_of_json_in_strings_are_looked_at_too() {
+fn keys_and_numbers_of_nested_json_are_redacted() {
     let inner =
         r#"{"anna.berg@firm.com":{"card":4111111111111111,"ssn":536228726,"n":5,"deep":"{\"ssn\":[536228726]}"}}"#;
     let real: serde_json::Value = serde_json::from_str(inner).expect("JSON");
@@ -230,7 +230,7 @@ fn names_and_numbers_of_json_in_strings_are_looked_at_too() {
 }
 
 #[test]
-fn only_the_named_strings_are_looked_at() {
+fn only_the_given_spans_are_redacted() {
     let body = br#"{"id":"anna@firm.com","text":"anna@firm.com"}"#;
     let second = string_values(body).expect("JSON").remove(1);
     let out = Redactor::default().redact_spans(body, [second], &mut RedactionSession::one_way()).expect("JSON");
@@ -240,7 +240,7 @@ fn only_the_named_strings_are_looked_at() {
 }
 
 #[test]
-fn a_members_name_tells_what_its_value_is() {
+fn member_name_determines_the_kind_of_its_value() {
     let body = br#"{"password":"hunter2x","ssn":"123456789","userName":"q","note":"123456789"}"#;
     let out = Redactor::default().redact_json(body, &mut RedactionSession::one_way()).expect("JSON");
     let kinds: Vec<_> = out.spans.iter().map(|s| s.kind).collect();
@@ -248,7 +248,7 @@ fn a_members_name_tells_what_its_value_is() {
 }
 
 #[test]
-fn a_conversation_goes_out_without_names_and_comes_back_with_them() {
+fn conversation_is_redacted_and_restored() {
     let redactor = Redactor::default();
     let mut session = reversible();
     let first = redactor
@@ -269,7 +269,7 @@ fn a_conversation_goes_out_without_names_and_comes_back_with_them() {
 }
 
 #[test]
-fn a_policy_says_what_is_found_and_what_replaces_it() {
+fn policy_selects_kinds_and_strategies() {
     let redactor = toml(
         r##"
         name = "mine"
@@ -298,7 +298,7 @@ fn a_policy_says_what_is_found_and_what_replaces_it() {
 }
 
 #[test]
-fn kinds_that_are_off_are_found_when_a_policy_names_them() {
+fn kinds_disabled_by_default_are_found_if_the_policy_lists_them() {
     let redactor = toml("kinds = ['currency', 'state-abbreviation', 'phone-number-extension']\nconfidence = 20");
     let text = "paid $1,234.50 and 99 EUR in CA, ext. 12 or x345";
     let mark = |kind: &str| format!("{{{{{{REDACTED-{kind}}}}}}}");
@@ -308,7 +308,7 @@ fn kinds_that_are_off_are_found_when_a_policy_names_them() {
 }
 
 #[test]
-fn a_policys_regions_decide_on_national_phone_formats() {
+fn phone_regions_of_the_policy_select_national_formats() {
     let at_home = toml("kinds = ['phone-number']");
     let in_spain = toml("kinds = ['phone-number']\nphone-regions = ['ES', 'dk']");
     for (text, us, es) in [
@@ -323,7 +323,7 @@ fn a_policys_regions_decide_on_national_phone_formats() {
 }
 
 #[test]
-fn what_does_not_count_uncovers_nothing() {
+fn ignored_finding_does_not_uncover_values_inside_it() {
     // The URL as a whole is on the ignore list; the address inside it is not.
     let redactor = toml("never-patterns = ['https://.*']");
     let out = redact(&redactor, "see https://firm.com/?u=anna@firm.com now");
@@ -331,7 +331,7 @@ fn what_does_not_count_uncovers_nothing() {
 }
 
 #[test]
-fn mistakes_in_a_policy_are_named_with_a_suggestion() {
+fn policy_mistakes_are_reported_with_a_suggestion() {
     for (policy, words) in [
         ("kind = 1", "invalid type"),
         ("kinds = [\"emial-address\"]", "did you mean `email-address`?"),
@@ -349,7 +349,7 @@ fn mistakes_in_a_policy_are_named_with_a_suggestion() {
 }
 
 #[test]
-fn a_phileas_policy_is_read_as_it_is() {
+fn phileas_policy_is_accepted_unchanged() {
     let redactor = toml(
         r#"{"name":"p","identifiers":{
             "ssn":{"ssnFilterStrategies":[{"strategy":"REDACT","redactionFormat":"{{{REDACTED-%t}}}"}]},
@@ -378,7 +378,7 @@ fn the_schema_names_every_key() {
 }
 
 #[test]
-fn a_memo_changes_nothing_but_the_time() {
+fn finding_cache_does_not_change_results() {
     let memo = Arc::new(FindingCache::new(100).expect("random bytes"));
     let redactor = Redactor::default().with_cache(memo.clone());
     let text = format!("{} jenny@firm.com", "word ".repeat(80));
@@ -389,7 +389,7 @@ fn a_memo_changes_nothing_but_the_time() {
 
 proptest! {
     #[test]
-    fn json_in_which_nothing_is_found_is_not_touched(numbers in prop::collection::vec(any::<f64>(), 0..5), words in prop::collection::vec("[a-z]{1,3}", 0..5)) {
+    fn json_without_findings_is_unchanged(numbers in prop::collection::vec(any::<f64>(), 0..5), words in prop::collection::vec("[a-z]{1,3}", 0..5)) {
         let body = serde_json::to_vec_pretty(&json!({"a": numbers, "b": {"c": words}})).expect("JSON");
         let out = Redactor::default().redact_json(&body, &mut RedactionSession::one_way()).expect("JSON");
         prop_assume!(out.spans.is_empty());
@@ -397,7 +397,7 @@ proptest! {
     }
 
     #[test]
-    fn what_goes_out_comes_back(text in "([A-Za-z ,.é\"\\\\]{0,12} (jenny@firm\\.com|123-45-6789|Jenny Gibson|4111 1111 1111 1111|\n)[ \n]){0,5}") {
+    fn redacted_json_can_be_restored(text in "([A-Za-z ,.é\"\\\\]{0,12} (jenny@firm\\.com|123-45-6789|Jenny Gibson|4111 1111 1111 1111|\n)[ \n]){0,5}") {
         let redactor = Redactor::default();
         let mut session = reversible();
         let body = serde_json::to_vec(&json!({"x": text})).expect("JSON");
@@ -409,7 +409,7 @@ proptest! {
     }
 
     #[test]
-    fn json_in_strings_stays_json_however_deep(levels in 0usize..4, lead in "[a-z\n\"\\\\ ]{0,4}", tail in "[a-z\n\"\\\\\\t]{0,3}") {
+    fn nested_json_strings_stay_valid_json_at_any_depth(levels in 0usize..4, lead in "[a-z\n\"\\\\ ]{0,4}", tail in "[a-z\n\"\\\\\\t]{0,3}") {
         let text = format!("{lead}\njenny@firm.com\n{tail}");
         let mut body = json!({"n": 9_007_199_254_740_993_u64, "x": text});
         for _ in 0..levels {
@@ -429,14 +429,14 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_taken(text in "\\PC{0,80}") {
+    fn arbitrary_text_never_panics(text in "\\PC{0,80}") {
         let _ = redact(&Redactor::default(), &text);
     }
 }
 
 proptest! {
     #[test]
-    fn any_words_of_the_detectors_own_are_taken(words in prop::collection::vec(prop::sample::select(vec![
+    fn arbitrary_detector_words_never_panic(words in prop::collection::vec(prop::sample::select(vec![
         "Unit", "Box", "12", "St", "Street", "Rue", "de", "la", "PO", "P", "O", "Apt", "FPO", "AP", "12345", "New", "York", "San", "Mr", "Dr", "J", "van", "Anna",
         "Inc", "Bank", "of", "May", "March", "1st", "1999", "age", "years", "old", "aged", "password", "is", "key", ":", "=", "\"", "'", "@", "://", "www", "com", "x12",
         "3994x1887", "+", "(", ")", "-", "00", "2024-01-01", "T", "1:2", "::", "-----BEGIN ", "PRIVATE KEY-----", "eyJ", "sk-", "0x", "1Z", "C/", "ul", "é", "ß", "\u{200b}", "\n", "user", "lat", "1.5",
@@ -463,7 +463,7 @@ fn a_phileas_identifier_keeps_its_classification_and_its_validator() {
 }
 
 #[test]
-fn numbers_that_count_things_are_nobodys() {
+fn ids_counters_and_versions_are_not_findings() {
     for text in [
         "batch 235-262-8742 was scrapped",
         "{\"lineItemId\": 634390250208, \"orderId\": 287903587722}",
@@ -482,7 +482,7 @@ fn numbers_that_count_things_are_nobodys() {
 }
 
 #[test]
-fn names_of_things_are_no_persons() {
+fn names_of_things_are_not_persons() {
     for text in [
         "The `Waker` is registered. Every waker is woken once.",
         "  miri:\n    name: Miri\n    runs-on: ubuntu-latest",
@@ -522,7 +522,7 @@ fn relatives_signatures_and_foreign_forms_are_found() {
 }
 
 #[test]
-fn a_text_of_nothing_but_one_mark_costs_no_more_than_its_length() {
+fn text_of_one_repeated_marker_takes_linear_time() {
     let redactor = Redactor::default();
     for unit in ["://", "ab://c", "ab://u:p@", "com.", "www.", "-----BEGIN PRIVATE KEY-----!", "a@"] {
         let took = |bytes: usize| {
@@ -577,14 +577,14 @@ const FIGURES: &[&str] = &[
 ];
 
 #[test]
-fn figures_versions_and_methods_are_nobodys() {
+fn figures_versions_and_methods_are_not_findings() {
     for text in FIGURES {
         assert_eq!(found(text), [], "{text}");
     }
 }
 
 #[test]
-fn what_looks_like_a_figure_is_found_where_the_text_says_what_it_is() {
+fn ambiguous_numbers_are_found_if_the_context_names_their_kind() {
     for (text, kind, value) in [
         ("We met at 48.8584, 2.2945 at noon", Kind::Gps, "48.8584, 2.2945"),
         ("48.858370, 2.294481", Kind::Gps, "48.858370, 2.294481"),
@@ -609,7 +609,7 @@ fn what_looks_like_a_figure_is_found_where_the_text_says_what_it_is() {
 }
 
 #[test]
-fn a_redaction_that_was_stopped_fails_and_leaves_nothing_in_the_memo() {
+fn stopped_redaction_fails_and_leaves_the_cache_empty() {
     let memo = Arc::new(FindingCache::new(8).expect("random bytes"));
     let redactor = Redactor::default().with_cache(Arc::clone(&memo));
     let text = format!("write to anna.berg@firm.com {}", "and so on ".repeat(100));
@@ -624,7 +624,7 @@ fn a_redaction_that_was_stopped_fails_and_leaves_nothing_in_the_memo() {
 }
 
 #[test]
-fn values_of_known_keys_are_found_however_they_look() {
+fn values_of_known_keys_are_found_in_any_format() {
     for (text, kind, value) in [
         (r#"{"last_name": "Berg"}"#, Kind::Person, "Berg"),
         (r#"{"lastName":"Young","x":1}"#, Kind::Person, "Young"),

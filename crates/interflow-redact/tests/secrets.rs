@@ -141,7 +141,7 @@ const FORMS: &[(&str, &[u8], usize)] = &[
 ];
 
 #[test]
-fn keys_of_more_than_a_hundred_providers_are_found_in_any_place() {
+fn keys_of_over_100_providers_are_found_in_any_context() {
     assert!(FORMS.len() > 100);
     let mut draw = Draw(7);
     let mut wrong = Vec::new();
@@ -163,7 +163,7 @@ fn keys_of_more_than_a_hundred_providers_are_found_in_any_place() {
 }
 
 #[test]
-fn tokens_without_a_prefix_are_known_by_their_form() {
+fn tokens_without_a_prefix_are_recognised_by_format() {
     let mut draw = Draw(11);
     let (any, hexadecimal) = (draw.text(ANY, 80), draw.text(HEX, 32));
     for key in [
@@ -179,7 +179,7 @@ fn tokens_without_a_prefix_are_known_by_their_form() {
 }
 
 #[test]
-fn values_are_found_where_a_secret_is_expected() {
+fn secrets_are_found_in_assignments_headers_and_urls() {
     let mut draw = Draw(13);
     let value = draw.text(ANY, 40);
     for text in [
@@ -221,7 +221,7 @@ fn values_are_found_where_a_secret_is_expected() {
 }
 
 #[test]
-fn what_only_looks_like_a_secret_stays() {
+fn secret_lookalikes_are_not_findings() {
     for text in [
         "api_key = \"YOUR_API_KEY\"",
         "api_key=sk-...",
@@ -266,7 +266,7 @@ fn what_only_looks_like_a_secret_stays() {
 }
 
 #[test]
-fn passwords_stand_in_password_files_settings_and_commands() {
+fn passwords_are_found_in_password_files_settings_and_commands() {
     for (text, secret) in [
         ("db.firm.org:5432:shop:anna:kqX7uRTmb2", "kqX7uRTmb2"),
         ("localhost:5432:*:postgres:Wr9vTq!x2", "Wr9vTq!x2"),

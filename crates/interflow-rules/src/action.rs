@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_are_read_in_each_form() {
+    fn actions_are_parsed_in_every_form() {
         for (text, names) in [
             ("abort", &["abort"][..]),
             ("[abort, {tag: x}]", &["abort", "tag"]),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_definitions_are_reported_with_a_hint() {
         for (text, part) in [
             ("[abrot]", "did you mean `abort`?"),
             ("[zzzzzzzzzzzz]", "rules list --actions"),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_in_order_and_names_stand_once() {
+    fn action_phases_are_ordered_and_names_unique() {
         let mut names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
         assert!(ACTIONS.iter().all(|a| a.earliest <= a.natural && a.natural <= a.latest));
         names.sort_unstable();

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_know_from_when_on_they_can_be_asked() {
+    fn conditions_have_an_earliest_phase() {
         for (text, phase) in [
             ("", Phase::Authority),
             ("host:a.test tag:x", Phase::Authority),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_come_is_open_and_no_longer_once_it_has() {
+    fn condition_on_later_data_is_undecided_until_it_arrives() {
         let sample = FlowFixture::for_get("http://a.test/x").with_response(500, &[], "oops").unwrap();
         let constants = Vec::new();
         let at = |cond: &ConditionExpr, phase| cond.evaluate(&sample.view(phase, &constants));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_count_only_what_else_holds() {
+    fn counting_conditions_count_only_if_the_others_match() {
         let sample = FlowFixture::for_get("http://a.test/x");
         let constants = Vec::new();
         let view = sample.view(Phase::RequestHead, &constants);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_night_may_go_beyond_midnight() {
+    fn time_range_may_span_midnight() {
         assert!(
             is_within_minutes(1320, 360, 1400)
                 && is_within_minutes(1320, 360, 10)
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_keep_to_their_odds() {
+    fn chance_matches_its_probability() {
         let hits = (0..2000).filter(|_| random_fraction() < 0.25).count();
         assert!((350..650).contains(&hits), "{hits}");
         assert!((0..100).all(|_| random_fraction() < 1.0));

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_read_and_written() {
+    fn http_dates_are_parsed_and_formatted() {
         assert_eq!(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(parse_http_date("Sun, 06-Nov-1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(format_http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_names_its_place() {
+    fn problem_is_displayed_with_its_position() {
         let mut p = RuleProblem { file: "r.toml".into(), message: "no".into(), ..RuleProblem::default() };
         assert_eq!(p.to_string(), "r.toml: no");
         (p.line, p.column, p.rule) = (3, 7, Some("a".into()));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn serdes_lists_become_suggestions() {
+    fn serde_field_lists_become_suggestions() {
         let message = "rules[0]: unknown field `naem`, expected one of `name`, `when`";
         assert_eq!(with_suggestion(message), "unknown key `naem`: did you mean `name`?");
         assert_eq!(

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_hangs_is_killed_and_says_no() {
+    async fn hanging_program_is_killed_and_does_not_match() {
         let began = std::time::Instant::now();
         assert!(!run("exec sleep 20").await);
         assert!(began.elapsed() < Duration::from_secs(5));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_name_what_is_there_and_what_is_asked_for() {
+    fn explanations_give_actual_and_expected_values() {
         for (when, then, phase, outcome, why) in [
             ("'host:b.test'", "abort", "request", "no", "host is \"a.test\"; the rule asks for host:b.test"),
             ("'host:a.test path:/x'", "abort", "request", "matched", "host:a.test, path:\"/x\""),

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_go_wrong_as_told() {
+    async fn body_faults_are_injected_as_configured() {
         for (fault, text, whole) in [
             (BodyFault::Truncate(4), "abcd", true),
             (BodyFault::Truncate(0), "", true),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_throttled_body_takes_its_time_and_saves_none_up() {
+    async fn throttled_body_is_paced_without_accumulating_credit() {
         let cap = Arc::new(Throttle::new(10_000, Arc::default()));
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = Instant::now();

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_read() {
+    fn urls_are_parsed() {
         for (text, shown) in [
             ("https://a.test", "https://a.test/"),
             ("http://A.test:8080/x?y=1#z", "http://a.test:8080/x?y=1"),

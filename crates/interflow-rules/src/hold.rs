@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_too_long_or_goes_away_is_off_the_list() {
+    async fn timed_out_and_cancelled_holds_are_removed() {
         let holds = Arc::new(HoldQueue::default());
         assert_eq!(Arc::clone(&holds).wait(ask(10), 10).await, None);
         assert_eq!(Arc::clone(&holds).wait(ask(10), 0).await, None);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_interflow_stops_nobody_waits_any_more() {
+    async fn closing_the_queue_releases_all_holds() {
         let holds = Arc::new(HoldQueue::default());
         let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(60_000), 10));
         while holds.list().is_empty() {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_read() {
+    fn hold_decisions_are_parsed() {
         let read = |t: &str| serde_json::from_str::<HoldDecision>(t);
         assert_eq!(read(r#"{"action":"continue"}"#).unwrap(), HoldDecision::Continue);
         assert!(matches!(read(r#"{"action":"change","body":"x"}"#).unwrap(), HoldDecision::Change { .. }));

@@ -672,7 +672,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_picked_is_found_in_order() {
+    fn candidates_are_iterated_in_order() {
         let picked: Candidates = [1 | 1 << 63, 0, 1 << 2].into_iter().collect();
         let mut found = Vec::new();
         let mut from = 0;

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_opens_for_every_flow_that_its_condition_may_hold_of() {
+    fn gate_passes_every_flow_its_condition_may_match() {
         let plain = || FlowFixture::for_get("http://a/favicon.ico?x");
         let flows = [
             plain().with_response(200, &[("Content-Type", "application/json")], "{}").unwrap(),
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_pick_what_they_can_match() {
+    fn requests_select_candidate_rules() {
         let rules = [
             "path:/v1/a",
             "method:POST",

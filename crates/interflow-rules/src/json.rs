@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_keeps_its_order() {
+    fn remaining_keys_keep_their_order() {
         let document = json!({"a": 1, "b": 2, "c": 3, "d": 4});
         let (mut by_path, mut by_patch) = (document.clone(), document);
         JsonPath::parse("$['a']").unwrap().remove(&mut by_path);
@@ -300,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn odd_paths_are_refused() {
+    fn invalid_json_paths_are_refused() {
         for path in ["a", "$a", "$.", "$[", "$[x]", "$['a", "$.a..", "$.a-b"] {
             assert!(JsonPath::parse(path).is_err(), "{path}");
         }
     }
 
     #[test]
-    fn patches_go_whole_or_not_at_all() {
+    fn json_patches_apply_completely_or_not_at_all() {
         // From RFC 6902, appendix A.
         for (doc, ops, after) in [
             (

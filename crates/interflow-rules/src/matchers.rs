@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn every_matcher_says_yes_and_no() {
+    fn every_matcher_matches_and_rejects() {
         let sample = || {
             FlowFixture::for_request("POST", "http://api.a.test:8080/v1/x?page=2&q=a%20b")
                 .unwrap()
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_matched_by_text_and_way() {
+    fn messages_are_matched_by_text_and_direction() {
         let s = FlowFixture::for_get("http://a.test/").with_message(Direction::Response, "hello");
         let constants = Vec::new();
         let mut view = s.view(Phase::Message, &constants);
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_definitions_are_reported_with_a_hint() {
         for (text, part) in [
             ("{hots: a}", "unknown field `hots`"),
             ("hots:a", "did you mean 'host'?"),

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn specifications_do_what_they_do_there() {
+    async fn mitmproxy_specifications_behave_as_in_mitmproxy() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.json"), "{}").unwrap();
         let folder = dir.path().display();
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn headers_are_set_and_taken_out_on_both_sides() {
+    async fn headers_are_set_and_removed_on_both_sides() {
         let t = run("modify_headers", "/~q/X-A/1", "http://a.test/").await;
         let (request, response) = (t.request.unwrap().0, t.response.unwrap().0);
         assert_eq!((request.headers.get_str("x-a"), response.headers.get_str("x-a")), (Some("1"), None));
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn several_values_of_one_header_are_all_sent() {
+    async fn repeated_header_options_are_all_sent() {
         let p = several(
             "modify_headers",
             &["/~s/Server/one", "/X-Other/1", "/~s/server/two", "/~d none.test/Server/three"],
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_one_of_several_hosts_allows_is_allowed() {
+    async fn host_allowed_by_any_of_several_options_is_allowed() {
         let p = several("allow_hosts", &[r"a\.test", r"b\.test:443"]);
         for (url, tunnel) in [("https://a.test/", None), ("https://b.test/", None), ("https://b.test:1/", Some(true))] {
             let t = simulate::run(&p, crate::FlowFixture::for_get(url)).await;
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn every_specification_that_is_taken_over_loads() {
+    fn every_imported_specification_loads() {
         for (option, spec) in [
             ("stickycookie", ".*"),
             ("stickyauth", ".*"),
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_are_no_rules_are_named_with_what_to_do_instead() {
+    fn unsupported_options_are_reported_with_an_alternative() {
         let (found, notes) = config_options("mode: [socks5]\nssl_insecure: true\nscripts: [a.py]\nanticache: true\nmodify_headers:\n- /A/1\n- /A/2\nweb_port: 8081\n").unwrap();
         assert_eq!(
             found,
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_become_rules_and_nonsense_is_refused() {
+    fn flag_options_become_rules_and_invalid_ones_are_refused() {
         for (option, spec, rules) in [
             ("anticache", "true", 1),
             ("anticomp", "", 1),

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_phase() {
+    fn phase_names_and_aliases_resolve_to_their_phase() {
         for (phase, n, others) in PHASE_NAMES {
             assert_eq!(find(n), Some(*phase));
             assert!(others.iter().all(|o| find(o) == Some(*phase)), "{n}");

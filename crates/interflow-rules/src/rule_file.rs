@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_names_every_action_and_resolves() {
+    fn schema_contains_every_action_and_its_references_resolve() {
         let schema = schema();
         let text = schema.to_string();
         for action in crate::action::ACTIONS {

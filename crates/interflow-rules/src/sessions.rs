@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_go_where_they_belong() {
+    fn cookies_are_sent_only_to_matching_hosts_and_paths() {
         let s = kept(&[
             "own=1",
             "wide=2; Domain=.a.test",
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_replaced_and_forgotten() {
+    fn cookie_is_replaced_and_cleared() {
         let s = kept(&["a=1", "a=2"]);
         assert_eq!(sent(&s, "www.a.test", "/", false), "a=2");
         s.clear(Some("other.test"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_kept_per_host_and_looked_up_upwards() {
+    fn headers_are_stored_per_host_and_inherited_by_subdomains() {
         let s = DomainSessions::default();
         s.store_header("a.test", "Authorization", "x");
         s.store_header("a.test", "authorization", "y");

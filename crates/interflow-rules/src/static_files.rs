@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_leaves_its_folder() {
+    fn path_traversal_out_of_the_folder_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir_all(root.join("sub")).unwrap();

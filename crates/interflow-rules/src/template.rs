@@ -506,7 +506,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_told_from_text() {
+    fn template_variables_are_distinguished_from_text() {
         for (text, parts) in [("plain", 1), ("${host}", 1), ("a${host}b${var.x}", 4), ("$${host}", 1), ("", 1)] {
             assert_eq!(TextTemplate::parse(text).unwrap().parts.len(), parts, "{text}");
         }
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_named_with_a_suggestion() {
+    fn unknown_template_variables_are_reported_with_a_suggestion() {
         for (text, part) in [
             ("${hots}", "did you mean `${host}`?"),
             ("${zzzzzzzzz}", "facts such as"),
@@ -527,13 +527,13 @@ mod tests {
     }
 
     #[test]
-    fn groups_stand_in_replacements_only() {
+    fn regex_groups_are_expanded_only_in_replacements() {
         assert_eq!(TextTemplate::parse_replacement("a$1-${2}$").unwrap().parts.len(), 5);
         assert_eq!(TextTemplate::parse("a$1").unwrap().as_literal(), Some("a$1"));
     }
 
     #[test]
-    fn fluxzys_names_are_known_and_others_empty_as_there() {
+    fn fluxzy_variables_are_known_and_unknown_ones_empty() {
         let mut unknown = Vec::new();
         let t = TextTemplate::parse_fluxzy("${authority.host}${user.x}${nope}{{previous}}", &mut unknown);
         assert_eq!(unknown, ["nope"]);

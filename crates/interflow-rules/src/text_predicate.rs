@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_fit_whole_texts() {
+    fn globs_match_whole_texts() {
         let sample = FlowFixture::for_get("http://a.test/");
         let constants = Vec::new();
         let view = sample.view(Phase::RequestHead, &constants);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn regexes_too_large_or_malformed_are_named() {
+    fn oversized_and_malformed_regexes_are_reported() {
         assert!(build_regex("\\w{1000}{10}", false).unwrap_err().contains("too large"));
         assert!(build_regex("a(", false).unwrap_err().contains("unclosed group"));
         assert!(build_regex("(?=a)", false).unwrap_err().contains("look-around"));
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_told_by_their_product() {
+    fn user_agents_are_identified_by_product() {
         assert_eq!(user_agent_name("Mozilla/5.0 (X11) AppleWebKit/537.36 Chrome/126.0 Safari/537.36 Edg/126"), "Edge");
         assert_eq!(user_agent_name("curl/8.1"), "curl");
         assert_eq!(user_agent_name(""), "");

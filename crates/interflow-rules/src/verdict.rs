@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_that_a_phase_cannot_honour_denies() {
+    fn verdict_unsupported_in_a_phase_denies() {
         for unsupported in [RuleVerdict::Intercept, RuleVerdict::Tunnel, RuleVerdict::Drop] {
             assert!(matches!(RequestVerdict::from(unsupported), RequestVerdict::Deny(_)));
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_that_a_phase_can_honour_stays() {
+    fn verdict_supported_in_a_phase_is_kept() {
         assert!(matches!(RequestVerdict::from(answer()), RequestVerdict::Answer(_)));
         assert!(matches!(RequestVerdict::from(RuleVerdict::Continue), RequestVerdict::Continue));
         assert!(matches!(TunnelVerdict::from(RuleVerdict::Intercept), TunnelVerdict::Intercept));

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_written_as_they_are_shown() {
+    fn formatted_urls_equal_their_display_form() {
         for text in [
             "http://a.test/",
             "https://a.test:8443/x?y=1",

@@ -266,7 +266,7 @@ async fn way(rule: &str, url: &str) -> interflow_types::UpstreamOverrides {
 }
 
 #[tokio::test]
-async fn ways_upstream() {
+async fn upstream_actions_set_route_overrides() {
     use interflow_types::HttpVersion;
     let url = "https://x.a.test/";
     assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [b.test]}}", url).await.via.unwrap(), ["http://p:1"]);
@@ -293,7 +293,7 @@ async fn ways_upstream() {
 }
 
 #[tokio::test]
-async fn tunnels_are_chosen() {
+async fn tunnel_and_intercept_actions_set_the_tunnel_mode() {
     for (rule, tunnel) in [("tunnel", true), ("intercept", false)] {
         let sample =
             simulate::fixture_from(&interflow_rules::test_get_request("https://a/"), &Default::default()).unwrap();
@@ -392,7 +392,7 @@ async fn files_are_served_and_written() {
 }
 
 #[tokio::test]
-async fn a_held_flow_goes_on_as_was_decided() {
+async fn held_flow_continues_as_decided() {
     use interflow_rules::HoldDecision;
     let cases = [
         (r#"{"action":"continue"}"#, "GET http://a/ -> 200 body"),
@@ -459,7 +459,7 @@ async fn decided(rules: &str, sample: FlowFixture, decision: &str) -> simulate::
 }
 
 #[tokio::test]
-async fn an_answer_to_what_is_held_at_connect_is_given_to_a_request_and_denies_a_tunnel() {
+async fn answer_to_a_connect_hold_responds_to_requests_and_denies_tunnels() {
     let (rules, answer) = ("[{hold: {}}], phase: connect", r#"{"action":"answer","status":418,"body":"tea"}"#);
     for (url, answered) in [("http://a/", true), ("https://a/", false)] {
         let request = interflow_rules::test_get_request(url);
@@ -474,7 +474,7 @@ async fn an_answer_to_what_is_held_at_connect_is_given_to_a_request_and_denies_a
 }
 
 #[tokio::test]
-async fn an_answer_to_a_held_message_ends_the_stream() {
+async fn answer_to_a_held_message_denies_the_stream() {
     let sample =
         FlowFixture::for_request("GET", "http://a/").unwrap().with_message(interflow_types::Direction::Request, "x");
     let trial = decided("[{hold: {}}], phase: message", sample, r#"{"action":"answer","status":418,"body":""}"#).await;
@@ -482,7 +482,7 @@ async fn an_answer_to_a_held_message_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn what_was_asked_is_still_known_when_the_answer_comes() {
+async fn request_facts_are_still_available_at_the_response() {
     let asks = r#"
     - {name: head, when: {request_body: {contains: '"a":1'}}, then: {set_response_header: {X-Head: '1'}}}
     - {name: json, when: {json: {'$.a': '1'}, status: 200}, then: {set_response_header: {X-Json: '1'}}}
@@ -502,7 +502,7 @@ async fn what_was_asked_is_still_known_when_the_answer_comes() {
 }
 
 #[tokio::test]
-async fn an_edit_that_does_not_go_follows_the_owners_choice_and_names_its_rule() {
+async fn failed_edit_follows_on_failure_and_names_its_rule() {
     let rules = "rules: [{name: patch, then: {edit_response_body: {json_set: {'$.a': 1}}}}]";
     for pass in [false, true] {
         let config = serde_json::json!({"on_failure": if pass { "pass" } else { "deny" }});
@@ -527,7 +527,7 @@ async fn an_edit_that_does_not_go_follows_the_owners_choice_and_names_its_rule()
 }
 
 #[tokio::test]
-async fn fingerprints_and_failures_are_known_to_rules() {
+async fn rules_can_match_fingerprints_and_errors() {
     let rules = "rules:
     - {name: h, when: 'ja4h:ge11', then: {tag: h}}
     - {name: h2, when: 'akamai:1:65536', then: {tag: h2}}
@@ -549,7 +549,7 @@ async fn fingerprints_and_failures_are_known_to_rules() {
 }
 
 #[test]
-fn every_action_has_its_row() {
+fn every_action_has_a_test_row() {
     let elsewhere = [
         "upstream_proxy",
         "direct",
@@ -580,7 +580,7 @@ fn every_action_has_its_row() {
 }
 
 #[tokio::test]
-async fn rules_that_decide_by_the_path_are_asked_about_every_way_to_read_it() {
+async fn path_rules_match_every_equivalent_spelling_of_a_path() {
     let blocked = |rule: &str, path: &str, status: &str| {
         format!("rules: [{rule}]\ntests: [{{request: {{url: 'http://a{path}'}}, expect: {status}}}]")
     };
@@ -616,7 +616,7 @@ async fn rules_that_decide_by_the_path_are_asked_about_every_way_to_read_it() {
 }
 
 #[tokio::test]
-async fn what_is_done_at_connect_holds_for_requests_in_tunnels() {
+async fn connect_phase_effects_apply_to_requests_in_the_tunnel() {
     for (name, text) in [
         (
             "marks",

@@ -44,7 +44,7 @@ fn script(code: &str, phase: &str) -> Arc<RuleProgram> {
 }
 
 #[tokio::test]
-async fn scripts_look_change_answer_and_deny() {
+async fn scripts_can_read_edit_answer_and_deny() {
     let p = script(
         "request.method = 'PUT'; request.path = '/new?y=2'; request.headers['x-a'] = nil; request.headers['x-b'] = flow.host; flow.vars.v = 'kept'; tag('scripted')",
         "request",
@@ -80,7 +80,7 @@ async fn scripts_look_change_answer_and_deny() {
 }
 
 #[tokio::test]
-async fn scripts_that_loop_grow_or_fail_end_in_an_error() {
+async fn looping_or_failing_scripts_end_in_an_error() {
     for (code, part) in [
         ("while true do end", "longer than 50ms"),
         ("local x = nil; return x.y", "script:1:"),
@@ -106,7 +106,7 @@ async fn scripts_that_loop_grow_or_fail_end_in_an_error() {
 }
 
 #[tokio::test]
-async fn scripts_have_no_memory_of_other_flows() {
+async fn script_globals_do_not_persist_between_flows() {
     let p = script("count = (count or 0) + 1; request.headers['x-n'] = tostring(count)", "request");
     for _ in 0..2 {
         let t = run(&p, "", "").await;
@@ -115,7 +115,7 @@ async fn scripts_have_no_memory_of_other_flows() {
 }
 
 #[tokio::test]
-async fn what_a_failing_script_means_is_the_owners_choice() {
+async fn failing_script_follows_the_on_failure_option() {
     let text = json!({"rules": [{"then": [{"script": {"code": "error('oops')"}}]}]}).to_string();
     let config = RulesConfig { on_failure: OnFailure::Pass, ..RulesConfig::default() };
     let p =
@@ -174,7 +174,7 @@ fn b64(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_middleware_sees_both_messages_and_rewrites_them() {
+async fn middleware_sees_and_rewrites_request_and_response() {
     let (url, seen) = service(hello(&["http-request", "http-response"]), |m| {
         Some(match m["type"].as_str().unwrap() {
             "http-request" => json!({"action": "rewrite", "headers": {"X-New": ["1", "2"], "Cookie": ["evil=1"]}, "body": b64("asked")}),
@@ -206,7 +206,7 @@ async fn a_middleware_sees_both_messages_and_rewrites_them() {
 }
 
 #[tokio::test]
-async fn a_middleware_denies_blocks_and_is_only_asked_what_it_wants() {
+async fn middleware_can_deny_and_block_in_subscribed_hooks_only() {
     let (url, _) =
         service(hello(&["http-request"]), |_| Some(json!({"action": "deny", "status_code": 451, "body": b64("law")})))
             .await;
@@ -223,7 +223,7 @@ async fn a_middleware_denies_blocks_and_is_only_asked_what_it_wants() {
 }
 
 #[tokio::test]
-async fn chunks_are_asked_about_as_they_pass() {
+async fn middleware_processes_response_chunks_as_they_pass() {
     let (url, seen) = service(hello(&["http-response-chunk"]), |m| {
         let text = String::from_utf8(STANDARD.decode(m["body"].as_str().unwrap()).unwrap()).unwrap();
         Some(json!({"action": "rewrite", "body": b64(&text.to_uppercase())}))
@@ -235,7 +235,7 @@ async fn chunks_are_asked_about_as_they_pass() {
 }
 
 #[tokio::test]
-async fn a_middleware_that_dies_or_sleeps_means_what_the_owner_chose() {
+async fn failed_or_slow_middleware_follows_the_on_failure_option() {
     for (pass, request, outcome) in
         [(false, "http-request", "denied"), (false, "http-response", "bad_response"), (true, "http-request", "200 r")]
     {
@@ -255,7 +255,7 @@ async fn a_middleware_that_dies_or_sleeps_means_what_the_owner_chose() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_process_speaks_line_by_line_and_is_started_again() {
+async fn process_middleware_uses_json_lines_and_is_restarted() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("mw.sh");
     let text = r#"read -r line
@@ -292,7 +292,7 @@ impl HttpClient for Fixed {
 }
 
 #[tokio::test]
-async fn an_http_service_is_posted_to() {
+async fn http_service_is_called_with_post() {
     let egress = Arc::new(Fixed(json!({"action": "rewrite", "body": b64("by post")}), Mutex::default()));
     let p = load(&calling(json!({"post": "http://127.0.0.1:9/hook"})), Some(Arc::clone(&egress) as _)).unwrap();
     let t = run(&p, "x", "r").await;
@@ -301,7 +301,7 @@ async fn an_http_service_is_posted_to() {
 }
 
 #[test]
-fn services_that_make_no_sense_are_refused() {
+fn invalid_service_definitions_are_refused() {
     for (service, part) in [
         (json!({}), "one of url, command and post"),
         (json!({"url": "ftp://a/"}), "not the URL of a service"),
@@ -317,7 +317,7 @@ fn services_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn recordings_answer_in_their_order() {
+async fn recordings_are_replayed_in_order() {
     let entry = |method: &str, url: &str, sent: &str, status: u16, body: &str| {
         json!({"request": {"method": method, "url": url, "postData": {"text": sent}},
             "response": {"status": status, "headers": [{"name": "Date", "value": "Sun, 06 Nov 1994 08:49:37 GMT"},
@@ -354,7 +354,7 @@ async fn recordings_answer_in_their_order() {
 }
 
 #[tokio::test]
-async fn scripts_see_and_keep_every_value_of_a_field() {
+async fn scripts_see_and_preserve_every_value_of_a_header() {
     let code = "local all = response.headers:get_all('Set-Cookie')
         response.headers['x-seen'] = #all .. all[2]
         for name, value in pairs(response.headers) do if value == 'c=3' then response.headers['x-third'] = name end end
@@ -379,7 +379,7 @@ async fn scripts_see_and_keep_every_value_of_a_field() {
 }
 
 #[tokio::test]
-async fn a_script_that_loops_delays_no_other_flow() {
+async fn looping_script_does_not_delay_other_flows() {
     let looping = json!({"code": "while true do end", "limit": "600s"});
     let p = load(&json!({"rules": [{"then": [{"script": looping}]}]}).to_string(), None).unwrap();
     let plain = load(&json!({"rules": [{"then": [{"set_response_header": {"x": "y"}}]}]}).to_string(), None).unwrap();
@@ -403,7 +403,7 @@ async fn scripts_share_a_store_that_outlives_a_reload() {
 }
 
 #[tokio::test]
-async fn scripts_see_the_events_of_a_stream() {
+async fn scripts_can_process_events_of_a_stream() {
     let p = script("message.body = message.body:upper(); if message.body == 'B' then return drop() end", "message");
     let headers = &[("Content-Type", "text/event-stream")];
     let sample = interflow_rules::FlowFixture::for_get("http://a.test/");

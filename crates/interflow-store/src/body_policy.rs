@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn media_and_large_bodies_are_recorded_as_heads_and_text_stays_whole() {
+    fn media_and_large_bodies_are_truncated_and_text_is_recorded_whole() {
         use Direction::{Request, Response};
         const MB: u64 = 1 << 20;
         for (direction, kind, length, max_bytes) in [
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_and_the_cap_say_more_than_the_rule() {
+    fn large_bodies_option_and_body_cap_override_the_default_policy() {
         let headers: Headers = [("Content-Type", "video/mp4"), ("Content-Length", "9000000")].into_iter().collect();
         let config = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
         assert_eq!(BodyPolicy::from_config(&config).allowance(Direction::Response, &headers).max_bytes, u64::MAX);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_coding_comes_off() {
+    fn every_content_coding_is_decoded() {
         let data = b"a body that says something ".repeat(100);
         for (name, made) in [
             ("gzip", "gzip"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_stops_at_the_cap() {
+    fn decompression_bomb_is_truncated_at_the_cap() {
         let bomb = gzip(&vec![0; 50 << 20]);
         assert!(bomb.len() < 1 << 20);
         let d = decode_body(&headers("gzip"), bomb.into(), 1 << 16);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_keeps_what_was_decoded_and_says_so() {
+    fn damaged_body_returns_the_decoded_part_and_an_error() {
         let mut half = gzip(&b"0123456789".repeat(10_000));
         half.truncate(half.len() / 2);
         let d = decode_body(&headers("gzip"), half.into(), 1 << 20);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_counts_and_is_refused_when_the_budget_is_spent() {
+    fn decoded_bytes_count_against_the_memory_budget() {
         static BUDGET: MemoryBudget = MemoryBudget::new(16 << 20);
         let text = vec![b'x'; 5 << 20];
         let body = Bytes::from(gzip(&text));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_no_proxy_may_send_are_errors() {
+    fn malformed_heads_are_errors() {
         for raw in [
             &b"GET / HTTP/1.1\r\nHost a\r\n\r\n"[..],
             b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_that_two_readers_could_read_differently_is_an_error() {
+    fn ambiguous_framing_is_an_error() {
         let of = |fields: &[(&str, &str)]| Framing::of_request(&fields.iter().copied().collect());
         assert_eq!(of(&[]), Ok(Framing::None));
         assert_eq!(of(&[("content-length", "5")]), Ok(Framing::Length(5)));

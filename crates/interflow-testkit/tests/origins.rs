@@ -16,7 +16,7 @@ async fn get(origin: &Origin, path: &str) -> io::Result<interflow_testkit::Answe
 }
 
 #[tokio::test]
-async fn the_site_answers_by_path() {
+async fn site_serves_its_paths() {
     let origin = Origin::http().start().await;
     for (path, status, body) in [
         ("/bytes/0", 200, Bytes::new()),
@@ -37,7 +37,7 @@ async fn the_site_answers_by_path() {
 }
 
 #[tokio::test]
-async fn a_kept_alive_connection_carries_many_requests_and_the_origin_remembers_them() {
+async fn keep_alive_connection_serves_and_records_many_requests() {
     let origin = Origin::http().start().await;
     let mut wire = Wire::connect(origin.addr()).await.unwrap();
     for i in 0..3 {
@@ -51,7 +51,7 @@ async fn a_kept_alive_connection_carries_many_requests_and_the_origin_remembers_
 }
 
 #[tokio::test]
-async fn bad_endings_are_seen_as_such_by_the_client() {
+async fn aborted_responses_are_errors_for_the_client() {
     let origin = Origin::http().start().await;
     for (path, kind) in [
         ("/short", io::ErrorKind::UnexpectedEof),
@@ -67,7 +67,7 @@ async fn bad_endings_are_seen_as_such_by_the_client() {
 }
 
 #[tokio::test]
-async fn slow_bodies_take_their_time() {
+async fn slow_bodies_are_delayed() {
     let origin = Origin::http().start().await;
     let began = Instant::now();
     assert_eq!(get(&origin, "/slow/30?piece=10&gap=20").await.unwrap().body, pattern(30));
@@ -95,7 +95,7 @@ async fn http2_works_by_alpn_and_by_prior_knowledge() {
 }
 
 #[tokio::test]
-async fn tls_origins_speak_http1_to_those_who_ask_for_it() {
+async fn tls_origin_serves_http1_if_negotiated() {
     let origin = Origin::https().start().await;
     let wire = Wire::connect(origin.addr()).await.unwrap();
     let mut wire = wire.into_tls("localhost", origin.ca().client(&["http/1.1"])).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_malformed_request_fails_the_test_that_owns_the_origin() {
 }
 
 #[tokio::test]
-async fn origins_can_share_a_ca_and_answer_by_closure() {
+async fn origins_can_share_a_ca_and_use_a_handler_closure() {
     let ca = Arc::new(TestCa::new());
     let origin = Origin::https().ca(ca.clone()).names(&["example.test"]).answering(|r| Reply::ok(r.method.clone()));
     let origin = origin.start().await;
@@ -162,7 +162,7 @@ async fn origins_can_share_a_ca_and_answer_by_closure() {
 }
 
 #[tokio::test]
-async fn socks_and_connect_requests_have_their_shape_on_the_wire() {
+async fn socks_and_connect_requests_are_encoded_correctly() {
     assert_eq!(client::socks5_request("a.b", 80), [5, 1, 0, 3, 3, b'a', b'.', b'b', 0, 80]);
     assert_eq!(client::socks5_request("1.2.3.4", 443)[3..], [1, 1, 2, 3, 4, 1, 187]);
     assert_eq!(client::socks5_request("[::1]", 1)[3], 4);

@@ -28,7 +28,7 @@ fn joined(events: &[Value], path: &str) -> String {
 }
 
 #[tokio::test]
-async fn streamed_text_is_the_whole_text_in_every_format() {
+async fn concatenated_deltas_equal_the_text_in_every_format() {
     let (origin, _) = llm::start().await;
     let cases = [
         ("/v1/messages?echo=1&chunks=3", "/delta/text"),
@@ -61,7 +61,7 @@ async fn an_anthropic_stream_opens_and_closes_each_block_once() {
 }
 
 #[tokio::test]
-async fn whole_answers_carry_text_tools_and_usage() {
+async fn whole_responses_contain_text_tools_and_usage() {
     let (origin, _) = llm::start().await;
     let anthropic = post(&origin, "/v1/messages?text=a+b&tool=t", &question(false)).await.json();
     assert_eq!(anthropic["content"][0]["text"], "a b");
@@ -78,7 +78,7 @@ async fn whole_answers_carry_text_tools_and_usage() {
 }
 
 #[tokio::test]
-async fn errors_look_like_the_providers_own() {
+async fn errors_have_the_providers_format() {
     let (origin, received) = llm::start().await;
     let limited = post(&origin, "/v1/messages?status=429", &question(true)).await;
     assert_eq!((limited.status, limited.header("retry-after")), (429, Some("1")));
@@ -103,7 +103,7 @@ async fn markers_are_found_in_bodies_and_heads() {
 }
 
 #[tokio::test]
-async fn the_same_question_gets_the_same_bytes_unless_they_are_stamped() {
+async fn equal_requests_get_equal_bytes_unless_stamped() {
     let (origin, _) = llm::start().await;
     let plain = "/v1/messages?chunks=2";
     assert_eq!(post(&origin, plain, &question(true)).await.body, post(&origin, plain, &question(true)).await.body);

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_authorities_are_refused_by_cause() {
+    fn invalid_authorities_are_refused_by_cause() {
         use AuthorityError::*;
         for (text, default, error) in [
             ("", Some(80), Empty),

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_trailers_is_collected_to_what_it_was_made_of() {
+    fn body_with_trailers_collects_to_its_original_parts() {
         for data in ["", "abc"] {
             let trailers: Headers = [("T", "1")].into_iter().collect();
             let body = Body::with_trailers(Bytes::from_static(data.as_bytes()), Some(trailers.clone()));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_a_body_is_replayed_before_its_rest() {
+    fn frames_already_read_are_replayed_before_the_rest() {
         let read = |text: &'static str| Ok(BodyFrame::Data(Bytes::from_static(text.as_bytes())));
         let body = Body::replay(vec![read("ab"), read("c")], Body::Full(Bytes::from_static(b"def")));
         assert_eq!(body.remaining(), Some(6));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_over_the_cap_is_returned_from_its_beginning() {
+    fn body_over_the_cap_is_returned_in_full() {
         let Err(CollectError::TooLarge(body)) = now(Body::stream(Pieces(vec!["ab", "c", "def"], true)).collect(5))
         else {
             panic!("collected");

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_pointer() {
+    fn error_is_one_pointer_in_size() {
         assert_eq!(size_of::<Result<(), Error>>(), size_of::<usize>());
     }
 

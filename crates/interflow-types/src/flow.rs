@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_put_on_once() {
+    fn repeated_tag_is_added_once() {
         let mut f = flow();
         f.tag("a");
         f.tag("a");

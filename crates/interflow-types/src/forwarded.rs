@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn several_fields_are_one_list() {
+    fn repeated_forwarded_headers_are_joined_into_one_list() {
         let headers: Headers = [("X-Forwarded-For", "1.1.1.1"), ("x-forwarded-for", "9.9.9.9")].into_iter().collect();
         let loopback = IpAddr::from([127, 0, 0, 1]);
         assert_eq!(client_address(&headers, loopback, |ip| ip == loopback), IpAddr::from([9, 9, 9, 9]));

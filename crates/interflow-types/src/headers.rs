@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn set_keeps_place_and_spelling_of_the_first() {
+    fn set_keeps_position_and_spelling_of_the_first_field() {
         let mut h = sample();
         h.set("X-TWO", "new").unwrap();
         assert_eq!(text(&h), "Host: a\r\nX-Two: new\r\nConnection: close, X-Two\r\nCOOKIE: s=1\r\n");
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn written_bytes_do_not_depend_on_where_fields_are_stored() {
+    fn written_headers_are_independent_of_their_storage() {
         let lines = b"Host: a\r\nTight:b\r\nX: c  \r\nY:  d\r\nZ: \r\nEnd: e\r\n";
         let places =
             [(0..4, 6..7), (9..14, 15..16), (18..19, 21..22), (26..27, 30..31), (33..34, 36..36), (38..41, 43..44)];

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_one_process_grow() {
+    fn flow_ids_of_one_process_are_increasing() {
         let now = Timestamp::from_micros(1_700_000_000_000_000);
         let a = FlowId::new(now);
         let b = FlowId::new(now);

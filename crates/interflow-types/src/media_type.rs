@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_media_types() {
+    fn media_type_follows_the_file_extension() {
         assert_eq!(by_file_name("x/a.HTML"), Some("text/html; charset=utf-8"));
         assert_eq!((by_file_name("a.unknown"), by_file_name("a")), (None, None));
     }

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn path_and_query_come_apart_at_the_first_question_mark() {
+    fn path_and_query_are_split_at_the_first_question_mark() {
         let url =
             Url { scheme: Scheme::Http, authority: "a:80".parse().unwrap(), path: ByteStr::from_static("/p?a=?&b") };
         assert_eq!((url.path_only(), url.query()), ("/p", Some("a=?&b")));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clients_id_is_kept_when_it_is_short_and_printable_and_the_only_one() {
+    fn client_request_id_is_accepted_if_single_short_and_printable() {
         let of = |values: &[&str]| {
             let headers: Headers = values.iter().map(|v| ("X-Request-Id", *v)).collect();
             of_client(&headers).map(str::to_owned)

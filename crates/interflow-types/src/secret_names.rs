@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_secrets_are_known_in_any_case() {
+    fn secret_header_and_parameter_names_match_case_insensitively() {
         for name in ["Authorization", "X-GitHub-Token", "x-gitlab-token", "Private-Token", "x-goog-api-key"] {
             assert!(is_secret_header(name.as_bytes()), "{name}");
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_are_in_lower_case_and_name_nothing_twice() {
+    fn secret_name_lists_are_lowercase_and_without_duplicates() {
         for list in [&SECRET_HEADERS[..], &SECRET_PARAMETERS[..]] {
             let mut all = list.to_vec();
             all.sort_unstable();

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_carried_from_one_clock_to_the_other() {
+    fn timestamps_convert_between_monotonic_and_wall_clock() {
         let (wall, steady) = (1_000_000, 400_000);
         assert_eq!(Timestamp::shifted(400_500, steady, wall).micros(), 1_000_500);
         assert_eq!(Timestamp::shifted(1_000_500, wall, steady).micros(), 400_500);

@@ -87,7 +87,7 @@ fn dependencies_between_crates_point_downward_only() {
 }
 
 #[test]
-fn tests_of_a_crate_use_nothing_above_it_either() {
+fn dev_dependencies_point_downward_only() {
     let mut broken = Vec::new();
     for (name, used) in dependencies(|kind| kind == "dev") {
         let direct = allowed(&name).unwrap_or_default();
@@ -154,7 +154,7 @@ fn unsafe_code_is_forbidden_everywhere_but_in_three_files() {
 }
 
 #[test]
-fn every_file_of_code_opens_with_what_it_is_for() {
+fn every_source_file_has_a_module_doc() {
     let broken: Vec<_> = sources()
         .into_iter()
         .filter(|(_, text)| !text.trim_start_matches("#![no_main]").trim_start().starts_with("//!"))
@@ -164,14 +164,14 @@ fn every_file_of_code_opens_with_what_it_is_for() {
 }
 
 #[test]
-fn no_source_file_is_too_long() {
+fn source_files_are_within_the_line_limit() {
     let lines = sources().into_iter().map(|(path, text)| (path, text.lines().count()));
     let broken: Vec<_> = lines.filter(|(_, n)| *n > MAX_LINES).map(|(path, n)| format!("{path}: {n} lines")).collect();
     assert_none(&broken, &format!("{MAX_LINES} lines at the most: give each idea a file of its own"));
 }
 
 #[test]
-fn names_say_what_is_inside() {
+fn modules_have_no_meaningless_names() {
     let mut broken = Vec::new();
     for (path, _) in sources() {
         let parts = Path::new(&path).with_extension("");
@@ -183,14 +183,14 @@ fn names_say_what_is_inside() {
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn no_todo_markers_remain() {
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimplemented", "!("), concat!("todo", "!(")];
     let broken = lines_with(&marks, is_data);
     assert_none(&broken, "finish it, or take it out");
 }
 
 #[test]
-fn no_file_knows_the_machine_it_was_written_on() {
+fn no_file_contains_a_local_path() {
     let home = |name: &str| format!("/{name}/");
     let marks = [home("work"), home("root")];
     let marks: Vec<&str> = marks.iter().map(String::as_str).collect();
@@ -220,7 +220,7 @@ fn packages_come_from_the_public_registries() {
 }
 
 #[test]
-fn yaml_is_read_by_safe_code() {
+fn yaml_is_not_parsed_by_unsafe_libyaml() {
     let locks = texts(|path| path.ends_with("Cargo.lock"));
     let broken: Vec<String> =
         locks.into_iter().filter(|(_, text)| text.contains("\"unsafe-libyaml\"")).map(|(path, _)| path).collect();

@@ -88,7 +88,7 @@ fn every_agent_of_the_demo_has_its_conversation() {
 }
 
 #[test]
-fn a_conversation_is_shown_with_its_tools_and_written_as_documents() {
+fn conversation_is_shown_with_tools_and_exported_as_documents() {
     let coder = listed(&["agent:claude-code"]).remove(0);
     let id = coder["id"].as_str().expect("an id");
     let text = said(&["conversations", "show", id, "--changes"]);
@@ -185,7 +185,7 @@ fn conversations_are_sent_to_a_collector_and_its_refusal_is_reported() {
 }
 
 #[test]
-fn an_agent_reads_the_recording_over_mcp() {
+fn mcp_client_can_read_the_recording() {
     let call = |id: u32, name: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
     let input = [
         json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}),

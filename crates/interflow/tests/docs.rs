@@ -69,7 +69,7 @@ async fn every_runnable_block_works() {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_target_exists() {
     let mut broken = Vec::new();
     for (page, text) in pages() {
         let folder = root().join(&page).parent().expect("a page lies in a folder").to_owned();

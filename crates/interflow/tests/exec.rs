@@ -50,7 +50,7 @@ fn end(home: &Path, child: Child) -> Output {
 }
 
 #[test]
-fn the_exit_code_is_the_commands_own() {
+fn exit_code_is_that_of_the_command() {
     let home = tempfile::tempdir().unwrap();
     let said = exec(home.path(), "exit 7");
     assert_eq!(said.status.code(), Some(7), "{}", text(&said.stderr));
@@ -62,7 +62,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn the_command_finds_proxy_and_trust_in_its_surroundings() {
+fn command_environment_contains_proxy_and_trust_settings() {
     let home = tempfile::tempdir().unwrap();
     let said = exec(home.path(), "env");
     let names: Vec<String> = text(&said.stdout).lines().filter_map(|l| Some(l.split_once('=')?.0.to_owned())).collect();
@@ -92,7 +92,7 @@ fn the_command_finds_proxy_and_trust_in_its_surroundings() {
 }
 
 #[test]
-fn the_command_is_not_given_what_opens_the_admin_side() {
+fn command_environment_contains_no_admin_secrets() {
     let home = tempfile::tempdir().unwrap();
     let secrets =
         ["INTERFLOW_TOKEN", "INTERFLOW_ADMIN_TOKEN", "INTERFLOW_MEDIA_API_PASSWORD", "INTERFLOW_REDACT_SECRET"];
@@ -107,7 +107,7 @@ fn the_command_is_not_given_what_opens_the_admin_side() {
 }
 
 #[test]
-fn a_variable_that_names_no_key_is_said_once_and_ends_no_command() {
+fn unknown_variable_is_reported_once_without_failing_the_command() {
     let home = tempfile::tempdir().unwrap();
     let mut command = interflow(home.path(), &["config", "check"]);
     for (name, value) in [
@@ -127,7 +127,7 @@ fn a_variable_that_names_no_key_is_said_once_and_ends_no_command() {
 
 #[cfg(unix)]
 #[test]
-fn a_signal_is_passed_on() {
+fn signals_are_forwarded_to_the_command() {
     let home = tempfile::tempdir().unwrap();
     let script = "trap 'exit 9' TERM; echo up > ready; while :; do sleep 0.05; done";
     let child = interflow(home.path(), &["exec", "--", "sh", "-c", script]).stderr(Stdio::null()).spawn().unwrap();
@@ -137,7 +137,7 @@ fn a_signal_is_passed_on() {
 }
 
 #[tokio::test]
-async fn the_summary_counts_what_went_through_and_says_where_it_is() {
+async fn exec_summary_counts_flows_and_names_their_location() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::http().start().await;
     let run = |words: &[&str]| {
@@ -219,7 +219,7 @@ async fn leaf_certificates_are_stored_on_disk_if_configured() {
 }
 
 #[tokio::test]
-async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_runs() {
+async fn exec_command_gets_temporary_credentials_from_an_instance_with_users() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::http().start().await;
     std::fs::write(home.path().join("users"), "u:$2b$04$abcdefghijklmnopqrstuufznL8bkzdtHwLhca4To/v9Lo9bA7fR6\n")
@@ -279,7 +279,7 @@ fn instance(home: &Path, config: &str, log: Stdio) -> (Child, SocketAddr) {
 }
 
 #[tokio::test]
-async fn the_summary_tells_of_clients_that_do_not_trust_the_ca() {
+async fn exec_summary_reports_clients_that_do_not_trust_the_ca() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::https().start().await;
     let child = interflow(home.path(), &["exec", "--danger-insecure-upstream", "--", "sh", "-c", WAITS])
@@ -334,7 +334,7 @@ fn a_trace_log_beside_the_configuration_does_not_grow_without_traffic() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn an_instance_that_is_stopped_answers_what_is_held_and_ends() {
+async fn stopped_instance_resolves_pending_requests_and_exits() {
     for (config, signal) in [("[approvals]\nmode = \"ask\"\n", "-INT"), ("[rules]\nfiles = [\"held.yaml\"]\n", "-TERM")]
     {
         let home = tempfile::tempdir().unwrap();
@@ -367,7 +367,7 @@ async fn an_instance_that_is_stopped_answers_what_is_held_and_ends() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn connections_are_accepted_for_a_while_after_sigterm_and_readyz_says_so() {
+async fn drain_delay_keeps_accepting_after_sigterm_while_readyz_fails() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::http().start().await;
     let (mut child, proxy) = instance(home.path(), "[proxy]\ndrain_delay = \"1h\"\n", Stdio::null());

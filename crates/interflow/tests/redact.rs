@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn text_comes_out_without_what_is_private() {
+fn private_text_is_removed() {
     let out = redact(&[], "Mail anna@firm.com, card 4111 1111 1111 1111.\n");
     assert!(out.status.success());
     let shown = text(&out.stdout);
@@ -30,7 +30,7 @@ fn text_comes_out_without_what_is_private() {
 }
 
 #[test]
-fn json_keeps_every_byte_outside_the_strings_that_held_something() {
+fn json_is_unchanged_outside_redacted_strings() {
     let out = redact(&["-"], "{ \"n\": 1.0,\"mail\":\"anna@firm.com\" ,\"x\":[null ]}");
     let shown = text(&out.stdout);
     assert!(shown.starts_with("{ \"n\": 1.0,\"mail\":\"") && shown.ends_with("\" ,\"x\":[null ]}"), "{shown}");
@@ -38,7 +38,7 @@ fn json_keeps_every_byte_outside_the_strings_that_held_something() {
 }
 
 #[test]
-fn explain_tells_kinds_and_places_but_no_original() {
+fn explain_reports_kinds_and_positions_without_originals() {
     let out = redact(&["--explain"], "mail anna@firm.com");
     let shown = text(&out.stdout);
     assert!(shown.contains("\"email-address\"") && !shown.contains("anna"), "{shown}");
@@ -55,7 +55,7 @@ fn explain_lists_the_features_of_a_name_and_their_weights() {
 }
 
 #[test]
-fn a_bad_policy_is_named_and_nothing_comes_out() {
+fn invalid_policy_is_reported_and_produces_no_output() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("policy.toml");
     std::fs::write(&path, "nonsense = 1\n").expect("written");

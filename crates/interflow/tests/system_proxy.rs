@@ -145,7 +145,7 @@ fn settings_left_by_a_killed_instance_are_restored_at_the_next_start() {
 }
 
 #[test]
-fn it_is_switched_on_and_off_by_command_and_ends_with_its_instance() {
+fn system_proxy_is_toggled_by_command_and_reset_when_the_instance_ends() {
     let machine = gnome();
     let nobody = machine.system_proxy(&["on"]);
     assert!(!nobody.status.success() && String::from_utf8_lossy(&nobody.stderr).contains("no instance is running"));
@@ -188,7 +188,7 @@ fn kde_is_notified_and_unset_values_are_removed_again() {
 }
 
 #[test]
-fn a_machine_without_a_desktop_says_so() {
+fn missing_desktop_is_reported() {
     let machine = Machine::new(&[]);
     let on = machine.system_proxy(&["on", "--proxy", "127.0.0.1:7070"]);
     assert!(!on.status.success() && String::from_utf8_lossy(&on.stderr).contains("no desktop's proxy settings"));
@@ -196,7 +196,7 @@ fn a_machine_without_a_desktop_says_so() {
 }
 
 #[test]
-fn a_command_that_fails_leaves_everything_as_it_was() {
+fn failed_command_rolls_back_all_settings() {
     let failing =
         GSETTINGS.replace("set) echo", "set) test \"$3\" = mode && test \"$4\" = \"'manual'\" && exit 3; echo");
     let machine = Machine::new(&[("gsettings", &failing)]);

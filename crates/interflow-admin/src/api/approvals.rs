@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn many_hosts_below_one_domain_become_one_rule() {
+    fn hosts_of_one_domain_are_merged_into_one_suggested_rule() {
         let rules = seen(&[
             ("a.cdn.test", "GET"),
             ("b.cdn.test", "GET"),

@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_rfc_9110_says() {
+    fn range_headers_are_parsed_as_in_rfc_9110() {
         use ByteRange::*;
         for (field, expected) in [
             ("bytes=0-9", Part(0..10)),

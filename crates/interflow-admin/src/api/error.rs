@@ -181,7 +181,7 @@ mod tests {
     use interflow_types::FlowId;
 
     #[test]
-    fn each_kind_of_trouble_has_its_status() {
+    fn every_error_kind_has_its_status() {
         for (error, status, kind) in [
             (StoreError::NotFound(FlowId::from_u128(7)).into(), 404, "not_found"),
             (StoreError::Suspended("disk full".into()).into(), 503, "suspended"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_error_names_its_place() {
+    fn query_error_reports_its_position() {
         let error: ApiError = interflow_query::Query::parse("a stats:4").unwrap_err().into();
         let error = error.into_details();
         assert_eq!((error.column, error.start, error.end), (Some(3), Some(2), Some(7)));

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_the_rest_is_counted() {
+    fn pending_events_are_bounded_and_dropped_ones_counted() {
         let mut waiting = PendingEvents::default();
         for _ in 0..MAX_WAITING + 7 {
             waiting.add(&summary("a.test"), None);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_word_on_a_flow_replaces_the_earlier() {
+    fn latest_summary_of_a_flow_replaces_the_pending_one() {
         let (mut waiting, flow) = (PendingEvents::default(), summary("a.test"));
         waiting.add(&flow, None);
         waiting.add(&FlowSummary { status: Some(204), ..flow }, None);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_sorts_into_selected_unsure_and_neither() {
+    fn filter_sorts_events_into_matching_undecided_and_rejected() {
         let query = Query::parse("host:a.test").unwrap();
         let mut waiting = PendingEvents::default();
         waiting.add(&summary("a.test"), Some(&query));

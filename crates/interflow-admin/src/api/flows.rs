@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_text_stays_text() {
+    fn truncated_text_stays_valid_utf8() {
         let mut payload = Bytes::from("aé");
         truncate_payload(&mut payload, 2);
         assert_eq!(payload, "a");
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn older_selects_what_began_before() {
+    fn older_filter_selects_flows_started_before() {
         let row = |micros| {
             let at = Timestamp::from_micros(micros);
             let authority = "a.test:80".parse().unwrap();

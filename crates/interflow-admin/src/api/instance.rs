@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_hidden_and_their_places_are_not() {
+    fn config_secrets_are_masked_and_file_paths_are_not() {
         let mut config = json!({
             "upstream": {"proxy": [{"via": ["http://user:p@ss@proxy.test:3128/x@y", "socks5://plain.test"]}]},
             "redact": {"api_key": "sk-1", "vault": {"Passphrase": "hunter2", "token": "env:TOKEN"}},
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_providers_are_hidden_and_paths_of_keys_are_not() {
+    fn provider_keys_are_masked_and_key_file_paths_are_not() {
         let mut config = json!({
             "keys": {"provider": {"openai": "sk-1", "other": "env:KEY"}},
             "llm": {"upstream": {"x": {"key": "sk-2", "target": "http://a"}}},

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_routes_do_not_contradict_one_another() {
+    fn routes_are_unique() {
         assert!(router().has_routes());
         let mut all: Vec<_> = routes::all_routes().iter().map(|r| (r.path, r.method.clone())).collect();
         let before = all.len();

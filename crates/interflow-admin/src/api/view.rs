@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_keeps_its_tokens() {
+    fn json_view_preserves_tokens() {
         let text = r#"{"a":1.0000000000000000001,"a":[],"b":[1,{"c":"x\"},{\u00e9 é"}],"d":{ } , "e" : -0.0e5}"#;
         let shown = json(text.as_bytes()).unwrap();
         let expected = "{\n  \"a\": 1.0000000000000000001,\n  \"a\": [],\n  \"b\": [\n    1,\n    {\n      \"c\": \"x\\\"},{\\u00e9 é\"\n    }\n  ],\n  \"d\": {},\n  \"e\": -0.0e5\n}\n";
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_json_become_blocks() {
+    fn json_lines_are_formatted_as_separate_documents() {
         assert_eq!(json(b"{\"a\":1}\n{\"b\":2}\n").unwrap(), "{\n  \"a\": 1\n}\n{\n  \"b\": 2\n}\n");
         assert_eq!(json(b"1 2").unwrap(), "1\n2");
     }
 
     #[test]
-    fn what_is_no_json_is_refused_with_the_place() {
+    fn invalid_json_is_refused_with_its_position() {
         for (bad, why) in [(&b"{\"a\":}"[..], "line 1 column 6"), (b"", "empty"), (b"\xff", "byte 0"), (b"{", "EOF")] {
             assert!(json(bad).unwrap_err().contains(why), "{bad:?}: {:?}", json(bad));
         }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn charsets_are_obeyed() {
+    fn charset_of_the_content_type_is_decoded() {
         let headers = |value| [("Content-Type", value)].into_iter().collect::<Headers>();
         for (value, bytes, shown) in [
             ("text/html; charset=ISO-8859-1", &[b'a', 0xe9][..], "aé"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_shows_place_digits_and_characters() {
+    fn hex_view_shows_offset_bytes_and_ascii() {
         let shown = hex(32, b"<script>\0\x7f\xff4567890");
         assert_eq!(
             shown,

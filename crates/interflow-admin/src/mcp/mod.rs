@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_found_and_read_without_their_secrets() {
+    fn mcp_tools_find_and_read_flows_without_secrets() {
         let (_dir, store, id) = store();
         let found = tool(&store, "search_flows", json!({"query": "host:api.test status:2xx"}));
         assert!(found.contains(&id.to_string()) && found.contains("page=2"), "{found}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said_without_ending_anything() {
+    fn invalid_mcp_calls_return_error_codes() {
         let (_dir, store, _) = store();
         assert_eq!(message("no JSON").unwrap_err()["error"]["code"], -32700);
         assert_eq!(messages(json!([])).unwrap_err()["error"]["code"], -32600);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_is_refused_unless_it_was_started_so() {
+    fn writing_mcp_tools_are_refused_unless_enabled() {
         let id = FlowId::new(interflow_types::Timestamp::now()).to_string();
         for name in ["annotate_flow", "replay_flow"] {
             let message = call(name, json!({"id": id, "comment": "x", "strange": 1}));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_do_not_quote_fields_and_bodies() {
+    fn rule_explanations_do_not_quote_headers_or_bodies() {
         for (why, shown) in [
             ("host is \"a\"; the rule asks for host:b", true),
             ("status is 404; the rule asks for status:500", true),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_gets_in_with_the_token_once_and_the_cookie_from_then_on() {
+async fn browser_logs_in_with_the_token_once_and_then_uses_the_cookie() {
     let it = Instance::start().await;
     let host = it.admin.to_string();
     let locked = it.plain("GET", "/", &[("Host", &host)], b"").await;
@@ -44,7 +44,7 @@ async fn a_browser_gets_in_with_the_token_once_and_the_cookie_from_then_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_refuses_strangers_in_json() {
+async fn api_refuses_unauthenticated_and_foreign_requests_in_json() {
     let it = Instance::start().await;
     let (host, bearer) = (it.admin.to_string(), format!("Bearer {TOKEN}"));
     for (fields, status, why) in [
@@ -61,7 +61,7 @@ async fn the_api_refuses_strangers_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_tells_browsers_to_be_careful() {
+async fn every_response_has_browser_security_headers() {
     let it = Instance::start().await;
     for path in ["/flows", "/nowhere", "/stats"] {
         let answer = it.get(path).await;
@@ -75,7 +75,7 @@ async fn every_answer_tells_browsers_to_be_careful() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_is_said_in_json() {
+async fn unknown_routes_ids_and_parameters_are_errors_in_json() {
     let it = Instance::start().await;
     for (method, path, status, why) in [
         ("GET", "/nowhere", 404, "no_route"),
@@ -100,7 +100,7 @@ async fn what_is_not_there_is_said_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_that_does_not_record_says_so() {
+async fn instance_without_recording_returns_not_recording() {
     let it = Instance::with(Origin::http(), Setup { unrecorded: true, ..Setup::default() }).await;
     for path in ["/flows", "/flows/count", "/export", "/search"] {
         let answer = it.get(path).await;
@@ -110,7 +110,7 @@ async fn an_instance_that_does_not_record_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_login_page_asks_for_the_token_and_leads_on_to_the_page_that_was_asked_for() {
+async fn login_page_prompts_for_the_token_and_redirects_to_the_requested_page() {
     let it = Instance::start().await;
     let host = it.admin.to_string();
     let page = it.plain("GET", "/settings?tab=ca", &[("Host", &host)], b"").await;
@@ -145,7 +145,7 @@ async fn the_login_page_asks_for_the_token_and_leads_on_to_the_page_that_was_ask
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_tokens_of_a_client_are_bounded_and_the_right_one_still_opens() {
+async fn wrong_token_attempts_are_limited_and_the_correct_token_still_works() {
     let it = Instance::start().await;
     let host = it.admin.to_string();
     let fields = [("Host", host.as_str()), ("Content-Type", "application/x-www-form-urlencoded")];
@@ -158,7 +158,7 @@ async fn wrong_tokens_of_a_client_are_bounded_and_the_right_one_still_opens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_link_is_good_once() {
+async fn login_link_is_valid_once() {
     let it = Instance::start().await;
     let host = it.admin.to_string();
     let link = it.post("/login-links", serde_json::json!({})).await;
@@ -183,7 +183,7 @@ async fn a_request_with_two_hosts_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_never_finish_their_heads_neither_stay_nor_keep_others_out() {
+async fn slow_clients_time_out_and_yield_their_connection_to_others() {
     let options =
         AdminConfig { header_timeout: HumanDuration::from_millis(300), max_connections: 4, ..AdminConfig::default() };
     let it = Instance::with(Origin::http(), Setup { options: Some(options), ..Setup::default() }).await;
@@ -207,7 +207,7 @@ async fn clients_that_never_finish_their_heads_neither_stay_nor_keep_others_out(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_that_nests_without_end_is_refused_at_once() {
+async fn excessively_nested_text_is_refused_immediately() {
     let it = Instance::start().await;
     for path in ["/privacy/check", "/privacy/try"] {
         let deep = "[".repeat(100_000);

@@ -51,7 +51,7 @@ async fn a_request_waits_until_it_is_decided() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_for_a_host_is_a_rule_from_then_on() {
+async fn decision_for_a_host_creates_a_rule() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "ask"})).await;
     let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/status/200"));
@@ -69,7 +69,7 @@ async fn an_answer_for_a_host_is_a_rule_from_then_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_look_at_method_and_path() {
+async fn approval_rules_match_method_and_path() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "enforce"})).await;
     assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 403);
@@ -88,7 +88,7 @@ async fn rules_look_at_method_and_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_away_is_asked_about_no_more() {
+async fn client_disconnect_removes_its_pending_approval() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "ask"})).await;
     let mut wire = Wire::connect(it.engine.proxy_addresses()[0]).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_client_that_goes_away_is_asked_about_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_has_rules_and_secrets_of_its_own() {
+async fn session_has_its_own_rules_and_secrets() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "enforce"})).await;
     let session = json!({"id": "s1", "agent": "coder", "client": "127.0.0.1", "ttl": "1m",
@@ -122,7 +122,7 @@ async fn a_session_has_rules_and_secrets_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_recording_suggests_a_policy() {
+async fn policy_suggestions_are_derived_from_recorded_flows() {
     let it = Instance::start().await;
     for host in ["held.test", "held.test", "other.test"] {
         status(&it, &named(&it, host, "/status/200")).await;
@@ -136,7 +136,7 @@ async fn the_recording_suggests_a_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_shown_with_query_fields_and_body() {
+async fn pending_request_is_listed_with_query_headers_and_body() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "ask"})).await;
     let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo?user=7&access_token=abc"));
@@ -186,7 +186,7 @@ async fn what_waits_is_shown_with_query_fields_and_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_body_of_a_request_that_waits_can_be_edited_and_both_are_recorded() {
+async fn pending_request_body_can_be_edited_and_both_versions_are_recorded() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "ask"})).await;
     let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo"));
@@ -229,7 +229,7 @@ async fn the_body_of_a_request_that_waits_can_be_edited_and_both_are_recorded() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_without_a_body_that_is_shown_cannot_get_another_one() {
+async fn pending_request_without_a_preview_cannot_be_given_a_body() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "ask"})).await;
     let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo"));
@@ -246,7 +246,7 @@ async fn a_request_without_a_body_that_is_shown_cannot_get_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_instant_is_reported_in_microseconds() {
+async fn every_timestamp_is_reported_in_microseconds() {
     let it = Instance::start().await;
     let before = interflow_types::Timestamp::now().micros();
     let minute = 60_000_000;

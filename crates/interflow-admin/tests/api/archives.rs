@@ -15,7 +15,7 @@ async fn filled() -> Instance {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_exported_is_imported_again() {
+async fn exports_can_be_imported() {
     let from = filled().await;
     for format in ["har", "jsonl"] {
         let archive = from.get(&format!("/export?format={format}")).await;
@@ -54,7 +54,7 @@ async fn exports_follow_the_query_or_the_choice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_flow_leaves_in_every_format() {
+async fn single_flow_is_exported_in_every_format() {
     let it = filled().await;
     let id = it.json("/flows?query=method:POST").await["flows"][0]["id"].as_str().unwrap().to_owned();
     for (format, start) in [
@@ -73,7 +73,7 @@ async fn one_flow_leaves_in_every_format() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_archive_is_refused_and_what_came_before_stays() {
+async fn malformed_archive_is_refused_and_flows_before_the_error_are_kept() {
     let it = Instance::start().await;
     for body in [&b"hello"[..], b"{}", b"{\"log\":{\"entries\":[", b"\x1f\x8b\x08nonsense", b""] {
         let refused = it.call("POST", "/import", &[], body).await;
@@ -88,7 +88,7 @@ async fn a_broken_archive_is_refused_and_what_came_before_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_an_export_leaves_no_thread_behind() {
+async fn client_disconnect_during_a_download_releases_its_permit() {
     let it = Instance::start().await;
     it.through("/bytes/9000000").await;
     let id = it.ids().await.remove(0);

@@ -36,7 +36,7 @@ async fn recorded(it: &Instance, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_browser_takes_a_recorded_body_for_a_page() {
+async fn recorded_bodies_are_never_served_as_html() {
     let it = Instance::answering(hostile()).await;
     for path in ["/page", "/svg", "/odd"] {
         let body = recorded(&it, path).await;
@@ -62,7 +62,7 @@ async fn no_browser_takes_a_recorded_body_for_a_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn raw_bytes_come_in_ranges() {
+async fn raw_bodies_support_byte_ranges() {
     let it = Instance::answering(hostile()).await;
     let body = recorded(&it, "/big").await;
     let whole = pattern(300_000);
@@ -86,7 +86,7 @@ async fn raw_bytes_come_in_ranges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn views_undo_codings_and_say_what_went_wrong() {
+async fn body_views_decode_content_codings_and_report_errors() {
     let it = Instance::answering(hostile()).await;
     let body = recorded(&it, "/deflate").await;
     assert_eq!(it.get(&format!("{body}?view=decoded")).await.text(), "{\"a\":true}");
@@ -111,7 +111,7 @@ async fn views_undo_codings_and_say_what_went_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_side_that_never_came_is_not_found() {
+async fn body_of_a_missing_response_is_not_found() {
     let it = Instance::start().await;
     let (flow, capture) = it.begin("/unanswered");
     capture.finish(&flow, FlowOutcome::Complete);

@@ -68,7 +68,7 @@ async fn exchanges_become_a_conversation_as_they_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_are_downloads_and_run_nothing() {
+async fn conversation_exports_are_downloads_without_active_content() {
     let (it, id) = talked().await;
     for (format, words) in [("html", "&lt;b&gt;bold"), ("markdown", "<b>bold"), ("jsonl", "<b>bold")] {
         let answer = it.get(&format!("/conversations/{id}/export?format={format}")).await;
@@ -87,7 +87,7 @@ async fn documents_are_downloads_and_run_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_ask_over_mcp_with_the_token_only() {
+async fn mcp_endpoint_requires_the_token() {
     let (it, id) = talked().await;
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "read_conversation", "arguments": {"id": id}}});

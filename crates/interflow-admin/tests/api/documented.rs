@@ -89,7 +89,7 @@ fn violation_of(all: &Value, schema: &Value, value: &Value, at: &str, known: &mu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_have_the_documented_shapes() {
+async fn responses_match_the_documented_schemas() {
     let it = Instance::start().await;
     it.through("/sse?count=2").await;
     it.post_through("/echo", "Authorization: Bearer x\r\nContent-Type: text/plain\r\n", "hello").await;
@@ -166,7 +166,7 @@ fn template(document: &Value, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_documented_path_is_there() {
+async fn every_documented_path_exists() {
     let it = Instance::start().await;
     let document = it.json("/openapi.json").await;
     let mut seen = 0;
@@ -189,7 +189,7 @@ async fn every_documented_path_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_instance_tells_of_itself_without_its_secrets() {
+async fn instance_endpoints_do_not_reveal_secrets() {
     let via = "http://user:hunter3@proxy.test:3128".to_owned();
     let it = Instance::with(Origin::http(), Setup { insecure_proxy: Some(via), ..Setup::default() }).await;
     it.through("/status/200").await;

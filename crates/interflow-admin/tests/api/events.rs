@@ -59,7 +59,7 @@ async fn until(socket: &mut Socket, path: &str, state: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flows_are_reported_as_they_begin_and_end() {
+async fn event_clients_receive_begin_and_end_of_flows() {
     let it = Instance::start().await;
     let mut socket = watch(&it).await;
     let (flow, mut capture) = it.begin("/live");
@@ -72,7 +72,7 @@ async fn flows_are_reported_as_they_begin_and_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_sent_before_the_query_is_known() {
+async fn no_events_are_sent_before_a_subscription() {
     let it = Instance::start().await;
     let bearer = format!("Bearer {TOKEN}");
     let mut socket = open(&it, "", &[("authorization", &bearer)]).await.unwrap();
@@ -90,7 +90,7 @@ async fn nothing_is_sent_before_the_query_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_query_stands_in_the_address_and_messages_name_their_querys_number() {
+async fn initial_query_is_taken_from_the_url_and_events_carry_its_generation() {
     let it = Instance::start().await;
     let bearer = format!("Bearer {TOKEN}");
     let mut socket = open(&it, "?query=path%3A%2Fone&generation=1", &[("authorization", &bearer)]).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_query_filters_events_by_headers_and_bodies_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_holds_back_and_nonsense_is_answered() {
+async fn paused_client_gets_no_events_and_invalid_commands_are_errors() {
     let it = Instance::start().await;
     let mut socket = watch(&it).await;
     let bad = say(&mut socket, json!({"subscribe": {"query": "stats:4"}})).await;
@@ -156,7 +156,7 @@ async fn a_pause_holds_back_and_nonsense_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_paused_client_cannot_hold_is_counted() {
+async fn paused_client_is_told_how_many_events_were_dropped() {
     let it = Instance::start().await;
     let mut socket = watch(&it).await;
     say(&mut socket, json!({"pause": true})).await;
@@ -173,7 +173,7 @@ async fn what_a_paused_client_cannot_hold_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_never_reads_is_cut_and_the_others_go_on() {
+async fn event_client_that_never_reads_is_disconnected_without_affecting_others() {
     let it = Instance::with(
         Origin::http(),
         Setup { events_patience: Some(HumanDuration::from_millis(300)), ..Setup::default() },
@@ -219,7 +219,7 @@ async fn a_client_that_never_reads_is_cut_and_the_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_foreign_page_opens_the_socket() {
+async fn unauthenticated_and_cross_origin_event_sockets_are_refused() {
     let it = Instance::start().await;
     let bearer = format!("Bearer {TOKEN}");
     for (fields, status) in [

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_follow_one_another_in_both_directions() {
+async fn flow_pages_are_contiguous_in_both_directions() {
     let it = Instance::start().await;
     for n in 0..5 {
         it.through(&format!("/status/20{n}")).await;
@@ -61,7 +61,7 @@ async fn queries_select_count_and_search() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_flow_is_shown_marked_and_deleted() {
+async fn flow_can_be_read_annotated_and_deleted() {
     let it = Instance::start().await;
     it.post_through("/echo", "Authorization: Bearer secret-of-the-client\r\n", "hello").await;
     let id = it.ids().await.remove(0);
@@ -89,7 +89,7 @@ async fn one_flow_is_shown_marked_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flow_under_way_is_not_deleted() {
+async fn active_flow_cannot_be_deleted() {
     let it = Instance::start().await;
     let (flow, capture) = it.begin("/running");
     it.store.as_ref().unwrap().flush().unwrap();
@@ -101,7 +101,7 @@ async fn a_flow_under_way_is_not_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pruning_everything_must_be_said() {
+async fn pruning_requires_an_explicit_selection() {
     let it = Instance::start().await;
     for path in ["/status/200", "/status/404", "/status/500"] {
         it.through(path).await;
@@ -119,7 +119,7 @@ async fn pruning_everything_must_be_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_come_in_pages_and_whole() {
+async fn messages_are_paged_and_returned_in_full() {
     let it = Instance::start().await;
     it.through("/sse?count=5").await;
     let id = it.ids().await.remove(0);

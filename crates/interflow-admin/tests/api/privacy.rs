@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_can_be_tried_with_the_policy_in_force_or_another() {
+async fn redaction_can_be_tried_with_the_active_or_another_policy() {
     let it = Instance::start().await;
     let tried = it.post("/privacy/try", json!({"text": "Écrivez à anna@firm.com, merci."})).await.json();
     assert_eq!(tried["output"], "Écrivez à {{{REDACTED-email-address}}}, merci.");
@@ -21,7 +21,7 @@ async fn a_text_can_be_tried_with_the_policy_in_force_or_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_found_is_counted_in_metrics_too() {
+async fn redaction_requests_are_counted_in_metrics() {
     let it = Instance::start().await;
     assert_eq!(it.json("/privacy").await, json!({"requests": 0, "refused": 0, "found": {}}));
     let host = it.admin.to_string();
@@ -52,7 +52,7 @@ async fn findings_are_reported_over_time_by_kind_and_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_is_read_checked_written_and_in_force_at_once() {
+async fn policy_can_be_read_checked_saved_and_takes_effect_at_once() {
     let it = Instance::start().await;
     let known = it.json("/privacy/policies").await;
     let file = known["policies"][0]["file"].as_str().unwrap().to_owned();

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_sent_again_as_it_was_or_changed() {
+async fn request_is_replayed_unchanged_or_edited() {
     let it = Instance::start().await;
     it.post_through("/echo", "Content-Type: text/plain\r\nX-Kept: yes\r\nCookie: a=b\r\n", "hello").await;
     let id = it.ids().await.remove(0);
@@ -31,7 +31,7 @@ async fn a_request_is_sent_again_as_it_was_or_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_that_fails_is_a_flow_with_an_error() {
+async fn failed_replay_is_recorded_with_its_error() {
     let it = Instance::start().await;
     it.through("/status/200").await;
     let id = it.ids().await.remove(0);
@@ -45,7 +45,7 @@ async fn a_replay_that_fails_is_a_flow_with_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_that_cannot_be_read_are_refused() {
+async fn invalid_replay_edits_are_refused() {
     let it = Instance::start().await;
     it.through("/status/200").await;
     let id = it.ids().await.remove(0);

@@ -126,7 +126,7 @@ async fn plant(it: &Instance, host: &str, placeholder: &str, stored: &Mutex<Vec<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_sent_to_its_host_cannot_be_read_back() {
+async fn secret_echoed_by_its_host_is_masked_in_every_response() {
     let (origin, stored) = leaky();
     let it = Instance::answering(origin).await;
     let placeholder = bound(&it, &named(&it, "held.test", "")).await;
@@ -175,7 +175,7 @@ async fn a_secret_sent_to_its_host_cannot_be_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_comes_back_by_no_other_port_and_no_other_session_of_its_host() {
+async fn secret_is_masked_for_other_ports_and_sessions_of_its_host() {
     let (origin, stored) = leaky();
     let kept = Arc::clone(&stored);
     let other = Origin::http().answering(move |request| leak(request, &kept)).start().await;
@@ -230,7 +230,7 @@ async fn a_secret_is_bound_to_scheme_host_and_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_gives_no_secret_back() {
+async fn secret_echoed_over_a_websocket_is_masked() {
     let (origin, stored) = leaky();
     let it = Instance::answering(origin).await;
     let placeholder = bound(&it, &named(&it, "held.test", "")).await;
@@ -253,7 +253,7 @@ fn base64(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_goes_to_its_host_and_is_seen_nowhere_else() {
+async fn secret_reaches_only_its_host_and_is_not_recorded() {
     let it = Instance::start().await;
     let secret = json!({"label": "api", "value": REAL, "hosts": [named(&it, "held.test", "")]});
     let made = it.post("/secrets", secret.clone()).await.json();

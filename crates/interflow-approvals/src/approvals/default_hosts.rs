@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_known_by_name_or_by_how_they_begin() {
+    fn default_hosts_are_derived_from_secret_name_or_prefix() {
         assert_eq!(default_hosts("anthropic_api_key", "x"), ["api.anthropic.com"]);
         assert_eq!(default_hosts("MY_KEY", "sk-or-v1-abc"), ["openrouter.ai"]);
         assert!(default_hosts("MY_KEY", "abc").is_empty());

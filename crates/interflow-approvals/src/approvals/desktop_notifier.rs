@@ -87,7 +87,7 @@ mod tests {
     use interflow_types::Timestamp;
 
     #[test]
-    fn the_notification_names_client_and_host_only() {
+    fn notification_contains_only_client_and_host() {
         let held = |id, user: Option<&str>| PendingRequest {
             id,
             question: PendingQuestion {

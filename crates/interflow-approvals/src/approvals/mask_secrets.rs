@@ -424,7 +424,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     #[test]
-    fn a_secret_is_found_in_base64_wherever_it_begins() {
+    fn base64_encoded_secret_is_found_at_any_offset() {
         for value in ["the-real-secret", "the-real-secre", "the-real-secr?>"] {
             let swap = Replacer::new(encoded_forms(value).into_iter().map(|f| (f, b"X".to_vec())).collect()).unwrap();
             for before in 0..7 {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_placeholder_has_the_secrets_length_and_nothing_of_it() {
+    fn padded_placeholder_has_the_length_of_the_secret() {
         assert_eq!(pad_placeholder(b"placeholder", 5), b"place");
         assert_eq!(pad_placeholder(b"place", 8), b"place***");
     }

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn flows_with_one_question_wait_together_and_get_one_answer() {
+    async fn identical_questions_share_one_decision() {
         let waiting = Arc::new(PendingRequests::new());
         let asks: Vec<_> = (0..3)
             .map(|_| {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shutdown_ends_all_pending_requests_and_accepts_no_more() {
+    async fn shutdown_ends_pending_requests_and_refuses_new_ones() {
         let waiting = PendingRequests::new();
         let ask = waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 10);
         tokio::pin!(ask);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_goes_away_takes_its_question_along() {
+    async fn client_disconnect_removes_its_pending_request() {
         let waiting = PendingRequests::new();
         let version = waiting.version();
         {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn questions_over_the_cap_are_refused_at_once() {
+    async fn requests_over_the_pending_limit_are_refused_immediately() {
         let waiting = PendingRequests::new();
         let first = waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 1);
         tokio::pin!(first);

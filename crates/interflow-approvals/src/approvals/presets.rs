@@ -72,7 +72,7 @@ mod tests {
     use crate::approvals::rule_set::{ApprovalRule, RuleSource};
 
     #[test]
-    fn every_preset_holds_rules_that_are_right_and_name_hosts() {
+    fn every_preset_has_valid_rules_with_hosts() {
         assert!(all().len() >= 25);
         for preset in all() {
             assert!(!preset.about.is_empty() && !preset.rules.is_empty(), "{}", preset.name);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_that_is_not_there_is_named_beside_those_that_are() {
+    fn unknown_preset_error_lists_the_existing_ones() {
         assert_eq!(find("npm").unwrap().rules[0].ports, ["443"]);
         let error = find("nmp").unwrap_err();
         assert!(error.contains("`nmp`") && error.contains("claude-code, codex"), "{error}");

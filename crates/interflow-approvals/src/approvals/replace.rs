@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_back_but_what_may_have_begun() {
+    fn only_a_possible_match_prefix_is_buffered() {
         let swap = swap();
         for (text, kept) in
             [(&b"hello"[..], 0), (b"hello P", 1), (b"xPLACE", 5), (b"xPLACEHOLDE", 10), (b"a", 1), (b"aa", 2)]
@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_stream_gives_what_the_whole_gives(
+        fn streamed_replacement_equals_whole_replacement(
             text in "[PLACEHODRab]{0,80}", cuts in proptest::collection::vec(0_usize..9, 0..20)
         ) {
             let whole = swap().replace(text.as_bytes()).map_or(text.clone().into_bytes(), |(out, _)| out);

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_rule_decides_and_of_two_alike_the_one_that_denies() {
+    fn most_specific_rule_wins_and_deny_wins_ties() {
         use ApprovalAction::{Allow, Deny};
         let book = book(vec![
             (RuleSource::Global, spec(Deny, &["*.example.com"])),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_matched_as_they_stand_and_as_they_may_be_read() {
+    fn path_rules_match_every_equivalent_spelling() {
         use ApprovalAction::{Allow, Deny};
         let rule = |action, path: &str| RuleSpec { paths: vec![path.to_owned()], ..spec(action, &["h.test"]) };
         let allow = book(vec![(RuleSource::Global, rule(Allow, "/pub/*"))]);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_rules_are_reported_by_cause() {
         let compiled = |edit: fn(&mut RuleSpec)| {
             let mut s = RuleSpec::new(ApprovalAction::Allow);
             edit(&mut s);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_rules_cost_no_more_than_those_of_the_host() {
+    fn rule_lookup_examines_only_rules_of_the_host() {
         let rules = (0..1000).map(|i| (RuleSource::Global, spec(ApprovalAction::Deny, &[&format!("h{i}.test")])));
         let book = book(rules.collect());
         assert_eq!(book.candidates(&Host::parse("h7.test").unwrap()).count(), 1);

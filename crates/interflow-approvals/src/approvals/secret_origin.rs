@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_binding_is_of_a_scheme_a_host_and_a_port() {
+    fn secret_binding_matches_scheme_host_and_port() {
         for (text, plain, scheme, authority, bound) in [
             ("api.test", false, "https", "api.test:443", true),
             ("api.test", false, "https", "api.test:8443", false),

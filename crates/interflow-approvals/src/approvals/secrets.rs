@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_of_an_earlier_version_by_host_alone_means_https() {
+    fn legacy_host_only_binding_means_https() {
         let dir = tempfile::tempdir().unwrap();
         let vault = SecretVault::new(dir.path().join("secrets.json"));
         let earlier = |hosts: &[&str]| Arc::new(StoredSecret::from_stored_spec(spec(hosts)).unwrap());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_encrypted_and_knows_when_it_was_changed() {
+    fn secrets_file_is_encrypted_and_tampering_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secrets.json");
         let vault = SecretVault::new(path.clone());

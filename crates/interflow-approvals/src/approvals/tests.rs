@@ -111,7 +111,7 @@ fn scope_name(scope: ResolutionScope) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_new_rule_and_a_new_mode_answer_what_is_held() {
+async fn new_rule_or_mode_resolves_pending_requests() {
     let (_home, approvals) = approvals(ApprovalMode::Ask);
     let id = FlowId::new(Timestamp::now());
     let first = approvals.waiting.wait_for_decision(question("a.test", "/"), id, Duration::from_secs(60), 10);
@@ -128,7 +128,7 @@ async fn a_new_rule_and_a_new_mode_answer_what_is_held() {
 }
 
 #[test]
-fn rules_and_secrets_outlive_the_process() {
+fn rules_and_secrets_survive_a_restart() {
     let (home, first) = approvals(ApprovalMode::Enforce);
     let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
     assert_eq!(first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap().id, kept.id, "the same rule is one rule");
@@ -147,7 +147,7 @@ fn rules_and_secrets_outlive_the_process() {
 }
 
 #[test]
-fn a_session_brings_rules_that_end_with_it() {
+fn session_rules_end_with_the_session() {
     let (_home, approvals) = approvals(ApprovalMode::Enforce);
     let spec: SessionSpec = serde_json::from_str(
         r#"{"id": "s1", "agent": "coder", "process": "curl", "ttl": "1m", "rules": [{"action": "allow", "hosts": ["a.test"]}],
@@ -189,7 +189,7 @@ fn a_session_brings_rules_that_end_with_it() {
 }
 
 #[test]
-fn the_stage_has_no_interest_until_there_is_something_to_do() {
+fn stage_is_inactive_without_rules_or_secrets() {
     let (_home, approvals) = approvals(ApprovalMode::Observe);
     let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = Arc::clone(&told);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_the_archive_that_it_would_be() {
+    fn fluxzy_folder_packs_to_the_same_archive() {
         let mut archive = Vec::new();
         let mut writer = exporter(ArchiveFormat::Fxzy, &mut archive).unwrap();
         writer.flow(&flow().row, &flow()).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn another_folder_is_refused() {
+    fn non_fluxzy_folder_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         assert!(pack(folder.path(), Vec::new()).unwrap_err().to_string().contains("not a Fluxzy recording"));
     }

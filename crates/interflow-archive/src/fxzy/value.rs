@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_survive() {
+    fn timestamps_round_trip() {
         for micros in [1, 1_795_168_800_123_456, 17_179_869_183_000_000] {
             let at = Timestamp::from_micros(micros);
             assert_eq!(time(&from_time(Some(at))), Some(at));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_in_each_form() {
+    fn text_is_parsed_from_every_messagepack_form() {
         for value in [Value::from("é"), Value::Binary("é".into()), units("é")] {
             assert_eq!(text(&value).as_deref(), Some("é"));
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_by_place_and_by_name() {
+    fn members_are_found_by_index_and_by_name() {
         let array = Value::Array(vec![Value::Nil, Value::from(7)]);
         let map = Value::Map(vec![(Value::from(1), Value::from(7))]);
         let named = Value::Map(vec![(Value::from("Id"), Value::from(7))]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn false_lengths_and_excessive_depths_are_rejected() {
+    fn false_lengths_and_excessive_nesting_are_refused() {
         assert!(parse(&[0xdd, 0xff, 0xff, 0xff, 0xff]).is_err());
         assert!(parse(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).is_err());
         assert!(parse(&[0x91; 1000]).is_err());

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_are_taken_apart() {
+    fn cookies_are_parsed() {
         let h: Headers = [
             ("Cookie", "a=1; b=\"x=y\";c"),
             ("Set-Cookie", "id=7; Path=/; Domain=a.b; Expires=Wed, 21 Oct 2026 07:28:00 GMT; HttpOnly; SameSite=Lax"),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_and_forms_are_taken_apart() {
+    fn query_and_form_parameters_are_parsed() {
         let pair = |name: &str, value: &str| HarPair { name: name.to_owned(), value: value.to_owned() };
         assert_eq!(
             query("/p?a=1+2&b=%C3%A9&c&=d&%zz=%f&#x"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_fill_the_time_without_gaps() {
+    fn har_phases_cover_the_total_time_without_gaps() {
         let cold = FlowTimings {
             request_head: Some(100),
             blocked: Some(50),
@@ -377,14 +377,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_failed_waits_until_its_end() {
+    fn failed_flow_counts_as_waiting_until_its_end() {
         let failed = FlowTimings { request_head: Some(10), done: Some(500), ..FlowTimings::default() };
         let t = HarTimings::from_timings(&failed);
         assert_eq!((t.blocked, t.send, t.wait, t.receive, t.sum()), (0.01, 0.0, 0.49, 0.0, 0.5));
     }
 
     #[test]
-    fn timings_survive_the_way_out_and_back() {
+    fn har_timings_round_trip() {
         let t = HarTimings { blocked: 0.15, dns: 1.0, connect: 5.0, ssl: 3.0, send: 0.2, wait: 3.65, receive: 2.0 };
         assert_eq!(HarTimings::from_timings(&t.timings(t.sum())), t);
         let reused =

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn each_type_is_written_and_read() {
+    fn every_tnetstring_type_round_trips() {
         let made = write::dict(&[
             ("n", write::null()),
             ("b", write::bool(true)),

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_packed_as_rfc_7541_says() {
+    fn hpack_string_lengths_follow_rfc_7541() {
         let packed = |len: usize| {
             let mut out = Vec::new();
             string(&mut out, &vec![b'x'; len]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_head_is_continued() {
+    fn long_header_block_uses_continuation_frames() {
         let mut out = Vec::new();
         headers(&mut out, 1, &vec![0; MAX_FRAME + 1], true);
         assert_eq!((out[3], out[4]), (kind::HEADERS, END_STREAM));

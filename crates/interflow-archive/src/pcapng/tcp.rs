@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_that_of_rfc_1071() {
+    fn checksum_matches_rfc_1071() {
         assert_eq!(checksum(&[&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]]), !0xddf2);
         assert_eq!(checksum(&[&[0x12]]), !0x1200);
     }

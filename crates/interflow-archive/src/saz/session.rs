@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_are_read_as_fiddler_writes_them() {
+    fn fiddler_session_metadata_is_parsed() {
         let xml = br#"<?xml version="1.0" encoding="utf-8"?>
             <Session SID="3" BitFlags="0x1f">
               <SessionTimers ClientConnected="2014-03-05T12:03:00.2590000-06:00" ServerConnected="0001-01-01T00:00:00"
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn text_survives_being_an_attribute() {
+    fn xml_attribute_escaping_round_trips() {
         let odd = "a & b < c > d \" e ' f \n g";
         assert_eq!(unescape(&escape(odd)), odd);
     }

@@ -109,14 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_values_are_decoded_and_controls_stay_visible() {
+    fn form_fields_are_decoded_and_control_characters_escaped() {
         let text = "name=Zo%C3%AB+K&empty=&flag&bad=%zz%4&line=a%0d%0ab&x=%e2%80%ae";
         let shown = "name = Zoë K\nempty = \nflag = \nbad = %zz%4\nline = a\\r\\nb\nx = \u{202e}\n";
         assert_eq!(fields(text, 1 << 20), shown);
     }
 
     #[test]
-    fn parts_are_shown_one_by_one_text_as_text_bytes_as_digits() {
+    fn multipart_parts_are_shown_with_text_as_text_and_binary_as_hex() {
         let headers: Headers = [("Content-Type", "multipart/form-data; boundary=\"b 1\"")].into_iter().collect();
         let body = b"preamble\r\n--b 1\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\none\r\n--b 1\r\nContent-Type: application/xml\r\n\r\n<x><y/></x>\r\n--b 1\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f.bin\"\r\n\r\n\xff\x00\x01\r\n--b 1--\r\nepilogue";
         let shown = parts(&headers, body, 1 << 20);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_without_a_boundary_leaves_the_text() {
+    fn multipart_without_a_boundary_is_shown_as_text() {
         let headers: Headers = [("Content-Type", "multipart/mixed")].into_iter().collect();
         assert!(parts(&headers, b"abc", 100).ends_with("abc"));
     }

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_on_one_line_is_laid_out_with_its_variables() {
+    fn single_line_graphql_query_is_formatted_with_its_variables() {
         let text = r#"{"operationName":"Me","query":"query Me($id: ID!) { user(id: $id, f: {a: 1}) { name } }","variables":{"id":"7"}}"#;
         let shown = format_request(text);
         assert!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_with_lines_keeps_them_and_batches_follow_one_another() {
+    fn multiline_graphql_queries_keep_their_layout_and_batches_are_listed() {
         let text = r#"[{"query":"{\n  a\n}"},{"query":"{ b }"}]"#;
         assert!(is_request(text.as_bytes()));
         let shown = format_request(text);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn other_json_is_none() {
+    fn other_json_is_not_a_graphql_request() {
         for other in [r#"{"query":"shoes"}"#, r#"{"query":{"match":{}}}"#, "[]", "{", r#"{"q":1}"#] {
             assert!(!is_request(other.as_bytes()), "{other}");
         }

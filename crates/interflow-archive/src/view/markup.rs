@@ -176,21 +176,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_indented_and_short_texts_stay_in_their_line() {
+    fn xml_elements_are_indented_and_short_text_stays_inline() {
         let xml = "<?xml version=\"1.0\"?><MPD a=\"x > y\"><Period><BaseURL>v/</BaseURL><S t='0'/></Period><!-- c --><![CDATA[ <raw> ]]></MPD>";
         let shown = "<?xml version=\"1.0\"?>\n<MPD a=\"x > y\">\n  <Period>\n    <BaseURL>v/</BaseURL>\n    <S t='0'/>\n  </Period>\n  <!-- c -->\n  <![CDATA[ <raw> ]]>\n</MPD>\n";
         assert_eq!(format_markup(xml, false, 1 << 20), shown);
     }
 
     #[test]
-    fn html_knows_void_elements_and_leaves_scripts_alone() {
+    fn html_void_elements_and_scripts_are_formatted_correctly() {
         let html = "<!doctype html><head><meta charset=x><script>if (a < b) { x(\"</p>\") }\nlet c</script></head><p>a<br>b</p><i></i>";
         let shown = "<!doctype html>\n<head>\n  <meta charset=x>\n  <script>\n    if (a < b) { x(\"</p>\") }\n    let c\n  </script>\n</head>\n<p>a\n  <br>\n  b\n</p>\n<i></i>\n";
         assert_eq!(format_markup(html, true, 1 << 20), shown);
     }
 
     #[test]
-    fn what_is_cut_off_is_shown_as_far_as_it_goes() {
+    fn truncated_markup_is_formatted_up_to_its_end() {
         assert_eq!(format_markup("<a><b attr=\"x", false, 100), "<a>\n  <b attr=\"x\n");
         assert_eq!(format_markup("</a></a>text", false, 100), "</a>\n</a>\ntext\n");
     }

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_type_is_shown() {
+    fn every_messagepack_type_is_formatted() {
         let value = Value::Map(vec![
             (Value::from("a"), Value::Array(vec![Value::from(1), Value::from(-2), Value::F64(0.5), Value::Nil])),
             (Value::from(7), Value::Binary(vec![1, 0xff])),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_false_lengths_and_truncation_are_reported() {
+    fn invalid_lengths_nesting_and_truncation_are_reported() {
         assert!(pretty(&[0x92, 1], 1000).unwrap_err().starts_with("byte 2"));
         assert!(pretty(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1], 1000).is_err());
         assert!(pretty(&[0x91; 200], 1000).is_err());

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_media_playlist_says_when_each_segment_begins() {
+    fn media_playlist_view_lists_segment_start_times() {
         let text = "#EXTM3U\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:6.006,\ns1.ts\n#EXTINF:5.5,title\ns2.ts\n#EXTINF:nan,\ns3.ts\n#EXT-X-ENDLIST\n";
         let shown = format_playlist(text, 1 << 20);
         assert!(shown.starts_with("# HLS: 2 segments, 11.506 s, ended, 1 keys\n"), "{shown}");

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_with_its_place() {
+    fn invalid_protobuf_is_refused_with_its_offset() {
         for (bytes, at) in [
             (&[8][..], 0),
             (&[8, 1, 0x12, 5, 1], 2),
@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = shown(&bytes);
         }
     }

@@ -134,7 +134,7 @@ mod tests {
     const ORDER: &[u8] = b"\x0a\x02o1\x12\x07\x0a\x03nut\x10\x05\x18\x01\x48\x07";
 
     #[test]
-    fn a_method_names_its_messages() {
+    fn grpc_method_determines_its_message_types() {
         let folder = folder();
         let schemas = ProtoSchemas::load(&[folder.path()]).unwrap();
         let headers: Headers = [("content-type", "application/grpc")].into_iter().collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_named_by_its_head_or_by_who_asks() {
+    fn message_type_is_taken_from_the_content_type_or_the_option() {
         let folder = folder();
         let schemas = ProtoSchemas::load(&[folder.path()]).unwrap();
         let shown = |content_type: &str, message| {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_with_a_mistake_says_where() {
+    fn invalid_schema_is_reported_with_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bad.proto");
         fs::write(&path, "syntax = \"proto3\";\nmessage A { strng b = 1; }\n").unwrap();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_in_a_bounded_text_comes_out() {
+    fn text_views_are_bounded_for_hostile_input() {
         let kinds =
             [TextKind::Form, TextKind::Multipart, TextKind::Xml, TextKind::Html, TextKind::GraphQl, TextKind::Playlist];
         let hostile = [

@@ -29,7 +29,7 @@ fn kept(flow: &FlowWithBodies) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 #[test]
-fn what_is_written_comes_back() {
+fn archives_round_trip() {
     let flows = samples();
     for format in ARCHIVES {
         let (back, report) = imported(None, &export(format, &flows));
@@ -43,7 +43,7 @@ fn what_is_written_comes_back() {
 }
 
 #[test]
-fn the_same_file_gives_the_same_ids_and_our_own_come_back() {
+fn flow_ids_are_stable_across_imports() {
     let flows = samples();
     for format in ARCHIVES {
         let file = export(format, &flows);
@@ -57,7 +57,7 @@ fn the_same_file_gives_the_same_ids_and_our_own_come_back() {
 }
 
 #[test]
-fn a_file_cut_anywhere_keeps_what_was_whole_and_names_the_place() {
+fn truncated_archive_keeps_complete_flows_and_reports_the_offset() {
     let flows: Vec<FlowWithBodies> = (0..6).map(|i| exchange("GET", &format!("/{i}"), &[], b"", b"a body")).collect();
     for format in ARCHIVES {
         let file = export(format, &flows);
@@ -81,7 +81,7 @@ fn a_file_cut_anywhere_keeps_what_was_whole_and_names_the_place() {
 }
 
 #[test]
-fn bytes_changed_anywhere_never_panic() {
+fn corrupted_bytes_never_panic() {
     let file_of = |format| export(format, &[web_socket(), exchange("POST", "/x", &[], b"abc", &gzipped(b"hello"))]);
     for format in ARCHIVES {
         let file = file_of(format);
@@ -128,7 +128,7 @@ fn deflated(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_bomb_is_refused_and_named() {
+fn zip_bomb_is_refused_with_its_entry_name() {
     let bomb = deflated(&vec![0; 100 << 20]);
     assert!(bomb.len() < 200 << 10);
     let (flows, report) = imported(None, &zip("raw/1_c.txt", &bomb, 0, 10));
@@ -137,7 +137,7 @@ fn a_bomb_is_refused_and_named() {
 }
 
 #[test]
-fn a_checksum_that_does_not_fit_and_a_password_are_named() {
+fn checksum_mismatch_and_encryption_are_reported() {
     let text = b"GET http://a/ HTTP/1.1\r\n\r\n";
     let crc = crc32(text);
     let good = zip("raw/1_c.txt", &deflated(text), crc, text.len() as u32);
@@ -160,7 +160,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_saz_of_fiddlers_own_is_read() {
+fn saz_file_written_by_fiddler_is_imported() {
     let client = b"GET /relative?x=1 HTTP/1.1\r\nHost: example.com:8443\r\nAccept: */*\r\n\r\n";
     let (flows, report) = imported(Some(ArchiveFormat::Saz), &zip("raw/07_c.txt", &deflated(client), crc32(client), 1));
     assert_eq!(report, Ok(vec![]));
@@ -171,7 +171,7 @@ fn a_saz_of_fiddlers_own_is_read() {
 }
 
 #[test]
-fn old_flow_files_are_read() {
+fn mitmproxy_0_11_flow_files_are_imported() {
     // In the form of mitmproxy 0.11: only bytes, other names, the version as two numbers.
     let s = |text: &str| format!("{}:{text},", text.len());
     let n = |number: &str| format!("{}:{number}#", number.len());
@@ -230,14 +230,14 @@ fn old_flow_files_are_read() {
 }
 
 #[test]
-fn a_flow_file_from_the_future_says_so() {
+fn flow_file_of_a_newer_version_is_refused() {
     let file = b"29:7:version;2:99#4:type;4:http;}";
     let (flows, report) = imported(None, file);
     assert!(flows.is_empty() && report.unwrap()[0].contains("newer than 21"));
 }
 
 #[test]
-fn what_mitmproxy_12_wrote_is_read() {
+fn mitmproxy_12_flow_file_is_imported() {
     let file = include_bytes!("data/mitmproxy-12.flow");
     let (flows, report) = imported(None, file);
     let reasons = report.unwrap();
@@ -252,7 +252,7 @@ fn what_mitmproxy_12_wrote_is_read() {
 }
 
 #[test]
-fn a_body_that_was_not_kept_whole_says_so_in_a_flow_file() {
+fn truncated_body_keeps_its_full_size_in_a_flow_file() {
     let mut flow = exchange("GET", "/big", &[], b"", b"start");
     flow.row.response.as_mut().unwrap().body = interflow_store::BodyRow {
         size: 9000,
@@ -336,7 +336,7 @@ fn mitm_flow_with(pem: &str, tls: &str, more: &[(&str, String)]) -> String {
 }
 
 #[test]
-fn a_flow_over_quic_is_written_as_mitmproxy_reads_it() {
+fn quic_flow_is_exported_as_mitmproxy_expects() {
     for (read, written) in
         [("QUIC", "QUICv1"), ("QUICv1", "QUICv1"), ("TLS 1.3", "TLSv1.3"), ("TLSv1.2", "TLSv1.2"), ("TLS 1.0", "TLSv1")]
     {
@@ -360,7 +360,7 @@ fn netstring(text: &str) -> (&str, &str) {
 
 /// mitmproxy rejects a file with a missing or an additional member of a connection.
 #[test]
-fn a_connection_over_quic_has_the_members_that_mitmproxy_reads_and_no_others() {
+fn quic_connection_has_exactly_the_members_mitmproxy_expects() {
     let (flows, _) = imported(None, mitm_flow("QUICv1", &[]).as_bytes());
     let file = String::from_utf8(export(ArchiveFormat::Mitm, &flows)).unwrap();
     assert!(file.contains("12:http_version;6:HTTP/3,"), "{file}");
@@ -447,7 +447,7 @@ fn markers_metadata_certificates_and_replay_flags_of_mitmproxy_survive() {
 }
 
 #[test]
-fn a_web_socket_of_an_old_flow_file_is_one_flow_with_its_request() {
+fn websocket_of_an_old_flow_file_is_merged_with_its_request() {
     use tn::{d, f, l, n, s, yes};
     let address = || l(&[s("ws.example"), n("80")]);
     let conn = || {

@@ -15,7 +15,7 @@ const AGENT: (&str, &str) = ("User-Agent", "a");
 const ANY: (&str, &str) = ("Accept", "*/*");
 
 #[test]
-fn curl_commands_say_what_was_sent() {
+fn curl_commands_reproduce_the_request() {
     let get = |path, fields: &[(&str, &str)]| exchange("GET", path, fields, b"", b"");
     for (flow, command) in [
         (get("/", &[AGENT, ANY]), "curl --http1.1 https://api.example.com/ -H 'User-Agent: a' -H 'Accept: */*'"),
@@ -61,7 +61,7 @@ fn curl_commands_say_what_was_sent() {
 }
 
 #[test]
-fn curl_speaks_the_version_that_was_spoken() {
+fn curl_command_uses_the_recorded_http_version() {
     for (scheme, version, option) in [
         (Scheme::Https, "HTTP/1.0", "--http1.0"),
         (Scheme::Https, "HTTP/2", "--http2"),
@@ -76,7 +76,7 @@ fn curl_speaks_the_version_that_was_spoken() {
 }
 
 #[test]
-fn tunnels_and_capped_bodies_are_said_in_comments() {
+fn tunnels_and_truncated_bodies_are_noted_in_comments() {
     let tunnel = samples().into_iter().find(|f| f.row.request.is_none()).unwrap();
     for (format, sign) in [
         (ArchiveFormat::Curl, "# "),
@@ -149,7 +149,7 @@ fn sent_by_curl(method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) 
 }
 
 #[test]
-fn curl_sends_the_same_request_again() {
+fn curl_command_sends_an_identical_request() {
     sent_by_curl("GET", "/plain?x=[1-3]&y={a,b}", &[AGENT], b"");
     sent_by_curl("GET", "/a/../b/./c", &[ANY, ("X-Empty", ""), ("X-Quote", "it's \"so\" $HOME `x` \\n")], b"");
     sent_by_curl("POST", "/text", &[("Content-Type", "text/plain")], "@file 'quoted' \\ é\nline\n".as_bytes());
@@ -161,7 +161,7 @@ fn curl_sends_the_same_request_again() {
 }
 
 #[test]
-fn httpie_fetch_and_python_say_the_same() {
+fn httpie_fetch_and_python_commands_reproduce_the_request() {
     let flow = exchange("POST", "/x?a='", &[("A", "é\""), ("B", ""), ("A", "2")], b"bo\"dy\n", b"");
     assert_eq!(
         exported(ArchiveFormat::Httpie, &flow),
@@ -185,7 +185,7 @@ fn httpie_fetch_and_python_say_the_same() {
 }
 
 #[test]
-fn raw_is_what_stood_on_the_wire() {
+fn raw_export_is_byte_identical_to_the_wire() {
     let flow = exchange("POST", "/x", &[("Host", "api.example.com"), ("B", "\u{e9}")], b"\0body", b"{}");
     let request = b"POST /x HTTP/1.1\r\nHost: api.example.com\r\nB: \xc3\xa9\r\n\r\n\0body";
     let response = b"HTTP/1.1 200 Fine\r\nContent-Type: application/json\r\nSet-Cookie: a=1; Path=/; Secure\r\n\r\n{}";
@@ -196,7 +196,7 @@ fn raw_is_what_stood_on_the_wire() {
 }
 
 #[test]
-fn raw_puts_the_transfer_coding_back() {
+fn raw_export_restores_the_transfer_coding() {
     let mut flow: FlowWithBodies = exchange("GET", "/", &[], b"", b"hello");
     let response = flow.row.response.as_mut().unwrap();
     response.headers = [("Transfer-Encoding", "chunked"), ("Trailer", "X")].into_iter().collect::<Headers>();

@@ -25,7 +25,7 @@ fn equal_flows_do_not_differ() {
 }
 
 #[test]
-fn heads_are_compared_fact_by_fact_and_field_by_field() {
+fn request_line_status_and_headers_are_diffed() {
     let a = exchange("GET", "/a", &[("Same", "1"), ("X", "1"), ("X", "2"), ("Gone", "1")], b"", b"");
     let mut b = exchange("POST", "/b", &[("Same", "1"), ("x", "1"), ("x", "3"), ("New", "\x1b")], b"", b"");
     b.row.response.as_mut().unwrap().status = 404;
@@ -54,7 +54,7 @@ fn json_is_compared_by_structure() {
 }
 
 #[test]
-fn the_same_content_in_another_coding_is_the_same() {
+fn equal_content_in_different_codings_has_no_body_diff() {
     let mut a = with_response(&gzipped(b"text"));
     a.row.response.as_mut().unwrap().headers.append("Content-Encoding", "gzip").unwrap();
     let diff = FlowDiff::new(&a, &with_response(b"text"));
@@ -91,14 +91,14 @@ fn texts_are_compared_by_line() {
 }
 
 #[test]
-fn what_is_no_text_is_compared_by_size() {
+fn binary_bodies_are_compared_by_size() {
     let (a, b) = (with_response(b"\xff\x00"), with_response(b"\xff"));
     assert_eq!(FlowDiff::new(&a, &b).response_body, BodyDiff::Binary { before: 2, after: 1 });
     assert_eq!(text(&a, &b), "response body\n  differs: 2 bytes, then 1\n");
 }
 
 #[test]
-fn a_long_text_without_a_line_in_common_is_bounded() {
+fn diff_of_long_texts_without_common_lines_is_bounded() {
     let many = |prefix: &str| (0..5000).map(|n| format!("{prefix}{n}\n")).collect::<String>();
     let diff = FlowDiff::new(&with_response(many("a").as_bytes()), &with_response(many("b").as_bytes()));
     let BodyDiff::Lines { lines } = diff.response_body else { panic!("no lines") };

@@ -22,7 +22,7 @@ fn sample(path: &str) -> FlowWithBodies {
 }
 
 #[test]
-fn what_is_written_fits_the_schema() {
+fn exported_har_conforms_to_the_schema() {
     for flows in [vec![], samples()] {
         let har = exported(&flows);
         assert_eq!(har["log"]["entries"].as_array().unwrap().len(), flows.len());
@@ -48,7 +48,7 @@ fn the_time_is_the_sum_of_the_phases_and_connect_includes_ssl() {
 }
 
 #[test]
-fn the_parts_of_a_request_are_taken_apart() {
+fn har_request_members_are_filled() {
     let plain = entry(&sample("/p"));
     let request = &plain["request"];
     assert_eq!(request["url"], "https://api.example.com/p?a=1%202&b=%C3%A9&c");
@@ -72,7 +72,7 @@ fn the_parts_of_a_request_are_taken_apart() {
 }
 
 #[test]
-fn bodies_are_text_where_they_are_and_base64_where_not() {
+fn har_bodies_are_text_if_possible_and_base64_otherwise() {
     let content = |path| entry(&sample(path))["response"]["content"].clone();
     assert_eq!(content("/json")["text"], "\n\t\"\\\u{7f}");
     assert_eq!(content("/json")["encoding"], Value::Null);
@@ -87,7 +87,7 @@ fn bodies_are_text_where_they_are_and_base64_where_not() {
 }
 
 #[test]
-fn a_body_that_is_not_of_its_coding_is_written_as_it_is() {
+fn body_with_a_wrong_content_encoding_is_exported_unchanged() {
     let mut flow = sample("/coded");
     flow.response_body = b"not gzip at all".to_vec().into();
     let content = entry(&flow)["response"]["content"].clone();
@@ -110,7 +110,7 @@ fn web_socket_messages_are_written_as_chromium_does() {
 }
 
 #[test]
-fn a_flow_without_an_answer_says_why() {
+fn flow_without_a_response_exports_its_error() {
     let entry = entry(&sample("/gone"));
     assert_eq!(entry["response"]["status"], 0);
     assert_eq!(entry["response"]["_error"], "dns: no address for the name");
@@ -142,7 +142,7 @@ fn comparable(mut flow: FlowWithBodies) -> FlowWithBodies {
 }
 
 #[test]
-fn what_was_written_comes_back() {
+fn har_round_trips() {
     let (back, report) = imported(None, &export(ArchiveFormat::Har, &samples()));
     assert_eq!(report, Ok(vec![]));
     for (flow, back) in samples().into_iter().zip(back) {
@@ -162,7 +162,7 @@ fn what_was_written_comes_back() {
 }
 
 #[test]
-fn a_second_way_out_writes_the_same() {
+fn reexported_har_is_identical() {
     let first = export(ArchiveFormat::Har, &samples());
     let (flows, _) = imported(None, &first);
     let strip = |bytes: &[u8]| {
@@ -204,7 +204,7 @@ fn packed_archives_and_byte_order_marks_are_read() {
 }
 
 #[test]
-fn a_browsers_archive_is_read() {
+fn chromium_har_is_imported() {
     let (flows, report) = imported(None, include_bytes!("data/chromium.har"));
     assert_eq!(report.unwrap(), ["log.entries[2].request.url: no http or https URL: blob:https://shop.example/5a1c"]);
     let [page, post, socket, failed] = flows.as_slice() else { panic!("{} flows", flows.len()) };
@@ -232,7 +232,7 @@ fn a_browsers_archive_is_read() {
 }
 
 #[test]
-fn what_is_no_har_is_named_with_its_place() {
+fn invalid_har_is_reported_with_its_position() {
     let whole = export(ArchiveFormat::Har, &samples());
     let cut = &whole[..whole.len() / 2];
     for (file, error) in [
@@ -266,7 +266,7 @@ fn what_is_no_har_is_named_with_its_place() {
 }
 
 #[test]
-fn entries_that_are_no_flow_are_left_out_and_counted() {
+fn invalid_entries_are_skipped_and_reported() {
     let entry = |request: Value| json!({"startedDateTime": "2026-01-01T00:00:00Z", "request": request});
     let good = json!({"method": "GET", "url": "http://a/b c#frag"});
     let har = json!({"log": {"entries": [
@@ -303,7 +303,7 @@ fn entries_that_are_no_flow_are_left_out_and_counted() {
 }
 
 #[test]
-fn a_store_that_refuses_stops_the_import() {
+fn failing_store_stops_the_import() {
     let mut seen = 0;
     let error = interflow_archive::import(None, &*export(ArchiveFormat::Har, &samples()), &mut |_| {
         seen += 1;
@@ -331,7 +331,7 @@ fn entry_of(more: &str, response: &str) -> String {
 }
 
 #[test]
-fn a_type_that_only_the_content_names_is_kept() {
+fn media_type_only_given_in_content_is_kept() {
     let response = r#"{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],
         "content":{"size":5,"mimeType":"text/css; charset=utf-8","text":"a{}b\n"}}"#;
     let (flows, report) = imported(None, paged(&entry_of("", response)).as_bytes());
@@ -346,7 +346,7 @@ fn a_type_that_only_the_content_names_is_kept() {
 }
 
 #[test]
-fn a_blocked_request_with_a_negative_status_comes_back_as_it_was() {
+fn blocked_request_with_a_negative_status_round_trips() {
     for status in [-1, 0] {
         let response = format!(
             r#"{{"status":{status},"statusText":"blocked","httpVersion":"","headers":[],"content":{{"size":0,"mimeType":"x-unknown"}},"_error":"net::ERR_BLOCKED_BY_CLIENT"}}"#
@@ -363,7 +363,7 @@ fn a_blocked_request_with_a_negative_status_comes_back_as_it_was() {
 }
 
 #[test]
-fn pages_and_the_entries_that_belong_to_them_survive() {
+fn har_pages_and_page_references_round_trip() {
     let response =
         r#"{"status":204,"statusText":"","httpVersion":"HTTP/1.1","headers":[],"content":{"size":0,"mimeType":""}}"#;
     let entries = ["page_1", "page_2", "page_1", "page_9"].map(|p| entry_of(&format!(r#""pageref":"{p}","#), response));

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{body_row, exchange, export, gzipped, headers, imported, samples};
 
 #[test]
-fn what_leaves_comes_back_the_same() {
+fn jsonl_round_trips() {
     let file = export(ArchiveFormat::Jsonl, &samples());
     assert_eq!(file.iter().filter(|b| **b == b'\n').count(), samples().len());
     let samples = imported(None, &file).0;
@@ -19,7 +19,7 @@ fn what_leaves_comes_back_the_same() {
 }
 
 #[test]
-fn a_bad_line_is_named() {
+fn invalid_line_is_reported_with_its_number() {
     let mut file = export(ArchiveFormat::Jsonl, &samples()[..2]);
     file.extend_from_slice(b"\n{\"interflow\": 1}\n");
     let (flows, report) = imported(None, &file);
@@ -34,7 +34,7 @@ fn a_bad_line_is_named() {
 }
 
 #[test]
-fn a_flow_that_could_split_a_head_is_refused() {
+fn flow_with_injectable_header_bytes_is_refused() {
     let line = String::from_utf8(export(ArchiveFormat::Jsonl, &samples()[..1])).unwrap();
     for (sound, unsound, problem) in [
         ("\"method\":\"GET\"", "\"method\":\"G T\"", "flow.request.method is no method"),
@@ -53,7 +53,7 @@ fn a_flow_that_could_split_a_head_is_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_survive(request in any::<Vec<u8>>(), response in any::<Vec<u8>>(), value in "[ -~é]{0,20}") {
+    fn arbitrary_bytes_round_trip(request in any::<Vec<u8>>(), response in any::<Vec<u8>>(), value in "[ -~é]{0,20}") {
         let flow = exchange("POST", "/x", &[("X", value.as_str())], &request, &response);
         let (back, _) = imported(None, &export(ArchiveFormat::Jsonl, std::slice::from_ref(&flow)));
         prop_assert_eq!(back, vec![flow]);
@@ -95,7 +95,7 @@ fn lines(flow: &FlowWithBodies, originals: bool) -> Vec<u8> {
 }
 
 #[test]
-fn originals_leave_when_they_are_asked_for_and_come_back() {
+fn original_messages_are_exported_on_request_and_round_trip() {
     let flow = edited();
     let without = String::from_utf8(lines(&flow, false)).unwrap();
     assert!(!without.contains("original") && !without.contains("alpha"), "{without}");
@@ -104,7 +104,7 @@ fn originals_leave_when_they_are_asked_for_and_come_back() {
 }
 
 #[test]
-fn an_original_that_could_split_a_head_is_refused() {
+fn original_message_with_injectable_header_bytes_is_refused() {
     let line = String::from_utf8(lines(&edited(), true)).unwrap();
     for (sound, unsound, problem) in [
         ("\"path\":\"/came", "\"path\":\"came", "flow.original.request.path begins with no slash"),

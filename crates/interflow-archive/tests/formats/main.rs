@@ -194,7 +194,7 @@ fn imported(format: Option<ArchiveFormat>, file: &[u8]) -> (Vec<FlowWithBodies>,
 }
 
 #[test]
-fn formats_are_known_by_name_and_by_file() {
+fn formats_are_detected_by_name_and_file_extension() {
     for format in ArchiveFormat::ALL {
         assert_eq!(format.name().parse(), Ok(*format));
     }
@@ -213,7 +213,7 @@ fn formats_are_known_by_name_and_by_file() {
 }
 
 #[test]
-fn a_format_that_cannot_be_read_back_says_so() {
+fn export_only_format_is_refused_on_import() {
     let (_, report) = imported(Some(ArchiveFormat::Curl), b"curl");
     assert!(report.unwrap_err().contains("'curl' can be written but not read"));
     for format in ArchiveFormat::ALL.iter().filter(|f| f.imports()) {

@@ -58,7 +58,7 @@ fn blocks(file: &[u8]) -> Vec<(u32, &[u8])> {
 }
 
 #[test]
-fn every_sample_becomes_sound_blocks() {
+fn every_sample_is_exported_as_valid_pcapng_blocks() {
     let flows = samples();
     for leg in [PacketSides::Client, PacketSides::Upstream, PacketSides::Both] {
         let (file, keylog) = packets(leg, &flows);
@@ -92,7 +92,7 @@ fn streams(file: &[u8]) -> [[String; 2]; 2] {
 }
 
 #[test]
-fn each_side_of_an_edited_flow_has_the_message_as_it_stood_there() {
+fn each_side_of_an_edited_flow_has_its_own_message() {
     let mut flow = super::jsonl::edited();
     // Plain connections, so that the packets can be parsed here.
     flow.row.scheme = interflow_types::Scheme::Http;
@@ -113,7 +113,7 @@ fn each_side_of_an_edited_flow_has_the_message_as_it_stood_there() {
 }
 
 #[test]
-fn a_damaged_body_does_not_keep_the_writer_going_for_ever() {
+fn damaged_body_does_not_hang_the_pcapng_writer() {
     let mut flow = recorded(1, "HTTP/2", "/x", b"", b"short");
     flow.row.response.as_mut().unwrap().body.kept = 1 << 40;
     assert!(packets(PacketSides::Client, &[flow]).0.len() < 1 << 16);
@@ -180,7 +180,7 @@ fn tshark_decrypts_the_same_http1_messages() {
 }
 
 #[test]
-fn tshark_finds_nothing_wrong_with_the_packets() {
+fn tshark_reports_no_errors_in_the_packets() {
     let mut flows = vec![recorded(1, "HTTP/1.1", "/", b"a", &vec![0; 70_000]), recorded(2, "HTTP/2", "/", b"b", b"c")];
     let mut plain = recorded(3, "HTTP/1.1", "/plain", b"", b"plain");
     plain.row.scheme = interflow_types::Scheme::Http;
@@ -241,7 +241,7 @@ fn tshark_shows_the_messages_of_a_websocket() {
 }
 
 #[test]
-fn tshark_sees_what_was_kept_of_a_body_and_the_next_flow_all_the_same() {
+fn tshark_parses_a_truncated_body_and_the_following_flow() {
     let mut capped = recorded(1, "HTTP/1.1", "/capped", b"", b"start");
     let response = capped.row.response.as_mut().unwrap();
     response.headers = headers(&[("Content-Length", "9000")]);

@@ -44,7 +44,7 @@ fn recorded() -> FlowWithBodies {
 }
 
 #[test]
-fn an_unchanged_request_is_the_recorded_one() {
+fn unedited_replay_request_equals_the_recorded_one() {
     let flow = recorded();
     let request = RequestEdits::default().apply(&flow.row, flow.request_body.clone()).unwrap();
     assert_eq!(
@@ -57,7 +57,7 @@ fn an_unchanged_request_is_the_recorded_one() {
 }
 
 #[test]
-fn edits_change_what_they_name() {
+fn replay_edits_change_only_the_given_parts() {
     let flow = recorded();
     for (edits, expected) in [
         (
@@ -78,7 +78,7 @@ fn edits_change_what_they_name() {
 }
 
 #[test]
-fn edits_that_cannot_be_read_say_what_to_write() {
+fn invalid_replay_edits_are_refused_with_a_hint() {
     let parse = |method, url, header: Option<&str>| {
         let headers: Vec<String> = header.into_iter().map(str::to_owned).collect();
         RequestEdits::parse(method, url, &headers, None).unwrap_err().to_string()
@@ -93,7 +93,7 @@ fn edits_that_cannot_be_read_say_what_to_write() {
 }
 
 #[test]
-fn what_cannot_be_sent_again_is_refused() {
+fn tunnels_websockets_and_truncated_requests_cannot_be_replayed() {
     let tunnel = samples().into_iter().find(|f| f.row.request.is_none()).unwrap();
     let apply = |flow: &FlowWithBodies, edits: &RequestEdits| edits.apply(&flow.row, flow.request_body.clone());
     assert!(matches!(apply(&tunnel, &RequestEdits::default()), Err(ReplayError::Tunnel(_))));

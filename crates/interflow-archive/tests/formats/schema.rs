@@ -67,7 +67,7 @@ fn is_type(name: &str, value: &Value) -> bool {
 }
 
 #[test]
-fn the_schema_refuses_what_is_wrong() {
+fn har_schema_rejects_invalid_documents() {
     let entry = |change: fn(&mut Value)| {
         let mut har = serde_json::json!({"log": {"version": "1.2", "creator": {"name": "a", "version": "1"}, "entries": [{
             "startedDateTime": "2026-01-01T00:00:00Z", "time": 1.5, "cache": {},

@@ -35,7 +35,7 @@ fn out_of(store: &SqliteStore, format: ArchiveFormat, ids: &[FlowWithBodies]) ->
 }
 
 #[test]
-fn a_store_gives_out_what_was_put_in() {
+fn export_from_the_store_equals_direct_export() {
     let flows = samples();
     let (_dir, store) = filled(&flows);
     for format in [ArchiveFormat::Har, ArchiveFormat::Jsonl, ArchiveFormat::Curl, ArchiveFormat::Raw] {
@@ -47,7 +47,7 @@ fn a_store_gives_out_what_was_put_in() {
 }
 
 #[test]
-fn originals_of_an_archive_stay_in_the_store_and_leave_it_again() {
+fn original_messages_round_trip_through_the_store() {
     let flow = edited();
     let (_dir, store) = filled(&samples()[..1]);
     assert!(store.insert(flow.clone().into()).unwrap());
@@ -69,7 +69,7 @@ fn originals_of_an_archive_stay_in_the_store_and_leave_it_again() {
 }
 
 #[test]
-fn many_messages_are_read_in_pages() {
+fn large_numbers_of_messages_are_exported_page_by_page() {
     let mut flow = web_socket();
     let first = flow.messages[0].clone();
     flow.messages = (0..600).map(|index| MessageRow { index, ..first.clone() }).collect();
@@ -80,7 +80,7 @@ fn many_messages_are_read_in_pages() {
 }
 
 #[test]
-fn what_an_archive_said_beyond_our_model_stays_in_the_store() {
+fn unknown_har_members_are_preserved_in_the_store() {
     let (flows, _) = imported(None, include_bytes!("data/chromium.har"));
     let (_dir, store) = filled(&flows);
     let har = out_of(&store, ArchiveFormat::Har, &flows[..1]);

@@ -60,7 +60,7 @@ fn a_flow_is_a_line_in_a_table() {
 }
 
 #[test]
-fn nothing_a_peer_sent_steers_the_terminal() {
+fn peer_data_cannot_inject_terminal_control_sequences() {
     let evil = "/\x1b[2J\r\u{202e}x";
     let mut flow = exchange("GET", evil, &[("X", "\x1b]0;title\x07")], b"", b"\x1b[31m body\r\n");
     flow.row.comment = Some("\x1b[5m".into());

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_formatted_like_format() {
+    fn numbers_are_formatted_as_by_std_format() {
         for n in 0..=u16::MAX {
             let (mut ten, mut sixteen) = (Vec::new(), Vec::new());
             decimal(&mut ten, n);

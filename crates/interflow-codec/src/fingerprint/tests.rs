@@ -46,7 +46,7 @@ fn published_hashes_are_those_of_the_texts() {
 }
 
 #[test]
-fn a_hello_gives_its_own_shape() {
+fn client_hello_yields_the_fingerprint_of_its_profile() {
     let chromium = PROFILES[0].fingerprint().tls;
     let mut seen = hello(&chromium);
     seen.ciphers.insert(0, 0x4a4a);
@@ -61,7 +61,7 @@ fn a_hello_gives_its_own_shape() {
 }
 
 #[test]
-fn ja3_text_becomes_a_hello_with_that_ja3() {
+fn ja3_text_round_trips_through_a_client_hello() {
     for text in [
         "771,4865-4866-4867-49195-49199,0-23-65281-10-11-35-16-5-13-18-51-45-43-27-21,29-23-24,0",
         "771,49195-49199-156,0-10-11-13-16-23,29-23-24,0",
@@ -106,7 +106,7 @@ fn unsupported_parts_are_reported() {
 }
 
 #[test]
-fn akamai_text_is_read_and_written_alike() {
+fn akamai_text_round_trips_and_invalid_text_is_reported() {
     for text in [
         "1:65536;2:0;4:6291456;6:262144|15663105|0|m,a,s,p",
         "3:100|00|3:0:0:201,5:1:3:1|m,p,s,a",

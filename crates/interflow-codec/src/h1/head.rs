@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_layout_takes_the_fast_path() {
+    fn typical_head_takes_the_fast_path() {
         let limits = HeadLimits::default();
         let (request, len) = fast_parse_request(REQUEST.as_bytes(), &limits).unwrap().expect("the fast path");
         assert_eq!(

@@ -149,7 +149,7 @@ mod tests {
 
     /// RFC 6455 5.7.
     #[test]
-    fn the_examples_of_the_rfc_are_read_and_written() {
+    fn frame_examples_of_rfc_6455_are_parsed_and_written() {
         let masked = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
         let (header, used) = parse_frame_header(&masked, FrameSender::Client).unwrap().unwrap();
         assert_eq!((header.opcode, header.len, header.fin, used), (Opcode::Text, 5, true, 6));
@@ -172,7 +172,7 @@ mod tests {
 
     /// RFC 6455 5.1, 5.2 and 5.5.
     #[test]
-    fn frames_that_break_a_rule_are_refused() {
+    fn protocol_violating_frames_are_refused() {
         use WebSocketError::*;
         for (raw, sender, error) in [
             (&[0xa1][..], FrameSender::Server, ReservedBits),

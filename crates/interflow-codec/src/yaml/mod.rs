@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scalars_are_what_the_core_schema_says() {
+    fn scalars_follow_the_yaml_core_schema() {
         for (text, value) in [
             ("", json!(null)),
             ("~", json!(null)),

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_read_in_each_form() {
+    fn timestamps_are_parsed_in_every_form() {
         let at = Timestamp::from_micros(1_776_939_072_000_000);
         for text in [
             "2026-04-23 10:11:12",

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_safe_for_javascript_and_stay_the_same() {
+    fn numeric_ids_are_stable_and_safe_for_javascript() {
         assert_eq!(number("config-0"), number("config-0"));
         assert!(number("a") != number("b") && number("zzzz") < 1 << 53);
         assert_eq!(format_micros(1_700_000_000_000_000), "2023-11-14T22:13:20Z");

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_others_are_strangers() {
+    fn foreign_hosts_and_origins_are_refused() {
         let address = "127.0.0.1:43080".parse().unwrap();
         for (host, origin, fine) in [
             ("127.0.0.1:43080", None, true),

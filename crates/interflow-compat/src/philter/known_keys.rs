@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_known_and_others_are_named() {
+    fn unknown_philter_keys_are_named() {
         let root: Yaml = interflow_codec::yaml::from_str(
             r#"
 version: 1

@@ -95,7 +95,7 @@ mod tests {
     use interflow_llm::message::{ChatMessage, ToolDefinition};
 
     #[test]
-    fn calls_beside_the_conversation_are_told_from_its_steps() {
+    fn auxiliary_calls_are_distinguished_from_conversation_steps() {
         let tool = |n: &str| ToolDefinition {
             name: n.into(),
             description: String::new(),

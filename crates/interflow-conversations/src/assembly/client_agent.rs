@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_told_by_their_header_fields() {
+    fn agents_are_detected_by_headers() {
         for (fields, name, version) in [
             (&[("User-Agent", "claude-cli/2.0.14 (external, cli)")][..], "claude-code", "2.0.14"),
             (&[("Originator", "codex_cli_rs"), ("User-Agent", "codex_cli_rs/0.40.0 (Linux)")], "codex", "0.40.0"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_gives_way_to_the_agent_that_uses_it() {
+    fn agent_takes_precedence_over_the_library_it_uses() {
         let mut headers = Headers::new();
         headers.append("User-Agent", "litellm/1.60").unwrap();
         headers.append("session_id", "s1").unwrap();

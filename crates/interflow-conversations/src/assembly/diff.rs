@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thing_that_changed_explains_the_cache() {
+    fn first_change_explains_the_cache_miss() {
         let usage = |read, write| {
             Some(CallUsage { input: 10_000, cache_read: read, cache_write: write, ..CallUsage::default() })
         };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_told() {
+    fn diff_contains_only_the_differences() {
         let changes = diff_requests(
             &request("s", &["a"], &["x", "y"]),
             &request("s", &["a"], &["x", "z", "w"]),

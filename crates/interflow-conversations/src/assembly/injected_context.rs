@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_of_nothing_but_elements_without_end_is_read_a_bounded_number_of_times() {
+    fn unterminated_elements_are_scanned_a_bounded_number_of_times() {
         let text = "<system-reminder>".repeat(30_000);
         let began = std::time::Instant::now();
         assert_eq!(split_text(&text), SplitText { said: Cow::Borrowed(&text), around: Vec::new() });
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn reminders_are_parted_from_what_was_said() {
+    fn injected_reminders_are_separated_from_the_user_text() {
         for (text, said, around) in [
             ("  fix it \n", "fix it", 0),
             ("<system-reminder>be good</system-reminder>\n\nfix it", "fix it", 1),

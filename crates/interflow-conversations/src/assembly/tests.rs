@@ -167,7 +167,7 @@ fn assert_same(a: &Store, b: &Store) {
 }
 
 #[test]
-fn a_history_that_grows_is_one_conversation_and_each_message_is_kept_once() {
+fn growing_history_is_one_conversation_with_each_message_stored_once() {
     let mut w = World::new();
     for session in [Some("s1"), None] {
         let mut w = World::new();
@@ -193,7 +193,7 @@ fn a_history_that_grows_is_one_conversation_and_each_message_is_kept_once() {
 }
 
 #[test]
-fn reminders_thoughts_and_cache_marks_do_not_part_a_history() {
+fn reminders_thoughts_and_cache_marks_do_not_split_a_history() {
     let mut w = World::new();
     let reminded = json!({"role": "user", "content": [
         {"type": "text", "text": "<system-reminder>today is monday</system-reminder>"},
@@ -244,7 +244,7 @@ fn parallel_sub_agents_are_linked_by_their_calls_and_prompts() {
 }
 
 #[test]
-fn two_sub_agents_with_the_same_prompt_are_two() {
+fn sub_agents_with_the_same_prompt_are_separate() {
     let mut w = World::new();
     let both = json!({"role": "assistant", "content": [
         {"type": "tool_use", "id": "ta", "name": "Task", "input": {"prompt": "run the tests"}},
@@ -260,7 +260,7 @@ fn two_sub_agents_with_the_same_prompt_are_two() {
 }
 
 #[test]
-fn agents_that_ask_at_the_same_time_in_one_session_are_kept_apart() {
+fn concurrent_agents_in_one_session_are_kept_separate() {
     let mut w = World::new();
     w.ask(Some("s"), &[user("paint the shed")], assistant("red?"));
     // The second one asks before the first has its reply: the history was not cleared.
@@ -300,7 +300,7 @@ fn compaction_clear_edit_and_retry_are_branches() {
 }
 
 #[test]
-fn a_history_made_shorter_goes_on_in_its_own_conversation_though_sub_agents_spoke_last() {
+fn shortened_history_continues_its_own_conversation_after_sub_agents() {
     let mut world = World::new();
     let prompt = "Find every caller of the function and list them, one per line, please.";
     let task = calls("t1", "Task", prompt);
@@ -332,7 +332,7 @@ fn programs_that_send_the_same_examples_hold_separate_conversations() {
 }
 
 #[test]
-fn the_same_talk_held_twice_is_two() {
+fn identical_conversations_held_twice_are_separate() {
     let mut w = World::new();
     for _ in 0..2 {
         w.ask(None, &[user("go")], assistant("gone"));
@@ -349,7 +349,7 @@ fn the_same_talk_held_twice_is_two() {
 }
 
 #[test]
-fn errors_are_kept_and_a_repeated_request_goes_on() {
+fn errors_are_recorded_and_a_retried_request_continues() {
     let mut w = World::new();
     let busy = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
     let failed = w.ask(None, &[user("go")], busy);
@@ -361,7 +361,7 @@ fn errors_are_kept_and_a_repeated_request_goes_on() {
 }
 
 #[test]
-fn calls_beside_the_conversation_are_folded_into_it() {
+fn auxiliary_calls_are_folded_into_the_conversation() {
     let mut w = World::new();
     let session = json!({"user_id": "user_1_session_s"});
     w.send(
@@ -380,7 +380,7 @@ fn calls_beside_the_conversation_are_folded_into_it() {
 }
 
 #[test]
-fn answers_named_by_the_next_request_need_no_history() {
+fn previous_response_id_continues_a_conversation_without_history() {
     let mut w = World::new();
     let headers: &'static Headers = Box::leak(Box::default());
     for (n, (text, previous)) in
@@ -413,7 +413,7 @@ fn answers_named_by_the_next_request_need_no_history() {
 }
 
 #[test]
-fn a_clock_that_jumps_back_breaks_nothing() {
+fn clock_jumping_back_keeps_the_conversation_intact() {
     let mut w = World::new();
     w.ask(Some("s"), &[user("a")], assistant("b"));
     w.now = 5;

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_of_the_highest_priority_that_matches_and_is_enabled_counts() {
+    fn highest_priority_enabled_endpoint_override_wins() {
         let off = EndpointOverride { enabled: false, ..endpoint(4, "*", "*", 99, ApiFormat::Ollama) };
         let list = vec![
             endpoint(1, "*.corp.test", "/*", 0, ApiFormat::Chat),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_endpoint_overrides_are_refused() {
         let one = |host: &str| endpoint(1, host, "/", 0, ApiFormat::Chat);
         assert!(EndpointOverrides::new(vec![one("")]).unwrap_err().contains("host"));
         assert!(EndpointOverrides::new(vec![one(&"a".repeat(MAX_PATTERN_LEN + 1))]).is_err());

@@ -333,13 +333,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_are_longer_than_what_they_hold() {
+    fn code_fences_are_longer_than_any_fence_in_the_content() {
         assert!(fenced("a ```` b", "").starts_with("`````\n"));
         assert!(fenced("a", "json").starts_with("```json\n"));
     }
 
     #[test]
-    fn moments_are_dates() {
+    fn timestamps_are_formatted_as_dates() {
         assert_eq!(format_timestamp(Timestamp::from_micros(1_700_000_000_000_000)), "2023-11-14 22:13 UTC");
         assert_eq!(format_timestamp(Timestamp::from_micros(951_782_400_000_000)), "2000-02-29 00:00 UTC");
     }

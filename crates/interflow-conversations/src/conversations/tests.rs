@@ -139,7 +139,7 @@ fn set_back(mut flow: NewFlow, back: u64) -> NewFlow {
 }
 
 #[test]
-fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
+fn clock_set_back_loses_no_exchange_and_keeps_the_order() {
     const HOUR: u64 = 3_600_000_000;
     let (_dir, store) = open_store();
     let (_other, steady) = open_store();
@@ -173,7 +173,7 @@ fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
 }
 
 #[test]
-fn only_what_may_hold_an_exchange_is_heard_of_and_once_a_minute_anything() {
+fn indexer_wakes_for_possible_exchanges_and_once_a_minute_for_any_flow() {
     let mut wanted = flow_filter();
     let mut asked = |second: u64, size: u64, kind: FlowKind| {
         let mut row = flow(second, "a.test", "/", "", 200, "text/html", "").row;
@@ -201,7 +201,7 @@ fn only_what_may_hold_an_exchange_is_heard_of_and_once_a_minute_anything() {
 }
 
 #[test]
-fn the_cursor_follows_flows_that_hold_nothing() {
+fn cursor_advances_over_flows_without_exchanges() {
     let (_dir, store) = open_store();
     let now = Timestamp::now();
     let mut keeper = ConversationIndexer::new(&store, pricing());
@@ -217,7 +217,7 @@ fn the_cursor_follows_flows_that_hold_nothing() {
 }
 
 #[test]
-fn live_anew_and_after_a_crash_it_is_the_same() {
+fn live_rebuilt_and_recovered_indexes_are_identical() {
     let (_dir, store) = open_store();
     let now = Timestamp::now();
     // Incrementally, with an indexer that crashes after each call.
@@ -237,7 +237,7 @@ fn live_anew_and_after_a_crash_it_is_the_same() {
 }
 
 #[test]
-fn what_is_no_exchange_is_passed_over_and_half_a_stream_is_kept() {
+fn non_exchanges_are_skipped_and_truncated_streams_kept() {
     let (_dir, store) = open_store();
     let sse = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\ndata: {\"choi";
     let chat = json!({"model": "gpt", "messages": [{"role": "user", "content": "x".repeat(2_000_000) + "\n".repeat(1_000_000).as_str()}]});
@@ -272,7 +272,7 @@ fn what_is_no_exchange_is_passed_over_and_half_a_stream_is_kept() {
 }
 
 #[test]
-fn exchanges_of_one_websocket_are_read_as_they_come() {
+fn exchanges_of_a_websocket_are_indexed_as_they_arrive() {
     let (_dir, store) = open_store();
     let mut f = flow(1, "api.openai.com", "/v1/responses", "", 101, "", "");
     f.row.kind = FlowKind::WebSocket;
@@ -321,7 +321,7 @@ fn exchanges_of_one_websocket_are_read_as_they_come() {
 }
 
 #[test]
-fn documents_hold_everything_and_let_nothing_run() {
+fn exported_documents_are_complete_and_contain_no_active_content() {
     let (_dir, store) = open_store();
     let call = json!([{"type": "tool_use", "id": "t1", "name": "Task", "input": {"prompt": "look closely at <a>"}}]);
     let found = json!([{"type": "text", "text": "<script>alert(1)</script> & ``` found"}]);
@@ -367,7 +367,7 @@ fn documents_hold_everything_and_let_nothing_run() {
 }
 
 #[test]
-fn a_conversation_whose_flows_were_deleted_goes_on_whole() {
+fn conversation_continues_in_full_after_its_flows_were_deleted() {
     let (_dir, store) = open_store();
     let mut keeper = ConversationIndexer::new(&store, pricing());
     let now = Timestamp::now();
@@ -456,7 +456,7 @@ fn two_hundred_turns_of_a_growing_history_take_a_tenth_of_their_bytes() {
 }
 
 #[test]
-fn what_reading_an_exchange_takes_counts_and_what_takes_half_of_the_budget_is_left_out() {
+fn exchange_parsing_counts_against_memory_and_oversized_ones_are_skipped() {
     let (_dir, store) = open_store();
     let message = json!({"role": "user", "content": "x"});
     let some = asked(1, &json!(vec![message; 1000]), &json!([]));

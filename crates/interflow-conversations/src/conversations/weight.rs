@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_texts_weighs_nothing_more_and_what_is_nested_does() {
+    fn memory_estimate_counts_json_nesting_but_not_string_content() {
         let text = br#"{"a":"{[,:\\\"{[,:"}"#;
         assert_eq!(of_tree(text), text.len() as u64 + OBJECT + MEMBER);
         let list = br#"[{},1,"x",{"a":1,"b":2}]"#;

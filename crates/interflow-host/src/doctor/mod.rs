@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_the_running_instance_that_does_not_answer_is_bad() {
+    fn unreachable_port_of_the_running_instance_is_bad() {
         let [proxy, admin] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let instance = InstanceInfo {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_another_program_has_is_named_as_such() {
+    fn port_taken_by_another_program_names_that_program() {
         let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let listen = vec![("proxy", addr(&theirs))];
         let found = ports(&CheckedPorts::Configured { listen, warnings: Vec::new() });

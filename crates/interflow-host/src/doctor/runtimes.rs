@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_with_the_ca_trusts_it_and_one_without_it_refuses() {
+    async fn client_is_probed_as_trusting_or_refusing_the_ca() {
         if std::process::Command::new("curl").arg("-V").output().is_err() {
             return;
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_and_silent_runtimes_are_distinguished() {
+    async fn missing_runtime_and_runtime_without_a_request_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
         let missing = RuntimeProbe { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_gets_its_variables() {
+    fn environment_variables_are_set_for_each_runtime() {
         let none = |_: &str| None;
         let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "a.test", &none);
         assert_eq!(value(&all, "https_proxy"), "http://exec:p@127.0.0.1:9");

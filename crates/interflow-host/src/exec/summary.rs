@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_for_people() {
+    fn sizes_are_human_readable() {
         assert_eq!([size(9), size(1500), size(2_000_000), size(3_500_000_000)], ["9 B", "1.5 kB", "2.0 MB", "3.5 GB"]);
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_hold_our_authority_and_are_made_once() {
+    fn trust_files_contain_the_ca_and_are_written_once() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         home.create().unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_settings_for_wget_are_kept_but_those_for_proxies_and_authorities() {
+    fn wgetrc_keeps_user_settings_except_proxy_and_ca() {
         let own = "# mine: proxy\ntries = 2\nHttps_Proxy = http://old:1\nca-certificate=/old\nuse_proxy = off\nuser_agent = x=y";
         let text = wgetrc(own, Path::new("/h/b.pem"));
         assert_eq!(text, "# mine: proxy\ntries = 2\nuser_agent = x=y\nuse_proxy = on\nca_certificate = /h/b.pem\n");

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn macos_sets_each_service_that_is_on_and_puts_back_what_was() {
+    fn macos_proxy_is_set_for_enabled_services_and_restored() {
         let (dir, commands) = machine(
             "networksetup",
             "case $1 in
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_values_are_read_written_and_taken_away() {
+    fn windows_proxy_values_are_read_set_and_removed() {
         let (dir, commands) = machine(
             "reg",
             "case \"$1 $4\" in

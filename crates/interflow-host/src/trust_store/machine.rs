@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_certificates_of_before_are_known_by_their_fingerprints() {
+    fn archived_ca_certificates_are_identified_by_fingerprint() {
         let dir = tempfile::tempdir().unwrap();
         CertificateAuthority::open_or_create(dir.path()).unwrap();
         let first = fingerprints(dir.path());

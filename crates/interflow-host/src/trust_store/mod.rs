@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_that_achieves_nothing_ends_and_says_so() {
+    fn ineffective_removal_ends_with_an_error() {
         let step = StoreCommand::WhileThere { there: sh("true".into()), remove: sh("true".into()) };
         assert!(run_step(&step).unwrap_err().contains("did not remove it"));
     }
 
     #[test]
-    fn a_command_that_fails_is_named_with_what_it_said() {
+    fn failed_command_error_contains_its_output() {
         let error = run(&sh("echo no such alias; exit 3".into())).unwrap_err();
         assert!(error.contains("exit status: 3") && error.ends_with("no such alias"), "{error}");
     }

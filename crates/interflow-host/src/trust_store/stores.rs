@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn debian_keeps_a_file_that_all_may_read_and_forgets_it_afresh() {
+    fn debian_installs_a_world_readable_file_and_refreshes_the_bundle() {
         let machine =
             TrustEnvironment { anchors: vec!["/usr/local/share/ca-certificates".into()], ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn fedora_keeps_an_anchor() {
+    fn fedora_installs_a_trust_anchor() {
         let machine = TrustEnvironment {
             anchors: vec!["/etc/pki/ca-trust/source/anchors".into()],
             root: true,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn macos_trusts_it_in_the_systems_keychain_and_forgets_it_by_its_fingerprint() {
+    fn macos_uses_the_system_keychain_and_removes_by_fingerprint() {
         let machine = TrustEnvironment { ca: "/U/a b/ca.pem".into(), ..machine(OsFamily::MacOs) };
         let (install, uninstall) = only(&machine);
         let gone = ["AA11", "BB22"].map(|sha1| {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_trusts_it_for_this_user_and_forgets_it_by_its_fingerprint() {
+    fn windows_uses_the_user_store_and_removes_by_fingerprint() {
         let machine = TrustEnvironment { ca: r"C:\h\ca.pem".into(), ..machine(OsFamily::Windows) };
         let (install, uninstall) = only(&machine);
         assert_eq!(install[2], r"certutil -user -addstore Root C:\h\ca.pem");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn each_nss_database_takes_it_once() {
+    fn each_nss_database_contains_the_ca_once() {
         let machine = TrustEnvironment { nss: vec!["/u/.pki/nssdb".into()], ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);
         let gone = "certutil -d sql:/u/.pki/nssdb -D -n Interflow   (repeat while present)";
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn java_holds_it_under_one_name_whoever_brought_it() {
+    fn java_keystore_has_one_alias_and_removes_the_debian_one() {
         let keytool = JavaKeytool { path: "/j/bin/keytool".into(), writable: true };
         let mut machine = TrustEnvironment { keytool: Some(keytool), ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_ends_where_the_calendar_says() {
+    fn periods_end_at_calendar_boundaries() {
         for (at, day_ends, month_ends) in [
             ("2026-11-20T13:00:00Z", "2026-11-21T00:00:00Z", "2026-12-01T00:00:00Z"),
             ("2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z", "2027-01-01T00:00:00Z"),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn month_numbers_grow_by_one_at_each_border() {
+    fn month_numbers_increase_by_one_per_month() {
         let mut before = BudgetPeriod::Month.period_at(seconds("2026-01-01T00:00:00Z")).0;
         let mut now = seconds("2026-01-01T00:00:00Z");
         for _ in 0..60 {

@@ -20,7 +20,7 @@ const fn requests(per_second: f64, burst: f64) -> CounterLimit {
 }
 
 #[test]
-fn a_bucket_gives_its_burst_and_then_its_rate() {
+fn bucket_admits_its_burst_then_refills_at_its_rate() {
     let mut c = counters();
     let one = [ask(requests(2.0, 3.0), 1)];
     let passed = (0..5).filter(|_| c.take(&one, "", S).is_ok()).count();
@@ -31,7 +31,7 @@ fn a_bucket_gives_its_burst_and_then_its_rate() {
 }
 
 #[test]
-fn a_jump_of_the_wall_clock_neither_fills_a_bucket_nor_frees_a_slot_nor_stops_them() {
+fn wall_clock_jump_does_not_affect_buckets_or_slots() {
     let mut c = counters();
     let at = |steady: u64, wall: u64| CounterTime { steady, wall };
     let both = [ask(requests(1.0, 1.0), 1), ask(CounterLimit::Slots { max: 1 }, 1)];
@@ -45,7 +45,7 @@ fn a_jump_of_the_wall_clock_neither_fills_a_bucket_nor_frees_a_slot_nor_stops_th
 }
 
 #[test]
-fn what_one_counter_refuses_is_taken_from_none() {
+fn refusal_by_one_counter_charges_none() {
     let mut c = counters();
     let small = ask(CounterLimit::TokenBudget { max: 10, period: BudgetPeriod::Day }, 6);
     let both = [ask(requests(1.0, 100.0), 1), small.clone()];
@@ -55,7 +55,7 @@ fn what_one_counter_refuses_is_taken_from_none() {
 }
 
 #[test]
-fn use_replaces_the_estimate_and_may_overdraw_a_bucket() {
+fn actual_usage_replaces_the_estimate_and_may_overdraw() {
     let mut c = counters();
     let tokens = [ask(CounterLimit::Tokens { per_second: 10.0, burst: 100.0 }, 40)];
     assert_eq!(c.take(&tokens, "", S), Ok(()));
@@ -67,7 +67,7 @@ fn use_replaces_the_estimate_and_may_overdraw_a_bucket() {
 }
 
 #[test]
-fn a_request_larger_than_the_bucket_passes_when_it_is_full() {
+fn request_larger_than_the_bucket_is_admitted_when_full() {
     let mut c = counters();
     let huge = [ask(CounterLimit::Tokens { per_second: 1.0, burst: 10.0 }, 25)];
     assert_eq!(c.take(&huge, "", S), Ok(()));
@@ -75,7 +75,7 @@ fn a_request_larger_than_the_bucket_passes_when_it_is_full() {
 }
 
 #[test]
-fn slots_come_back_by_settling_or_when_their_lease_is_over() {
+fn slots_are_released_on_commit_or_lease_expiry() {
     let mut c = counters();
     let slot = [ask(CounterLimit::Slots { max: 2 }, 1)];
     assert_eq!(c.take(&slot, "a", S), Ok(()));
@@ -88,7 +88,7 @@ fn slots_come_back_by_settling_or_when_their_lease_is_over() {
 }
 
 #[test]
-fn a_budget_begins_anew_with_its_period() {
+fn budget_resets_at_its_period_boundary() {
     let mut c = counters();
     let money = [ask(CounterLimit::MoneyBudget { max: 10, period: BudgetPeriod::Day }, 10)];
     assert_eq!(c.take(&money, "", S), Ok(()));
@@ -100,7 +100,7 @@ fn a_budget_begins_anew_with_its_period() {
 }
 
 #[test]
-fn a_free_request_is_refused_too_once_the_budget_is_used_up() {
+fn zero_cost_request_is_refused_when_the_budget_is_exhausted() {
     let mut c = counters();
     let spend = [ask(CounterLimit::MoneyBudget { max: 10, period: BudgetPeriod::Day }, 4)];
     assert_eq!(c.take(&spend, "", S), Ok(()));
@@ -109,7 +109,7 @@ fn a_free_request_is_refused_too_once_the_budget_is_used_up() {
 }
 
 #[test]
-fn names_from_clients_do_not_fill_the_memory() {
+fn counters_for_client_supplied_names_are_bounded() {
     let mut c = CounterTable::new(50, Duration::from_secs(60));
     for i in 0..10_000u64 {
         let ask = CounterRequest { who: format!("w{i}").into(), ..ask(requests(1.0, 1.0), 1) };
@@ -119,7 +119,7 @@ fn names_from_clients_do_not_fill_the_memory() {
 }
 
 #[test]
-fn budgets_outlive_a_process() {
+fn budgets_survive_a_restart() {
     let mut c = counters();
     let budget = [ask(CounterLimit::TokenBudget { max: 10, period: BudgetPeriod::Month }, 7)];
     assert_eq!(c.take(&budget, "", S), Ok(()));
@@ -133,7 +133,7 @@ fn budgets_outlive_a_process() {
 proptest! {
     /// Whatever the arrival times, no more requests are admitted than burst plus refill.
     #[test]
-    fn a_bucket_never_gives_more_than_it_got(gaps in prop::collection::vec(0u64..500_000, 1..200)) {
+    fn bucket_never_admits_more_than_burst_plus_refill(gaps in prop::collection::vec(0u64..500_000, 1..200)) {
         let mut c = counters();
         let one = [ask(requests(5.0, 4.0), 1)];
         let (mut now, mut passed) = (S, 0u32);
@@ -147,7 +147,7 @@ proptest! {
 
     /// Taking an estimate and settling it leaves exactly what was used.
     #[test]
-    fn a_budget_adds_up(uses in prop::collection::vec((0u64..1000, 0u64..1000), 0..50)) {
+    fn budget_equals_the_sum_of_committed_usage(uses in prop::collection::vec((0u64..1000, 0u64..1000), 0..50)) {
         let mut c = counters();
         let mut sum = 0;
         for (estimate, used) in uses {

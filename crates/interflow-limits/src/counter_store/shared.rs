@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_server_each_plan_does_what_it_says() {
+    async fn failure_mode_applies_when_the_redis_server_is_unreachable() {
         let closed = ledger(SharedFailureMode::Closed);
         assert!(closed.take(&slot(), "a").await.is_err());
         let open = ledger(SharedFailureMode::Open);

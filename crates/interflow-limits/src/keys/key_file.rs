@@ -205,7 +205,7 @@ mod tests {
     const HASH: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
     #[test]
-    fn a_bad_file_is_refused_with_the_place() {
+    fn invalid_key_file_is_refused_with_its_position() {
         for (text, says) in [
             ("[[key]]\nid = 'a'\nhash = 'md5:1'\n".to_owned(), "line 1: the key `a`: its hash"),
             (format!("\n[[key]]\nid = 'a'\nhash = '{HASH}'\nexpires = 'soon'"), "line 2: the key `a`: expires: `soon`"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_other_keys_stay_when_one_is_added() {
+    fn adding_a_key_preserves_comments_and_other_keys() {
         let mut text = format!("# mine\n[[key]]\nid = 'a' # first\nhash = '{HASH}'\n");
         let now = parse_timestamp("2026-01-01").unwrap();
         let new = NewVirtualKey {

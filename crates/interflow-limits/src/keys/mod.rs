@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_until_it_ends_or_is_revoked() {
+    fn key_is_accepted_until_expiry_or_revocation() {
         let now = at("2026-05-01T00:00:00Z");
         let mut text = String::new();
         let lasting =
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_never_holds_the_key() {
+    fn key_file_never_contains_the_plaintext_key() {
         let mut text = String::new();
         let key = add_key(
             &mut text,

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_people_mean_them() {
+    fn wildcard_patterns_match_as_documented() {
         for (pattern, text, holds) in [
             ("gpt-5", "gpt-5", true),
             ("gpt-5", "gpt-5-mini", false),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_axis_is_checked_and_an_unnamed_model_is_outside_of_a_list() {
+    fn each_scope_axis_is_checked_and_missing_models_are_refused() {
         let scope = KeyScope {
             providers: vec!["openai".into()],
             models: vec!["gpt-5*".into()],

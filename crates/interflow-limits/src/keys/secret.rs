@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_long_and_never_alike() {
+    fn generated_keys_are_long_and_unique() {
         let (a, b) = (PlaintextKey::generate(), PlaintextKey::generate());
         assert_eq!(a.reveal().len(), 47);
         assert!(a.reveal().starts_with(KEY_PREFIX) && a != b);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_read_as_it_was_written() {
+    fn key_digest_round_trips() {
         let d = KeyDigest::from_key("ifk_x");
         assert_eq!(KeyDigest::parse(&d.to_string()), Some(d));
         assert_eq!(KeyDigest::parse(&d.to_string().replace(':', "$").to_uppercase().replace("SHA", "sha")), Some(d));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_read_in_every_form_and_a_broken_one_is_not() {
+    fn bcrypt_hash_is_parsed_in_every_form_and_invalid_ones_refused() {
         let hash = bcrypt::hash("team-key", 4).unwrap();
         for text in [hash.clone(), format!("bcrypt${hash}"), format!("bcrypt{hash}"), format!("bcrypt:{hash}")] {
             assert!(SlowHash::parse(&text).unwrap().unwrap().matches("team-key"), "{text}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_remembered_and_right_keys_are_not_pushed_out() {
+    fn key_checks_are_cached_and_wrong_keys_do_not_evict_valid_ones() {
         let keys = keys(&["one", "two"]);
         assert!(keys.needs_check("two") && keys.known("two").is_none());
         keys.check("two");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_key_least_recently_shown_gives_way() {
+    fn least_recently_used_wrong_key_is_evicted() {
         let mut wrong = RecentlyWrong::default();
         let digest = |i: usize| {
             let mut digest = [0; 32];

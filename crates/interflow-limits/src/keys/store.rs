@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_live_in_the_file_and_a_bad_file_is_named() {
+    fn keys_are_persisted_and_an_invalid_file_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
         let store = KeyStore::open(&path).unwrap();

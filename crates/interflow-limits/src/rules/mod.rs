@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_rule_counts_follows_per() {
+    fn counter_subject_follows_count_by() {
         let key: Arc<VirtualKey> = crate::keys::tests_key("k1", Some("ann")).into();
         let with_key = RequestAttributes { key: Some(key), ..subject() };
         for (per, plain, keyed) in [
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_counts_only_what_it_names() {
+    fn rule_counts_only_its_models_and_providers() {
         let only = RuleConfig {
             models: vec!["gpt-5*".into()],
             providers: vec!["openai".into()],
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_a_quota_is_a_counter_with_its_cost() {
+    fn each_quota_limit_becomes_a_counter_with_its_cost() {
         let quota = Quota {
             tokens: Some("1000/m".parse().unwrap()),
             concurrent: Some(2),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused() {
+    fn invalid_rules_are_refused() {
         for (rules, says) in [
             (vec![rule(CountBy::Global, Quota::default())], "limits nothing"),
             (vec![RuleConfig { name: "a:b".into(), ..rule(CountBy::Global, sixty()) }], "may not hold"),

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_and_shown() {
+    fn rates_are_parsed_and_displayed() {
         for (text, count, seconds, shown) in [
             ("60/m", 60, 60, "60/m"),
             ("10 / s", 10, 1, "10/s"),

@@ -123,7 +123,7 @@ mod tests {
 
     /// The expected signature was computed by botocore 1.44 for the same request.
     #[test]
-    fn a_percent_encoded_model_is_signed_as_awss_own_library_signs_it() {
+    fn percent_encoded_model_is_signed_as_by_botocore() {
         let mut head = head("/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A123456789012%3Ainference-profile%2Fx/converse");
         let credentials = AwsCredentials {
             id: "AKIDEXAMPLE".into(),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_opens_after_failures_in_a_row_and_lets_one_probe_through() {
+    fn circuit_opens_after_consecutive_failures_and_allows_one_probe() {
         let (breaker, now) = (CircuitBreaker::new(3, Duration::from_secs(10)), Instant::now());
         breaker.record_result(false, now);
         breaker.record_result(false, now);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_probe_does_not_shut_the_upstream_out() {
+    fn lost_probe_does_not_keep_the_circuit_open() {
         let (breaker, now) = (CircuitBreaker::new(1, Duration::from_secs(5)), Instant::now());
         breaker.record_result(false, now);
         assert!(breaker.allows(now + Duration::from_secs(5)));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_set_and_nothing_opens() {
+    fn zero_threshold_disables_the_circuit_breaker() {
         let (breaker, now) = (CircuitBreaker::new(0, Duration::from_secs(5)), Instant::now());
         (0..100).for_each(|_| breaker.record_result(false, now));
         assert!(breaker.allows(now));

@@ -73,7 +73,7 @@ fn bearer_of(token: &AccessToken) -> &str {
 }
 
 #[tokio::test]
-async fn many_who_need_a_token_fetch_it_once_and_again_when_it_has_run_out() {
+async fn concurrent_callers_share_one_token_fetch_until_expiry() {
     let endpoint = Endpoint::new(200, json!({ "access_token": "tok", "expires_in": 3600 }));
     let shared = Arc::new(source(&entra()));
     let mut all = tokio::task::JoinSet::new();
@@ -97,7 +97,7 @@ async fn many_who_need_a_token_fetch_it_once_and_again_when_it_has_run_out() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_without_secrets_and_not_asked_for_by_everybody() {
+async fn token_refusal_is_cached_and_reported_without_secrets() {
     let endpoint = Endpoint::new(401, json!({ "error": "invalid_client", "error_description": "s&cret is wrong" }));
     let refused = source(&entra());
     for _ in 0..5 {
@@ -160,7 +160,7 @@ async fn a_role_is_assumed_with_signed_keys() {
 }
 
 #[test]
-fn profiles_are_read_as_awss_command_line_reads_them() {
+fn profiles_are_parsed_as_by_the_aws_cli() {
     let file = "[default]\naws_access_key_id = A\naws_secret_access_key = B\n\n# a note\n[profile work]\n aws_access_key_id=C\naws_secret_access_key=D=\naws_session_token = E\n[empty]\n";
     let c = parse_profile(file, "work").unwrap();
     assert_eq!((&*c.id, &*c.key, c.token.as_deref()), ("C", "D=", Some("E")));
@@ -169,7 +169,7 @@ fn profiles_are_read_as_awss_command_line_reads_them() {
 }
 
 #[test]
-fn a_source_that_is_not_complete_is_named() {
+fn incomplete_token_source_is_reported() {
     let wrong = |change: &dyn Fn(&mut LlmUpstreamConfig)| {
         let mut config = LlmUpstreamConfig::default();
         change(&mut config);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_where_sdks_put_them() {
+    fn presented_keys_are_found_where_sdks_send_them() {
         for (path, fields, key) in [
             ("/", vec![("Authorization", "Bearer ifk_1")], Some("ifk_1")),
             ("/", vec![("authorization", "bearer  sk-1 ")], Some("sk-1")),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_providers_key_is_the_only_one_that_goes_on() {
+    fn only_the_provider_key_is_forwarded() {
         let all = [("Authorization", "Bearer ifk_1"), ("x-api-key", "ifk_1"), ("api-key", "a"), ("Other", "stays")];
         for (provider, name, value) in [
             (Provider::OpenAi, "authorization", "Bearer sk"),

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bodies_tell_model_and_the_most_of_the_answer() {
+    async fn model_and_max_output_tokens_are_read_from_the_body() {
         for (body, model, most) in [
             (r#"{"model":"gpt-5","max_completion_tokens":7}"#, Some("gpt-5"), Some(7)),
             (r#"{"max_tokens":1,"messages":[{"model":"x"}],"model":"c"}"#, Some("c"), Some(1)),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_coded_body_is_read_and_one_that_cannot_be_is_unclear() {
+    async fn body_that_cannot_be_decoded_is_marked_unclear() {
         let headers = |coding: &str| [("Content-Encoding", coding)].into_iter().collect::<Headers>();
         let plain = Bytes::from_static(br#"{"model":"a"}"#);
         for (coding, model) in [("identity", Some("a")), ("gzip", None), ("rot13", None)] {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_each_provider_keep_what_the_key_is_good_for() {
+    fn model_lists_are_filtered_to_the_scope_of_the_key() {
         for (list, kept) in [
             (
                 json!({"object": "list", "data": [{"id": "gpt-4o-mini", "created": 9007199254740993u64}, {"id": "o3"}]}),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_ask_for_a_list_or_for_one_model() {
+    fn model_list_and_single_model_paths_are_recognised() {
         for (path, list, one) in [
             ("/v1/models", true, None),
             ("/v1beta/models/", true, None),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_is_not_passed_on() {
+    async fn unreadable_model_list_is_not_forwarded() {
         let mut head = ResponseHead::new(StatusCode::OK);
         let refused =
             filter_response(&mut head, Body::from(Bytes::from_static(b"<html>")), &scope()).await.unwrap_err();

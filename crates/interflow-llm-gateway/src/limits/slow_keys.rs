@@ -66,7 +66,7 @@ mod tests {
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
     #[tokio::test]
-    async fn a_flood_of_keys_is_bounded_and_requests_with_one_key_wait_for_one_check() {
+    async fn key_check_flood_is_bounded_and_equal_keys_share_one_check() {
         let hash = bcrypt::hash("right", 4).unwrap();
         let ring = Arc::new(VirtualKeyRing::parse(&format!("[[key]]\nid = 'a'\nhash = '{hash}'\n")).unwrap());
         let checks = Arc::new(SlowKeyChecks { queue: LoginQueue::new(1), running: Mutex::default() });

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_goes_on_over_restarts_and_rotation() {
+    fn hash_chain_continues_over_restarts_and_rotation() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
         write(&config(1 << 20), dir.path(), 3);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_truncated_between_runs_stay_missing() {
+    fn lines_removed_between_runs_break_the_chain() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
         write(&config(1 << 20), dir.path(), 3);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_of_a_killed_process_does_not_break_the_chain() {
+    fn partial_last_line_after_a_kill_does_not_break_the_chain() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
         write(&config(1 << 20), dir.path(), 3);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_opened_is_named() {
+    fn unusable_audit_log_is_reported_with_its_key() {
         let dir = tempfile::tempdir().unwrap();
         let file = AuditConfig { file: "no/such/folder/a.jsonl".into(), ..config(1) };
         assert!(AuditLog::open(&file, dir.path()).err().unwrap().contains("audit.file"));

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_behind_the_head_counts_too() {
+    fn complete_lines_after_the_head_belong_to_the_chain() {
         let (_dir, log) = logs(None);
         let end = read_last_head(&log).unwrap().unwrap().0;
         let (line, _) = seal_line("{\"n\":9", None, &end.hash, None);

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_counted_by_label_up_to_a_number_of_them() {
+    fn duration_histograms_are_labeled_up_to_a_limit() {
         let mut page = MetricsPage::default();
         let h = LabeledCounter::new(1);
         h.update(vec!["openai".to_owned()], Vec::new, |h: &mut LatencyHistogram| {

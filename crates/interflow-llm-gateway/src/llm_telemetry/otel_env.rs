@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_the_collector_when_the_configuration_does_not() {
+    fn otel_environment_sets_the_collector_if_the_config_does_not() {
         assert_eq!(settings(&none(), &[("OTEL_SERVICE_NAME", "x")]), None, "nobody named a collector");
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
         let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:1/spans");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_is_named_by_the_configuration_then_by_the_variables() {
+    fn service_name_is_taken_from_the_config_then_the_environment() {
         let at = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c");
         let attributes = ("OTEL_RESOURCE_ATTRIBUTES", "service.name=r,deployment.environment=a%2Cb");
         let name = |config: &TelemetryConfig, set: &[(&str, &str)]| settings(config, set).unwrap().resource;

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clients_trace_is_gone_on_with_when_it_is_well_formed() {
+    fn well_formed_client_trace_context_is_continued() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let (trace, parent, sampled) = parse_traceparent(good).unwrap();
         assert_eq!((trace.as_str(), parent.as_str()), ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"));

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_read_with_their_escapes() {
+    fn query_parameters_are_decoded() {
         let query = Some("c=a%20b+c&p=&pp=x&d=%zz");
         for (name, value) in [("c", "a b c"), ("p", ""), ("pp", "x"), ("d", "%zz"), ("e", "")] {
             assert_eq!(parameter(query, name), value, "{name}");

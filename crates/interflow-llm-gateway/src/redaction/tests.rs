@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn what_was_taken_out_comes_back_in_every_stream(
+    fn redacted_values_are_restored_in_every_stream_format(
         text in text_with_values(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
         step in 1usize..200,
@@ -308,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn every_event_stays_json_and_the_text_is_right_whatever_it_says_and_however_it_is_cut(
+    fn rewritten_events_stay_valid_json_with_correct_text_at_any_segmentation(
         wanted in any_answer(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         step in 1usize..60,
@@ -347,7 +347,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_taken_out_comes_back_in_tool_arguments(
+    fn redacted_values_are_restored_in_tool_arguments(
         text in text_with_values(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
         step in 1usize..200,
@@ -363,7 +363,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_taken_out_comes_back_in_whole_texts(text in text_with_values()) {
+    fn redacted_values_are_restored_in_whole_texts(text in text_with_values()) {
         let session = session();
         let told = json!(redacted(&session, &text)).to_string();
         let raw = &told[1..told.len() - 1];
@@ -373,7 +373,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_without_placeholders_goes_on_byte_for_byte(
+    fn stream_without_placeholders_is_unchanged(
         text in "[a-df-oq-rt-z ,.\"\\\\\n{é😀]{0,60}",
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         step in 1usize..100,
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_found_leaves_in_a_stream_that_is_looked_at(
+    fn scanned_stream_contains_no_found_values(
         text in text_with_values(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
         step in 1usize..200,
@@ -408,7 +408,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_pass_through_the_editor_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50) {
+    fn arbitrary_bytes_never_panic_the_event_rewriter(bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50) {
         let session = session();
         redacted(&session, VALUES[0]);
         for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::Array, StreamFraming::EventStream] {
@@ -421,7 +421,7 @@ proptest! {
 }
 
 #[test]
-fn a_delta_that_ends_in_an_escape_stays_json_when_a_word_may_begin_like_a_placeholder() {
+fn delta_ending_in_an_escape_stays_valid_json() {
     let (session, _) = stocked();
     let [texts, calls] = wires();
     for (framing, event, pointer) in texts.into_iter().chain(calls) {
@@ -443,7 +443,7 @@ fn a_delta_that_ends_in_an_escape_stays_json_when_a_word_may_begin_like_a_placeh
 }
 
 #[test]
-fn choices_that_take_turns_do_not_end_one_another() {
+fn interleaved_choices_do_not_end_one_another() {
     let session = session();
     let told = redacted(&session, VALUES[0]);
     let (a, b) = told.split_at(9);
@@ -536,7 +536,7 @@ async fn a_flow_that_ends_before_its_scan_does_not_block_its_thread() {
 }
 
 #[tokio::test]
-async fn a_look_ends_when_its_client_left() {
+async fn client_disconnect_cancels_the_redaction_scan() {
     let (ended, end) = std::sync::mpsc::channel();
     let look = move || {
         let redactor = interflow_redact::Redactor::default();
@@ -556,7 +556,7 @@ async fn a_look_ends_when_its_client_left() {
 }
 
 #[tokio::test]
-async fn work_beside_the_worker_ends_when_the_future_that_waits_for_it_is_dropped() {
+async fn dropped_future_cancels_its_background_work() {
     let (ended, end) = std::sync::mpsc::channel();
     let work = move || {
         let redactor = interflow_redact::Redactor::default();
@@ -575,7 +575,7 @@ async fn work_beside_the_worker_ends_when_the_future_that_waits_for_it_is_droppe
 }
 
 #[test]
-fn the_last_event_needs_no_end_of_its_own_and_one_that_was_cut_is_an_error() {
+fn unterminated_last_event_is_processed_and_a_truncated_one_is_an_error() {
     let session = session();
     let told = redacted(&session, VALUES[0]);
     let event = json!({"choices": [{"index": 0, "delta": {"content": told}}], "usage": {"n": 1}}).to_string();

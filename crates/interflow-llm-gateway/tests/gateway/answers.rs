@@ -30,7 +30,7 @@ fn ask() -> String {
 }
 
 #[tokio::test]
-async fn what_is_held_back_at_the_end_goes_out_before_the_end() {
+async fn buffered_text_is_sent_before_the_final_event() {
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     let origin = streaming("text/event-stream", move |p| sse(&[delta(p), delta(" grade E"), end.clone()])).await;
     let gate = Gate::start(&origin).await;
@@ -41,7 +41,7 @@ async fn what_is_held_back_at_the_end_goes_out_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_inside_a_placeholder_is_an_error_and_half_of_one_never_goes_out() {
+async fn stream_ending_inside_a_placeholder_is_an_error() {
     let origin = streaming("text/event-stream", |p| sse(&[delta("mail "), delta(&p[..10])])).await;
     let gate = Gate::start(&origin).await;
     let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
@@ -79,7 +79,7 @@ async fn findings_in_a_streamed_response_tag_the_flow() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_blocked_ends_as_a_providers_own_does() {
+async fn blocked_stream_ends_with_the_providers_error_format() {
     for (path, body, marks) in [
         ("/v1/chat/completions", ask(), ["data: {\"error\"", "\"code\":\"outbound_blocked\""]),
         ("/v1/messages", ask(), ["event: error\ndata: {", "\"type\":\"permission_error\""]),
@@ -128,7 +128,7 @@ async fn ordinary_text_is_not_delayed() {
 }
 
 #[tokio::test]
-async fn originals_come_back_in_bedrocks_event_streams() {
+async fn originals_are_restored_in_bedrock_event_streams() {
     let frame = |name: &str, payload: &Value| {
         let headers = [
             (":event-type".into(), HeaderValue::String(name.into())),
@@ -158,7 +158,7 @@ async fn originals_come_back_in_bedrocks_event_streams() {
 }
 
 #[tokio::test]
-async fn originals_come_back_in_lines_of_json() {
+async fn originals_are_restored_in_json_lines() {
     let origin = streaming("application/x-ndjson", |p| {
         let line = |t: &str, done: bool| {
             format!("{}\n", json!({"message": {"role": "assistant", "content": t}, "done": done}))
@@ -177,7 +177,7 @@ async fn originals_come_back_in_lines_of_json() {
 }
 
 #[tokio::test]
-async fn ids_and_names_in_an_answer_stay_as_they_are() {
+async fn ids_and_names_in_a_response_are_not_restored() {
     let origin = streaming("application/json", |p| {
         json!({"id": p, "choices": [{"message": {"content": p, "tool_calls": [{"id": p, "function": {"name": p, "arguments": format!("{{\"to\":\"{p}\"}}")}}]}}]}).to_string().into_bytes()
     })

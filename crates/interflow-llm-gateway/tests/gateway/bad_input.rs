@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{Gate, MAIL, SSN, arrived, parrot, provider};
 
 #[tokio::test]
-async fn requests_that_cannot_be_redacted_are_refused_and_nothing_is_sent() {
+async fn unredactable_requests_are_refused_and_not_sent() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         r.redact.max_body = ByteSize(100 << 10);
@@ -49,7 +49,7 @@ async fn requests_that_cannot_be_redacted_are_refused_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn lone_surrogates_neither_hide_a_value_nor_break_the_body() {
+async fn lone_surrogates_do_not_hide_values_or_corrupt_the_body() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::start(&origin).await;
     let body = r#"{"messages":[{"content":"\ud800 mail anna.berg@firm.com \udc00"}]}"#;
@@ -85,7 +85,7 @@ async fn bodies_that_the_client_compressed_are_redacted() {
 }
 
 #[tokio::test]
-async fn a_body_without_findings_goes_on_byte_for_byte() {
+async fn body_without_findings_is_forwarded_unchanged() {
     let origin = provider("application/json", "{ \"a\" : 1.0 }").await;
     let gate = Gate::start(&origin).await;
     let body = "{ \"model\" : \"m\",\n\t\"messages\": [ {\"content\":\"\\u0048ello \\/ there\"} ], \"x\": 1.0e+5, \"model\": \"twice\" }\n";
@@ -95,7 +95,7 @@ async fn a_body_without_findings_goes_on_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_provider_that_answers_html_is_passed_on_with_its_status() {
+async fn html_error_of_a_provider_is_relayed_with_its_status() {
     let page = "<html><body>502 Bad Gateway</body></html>";
     let origin = Origin::http()
         .answering(move |_| Reply::status(502).header("Content-Type", "text/html").body(page))
@@ -124,7 +124,7 @@ async fn a_stream_cut_in_the_middle_of_an_event_is_an_error_for_the_client() {
 }
 
 #[tokio::test]
-async fn forms_and_files_are_redacted_too() {
+async fn multipart_forms_and_files_are_redacted() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::start(&origin).await;
     let line = json!({"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"content": format!("SSN {SSN}")}]}});

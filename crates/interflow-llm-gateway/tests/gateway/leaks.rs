@@ -56,7 +56,7 @@ fn said(body: &str, stream: bool) -> String {
 }
 
 #[tokio::test]
-async fn through_the_gateway_whole_and_streamed() {
+async fn gateway_leaks_nothing_in_whole_and_streamed_requests() {
     let (origin, received) = watched(Origin::http());
     let origin = origin.start().await;
     let gate = Gate::start(&origin).await;
@@ -89,7 +89,7 @@ async fn through_the_gateway_whole_and_streamed() {
 }
 
 #[tokio::test]
-async fn through_interception_flagged_by_default_and_redacted_when_asked() {
+async fn intercepted_requests_are_flagged_by_default_and_redacted_if_configured() {
     for mode in [RedactMode::Flag, RedactMode::Redact, RedactMode::Off] {
         let (origin, received) = watched(Origin::https());
         let origin = origin.start().await;
@@ -123,7 +123,7 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
 }
 
 #[tokio::test]
-async fn what_the_recording_shows_as_a_conversation_was_redacted_on_any_host_port_and_path() {
+async fn recorded_conversations_are_redacted_on_any_host_port_and_path() {
     let origin = Origin::https().answering(|_| Reply::json(&json!({}))).start().await;
     let gate = Gate::with(&origin, |r| {
         r.redact.proxied = RedactMode::Redact;
@@ -210,7 +210,7 @@ async fn flagged_findings_are_reported_for_any_size_and_ending() {
 }
 
 #[tokio::test]
-async fn tool_arguments_come_back_with_the_escapes_they_need() {
+async fn tool_arguments_are_restored_with_correct_escaping() {
     let origin = Origin::http()
         .answering(|r| {
             let body: Value = serde_json::from_slice(&r.body).unwrap();
@@ -241,7 +241,7 @@ async fn tool_arguments_come_back_with_the_escapes_they_need() {
 }
 
 #[tokio::test]
-async fn placeholders_stay_the_same_in_a_conversation_and_differ_between_them() {
+async fn placeholders_are_stable_within_a_conversation_and_differ_between_them() {
     let origin = parrot().await;
     let gate = Gate::start(&origin).await;
     let ask = async |first: &str, fields: &str| {
@@ -259,7 +259,7 @@ async fn placeholders_stay_the_same_in_a_conversation_and_differ_between_them() 
 }
 
 #[tokio::test]
-async fn a_conversation_that_the_provider_continues_by_id_keeps_its_originals() {
+async fn conversation_continued_by_response_id_keeps_its_originals() {
     let origin = Origin::http()
         .answering(|r| {
             let body: Value = serde_json::from_slice(&r.body).unwrap();
@@ -286,7 +286,7 @@ async fn a_conversation_that_the_provider_continues_by_id_keeps_its_originals() 
 }
 
 #[tokio::test]
-async fn names_and_numbers_of_json_in_texts_and_in_tools_do_not_leave() {
+async fn keys_and_numbers_of_embedded_json_are_redacted() {
     let inner = json!({"anna.berg@firm.com": {"card": 4_111_111_111_111_111_u64, "ssn": 536_228_726}});
     let origin = parrot().await;
     let gate = Gate::start(&origin).await;
@@ -306,7 +306,7 @@ async fn names_and_numbers_of_json_in_texts_and_in_tools_do_not_leave() {
 }
 
 #[tokio::test]
-async fn what_was_signed_and_what_routes_a_request_goes_on_byte_for_byte() {
+async fn signed_and_routing_fields_are_forwarded_unchanged() {
     let origin = parrot().await;
     let gate = Gate::start(&origin).await;
     let body = json!({
@@ -330,7 +330,7 @@ fn common(a: &str, b: &str) -> usize {
 }
 
 #[tokio::test]
-async fn two_sessions_of_a_client_send_the_same_prefix_so_that_prompt_caches_hold() {
+async fn prompt_prefix_is_identical_across_sessions_for_prompt_caching() {
     let origin = parrot().await;
     let gate = Gate::start(&origin).await;
     let system = format!("You are the assistant of Jenny Gibson, {MAIL}. {}", "Answer briefly. ".repeat(50));
@@ -354,7 +354,7 @@ async fn two_sessions_of_a_client_send_the_same_prefix_so_that_prompt_caches_hol
 }
 
 #[tokio::test]
-async fn placeholders_in_answers_and_histories_are_never_replaced_again() {
+async fn placeholders_in_responses_and_histories_are_never_replaced_again() {
     let origin = parrot().await;
     let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Redact).await;
     let body = json!({"model": "m", "messages": [{"role": "user", "content": prompt()}]}).to_string();
@@ -368,7 +368,7 @@ async fn placeholders_in_answers_and_histories_are_never_replaced_again() {
 }
 
 #[tokio::test]
-async fn a_providers_errors_are_scanned_and_restored_whatever_they_are_written_in() {
+async fn provider_errors_are_scanned_and_restored_in_any_format() {
     let echo = |request: &interflow_testkit::Request| {
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let text =

@@ -50,7 +50,7 @@ async fn each_upstream_has_an_endpoint_and_the_providers_own_paths_work() {
 }
 
 #[tokio::test]
-async fn the_gateways_own_key_takes_the_place_of_the_clients() {
+async fn gateway_key_replaces_the_clients_key() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         for name in ["openai", "anthropic", "gemini"] {
@@ -74,7 +74,7 @@ async fn the_gateways_own_key_takes_the_place_of_the_clients() {
 }
 
 #[tokio::test]
-async fn models_have_other_names_and_nothing_else_changes() {
+async fn model_aliases_change_only_the_model_name() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         r.llm.aliases.insert("fast".into(), "gpt-5-mini".into());
@@ -88,7 +88,7 @@ async fn models_have_other_names_and_nothing_else_changes() {
 }
 
 #[tokio::test]
-async fn names_of_models_lead_on_from_alias_to_upstream_and_from_upstream_to_fallback() {
+async fn model_names_resolve_from_alias_to_upstream_to_fallback() {
     let busy = || Origin::http().answering(|_| Reply::status(503).body("busy"));
     let (first, second) = (busy().start().await, busy().start().await);
     let third = provider("application/json", r#"{"ok":true}"#).await;
@@ -120,7 +120,7 @@ async fn names_of_models_lead_on_from_alias_to_upstream_and_from_upstream_to_fal
 }
 
 #[tokio::test]
-async fn telemetry_of_agents_is_redacted_passes_or_is_refused_as_the_operator_chooses() {
+async fn agent_telemetry_is_redacted_forwarded_or_refused_as_configured() {
     let body = json!({"events": [{"event_data": {"prompt": format!("SSN {SSN}")}}]}).to_string();
     for (rule, status, leaks) in
         [(TelemetryRule::Redact, 200, false), (TelemetryRule::Pass, 200, true), (TelemetryRule::Refuse, 403, false)]
@@ -140,7 +140,7 @@ async fn telemetry_of_agents_is_redacted_passes_or_is_refused_as_the_operator_ch
 }
 
 #[tokio::test]
-async fn another_upstream_takes_over_with_its_own_key_and_model_and_sees_only_what_is_redacted() {
+async fn fallback_upstream_gets_its_own_key_and_model_and_redacted_content() {
     let first = Origin::http().answering(|_| Reply::status(503).body("busy")).start().await;
     let second = provider("application/json", r#"{"ok":true}"#).await;
     let gate = Gate::with(&first, |r| {
@@ -168,7 +168,7 @@ async fn another_upstream_takes_over_with_its_own_key_and_model_and_sees_only_wh
 }
 
 #[tokio::test]
-async fn when_no_upstream_answers_the_client_gets_an_error_in_its_format() {
+async fn unreachable_upstreams_yield_an_error_in_the_clients_format() {
     let nobody = Origin::nobody().await;
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
@@ -188,7 +188,7 @@ async fn when_no_upstream_answers_the_client_gets_an_error_in_its_format() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_fails_is_left_alone_until_one_probe_succeeds() {
+async fn failing_upstream_is_skipped_until_a_probe_succeeds() {
     let good = Arc::new(Mutex::new(false));
     let served = Arc::new(AtomicUsize::new(0));
     let (state, count) = (Arc::clone(&good), Arc::clone(&served));
@@ -236,7 +236,7 @@ async fn a_connection_closed_without_a_response_counts_as_a_failure_of_the_upstr
 }
 
 #[test]
-fn a_wrong_config_is_named_by_its_key() {
+fn invalid_config_is_reported_with_its_key() {
     use interflow_llm::LlmConfig;
     use interflow_llm_gateway::gateway::LlmGateway;
     let none = |_: &str| Err("the environment variable X is not set".to_owned());
@@ -290,7 +290,7 @@ async fn an_unreachable_provider_yields_an_error_in_the_clients_format() {
 }
 
 #[tokio::test]
-async fn tokens_of_clouds_are_fetched_once_and_sent_in_place_of_the_clients_key() {
+async fn cloud_tokens_are_fetched_once_and_replace_the_clients_key() {
     let origin = provider("application/json", "{}").await;
     let issuer =
         provider("application/json", r#"{"access_token":"fetched","expires_in":3600,"token_type":"Bearer"}"#).await;

@@ -101,7 +101,7 @@ async fn realtime_events_are_redacted_and_restored() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_not_known_is_refused_and_the_connection_stays() {
+async fn unknown_realtime_event_is_refused_and_the_connection_stays_open() {
     let (origin, received) = provider().await;
     let gate = Gate::start(&origin).await;
     let mut socket = open(&gate, "/v1/realtime?model=m").await;
@@ -122,7 +122,7 @@ async fn an_event_that_is_not_known_is_refused_and_the_connection_stays() {
 }
 
 #[tokio::test]
-async fn a_websocket_of_another_path_is_refused() {
+async fn websocket_on_an_unsupported_path_is_refused() {
     let (origin, _) = provider().await;
     let gate = Gate::start(&origin).await;
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
@@ -136,7 +136,7 @@ async fn a_websocket_of_another_path_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_blocked_ends_the_connection_with_its_reason() {
+async fn blocked_response_closes_the_websocket_with_its_reason() {
     let (origin, _) = provider().await;
     let gate = Gate::with(&origin, |r| {
         r.redact.responses = OutboundMode::Block;
@@ -158,7 +158,7 @@ async fn an_answer_that_is_blocked_ends_the_connection_with_its_reason() {
 }
 
 #[tokio::test]
-async fn what_is_no_websocket_goes_no_further() {
+async fn invalid_websocket_data_closes_the_connection_and_is_not_forwarded() {
     let (origin, received) = provider().await;
     let gate = Gate::start(&origin).await;
     let mut wire = open(&gate, "/v1/responses").await.into_inner();

@@ -34,7 +34,7 @@ async fn v1_parts_of_a_chat_message() {
 }
 
 #[tokio::test]
-async fn v2_anthropic_with_everything_it_may_have() {
+async fn v2_anthropic_request_with_all_fields() {
     let body = r#"{"model":"claude","max_tokens":1024,"stream":false,"temperature":1.0,"stop_sequences":["\u003cend\u003e"],
       "system":[{"type":"text","text":"User is anna.berg@firm.com","cache_control":{"type":"ephemeral"}}],
       "tools":[{"name":"f","description":"mails to anna.berg@firm.com","input_schema":{"type":"object","properties":{"ssn":{"type":"string"}}}}],
@@ -76,7 +76,7 @@ async fn v6_integers_beyond_floats_in_nested_arguments() {
 }
 
 #[tokio::test]
-async fn v7_requests_without_bodies_and_answers_without() {
+async fn v7_requests_and_responses_without_bodies() {
     let origin = Origin::http()
         .answering(|r| if r.method == "DELETE" { Reply::status(204) } else { Reply::json(&json!({"data": []})) });
     let origin = origin.start().await;
@@ -145,7 +145,7 @@ async fn v9_a_number_cut_across_deltas_in_text_and_in_arguments() {
 }
 
 #[tokio::test]
-async fn v10_a_route_that_does_not_speak_of_outbound_keeps_the_default() {
+async fn v10_route_without_responses_option_keeps_the_default() {
     let origin =
         provider("application/json", format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{SSN}\"}}]}}")).await;
     let gate = Gate::with(&origin, |r| {
@@ -158,7 +158,7 @@ async fn v10_a_route_that_does_not_speak_of_outbound_keeps_the_default() {
 }
 
 #[tokio::test]
-async fn v11_geminis_growing_array_is_a_stream_too() {
+async fn v11_gemini_streaming_array_is_treated_as_a_stream() {
     let part = |t: &str| {
         json!({"candidates": [{"content": {"parts": [{"text": t}], "role": "model"}, "index": 0}]}).to_string()
     };
@@ -186,7 +186,7 @@ async fn v11_geminis_growing_array_is_a_stream_too() {
 }
 
 #[tokio::test]
-async fn v12_an_answer_of_the_responses_api() {
+async fn v12_responses_api_response() {
     let body = json!({"id": "resp_1", "object": "response", "output": [
         {"type": "message", "content": [{"type": "output_text", "text": format!("mail {MAIL}"), "annotations": []}]},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": format!("{{\"ssn\": \"{SSN}\"}}")}]});

@@ -321,7 +321,7 @@ mod tests {
     use crate::message::ApiFormat;
 
     #[test]
-    fn a_body_has_the_same_shape_whether_it_is_kept_or_only_walked() {
+    fn format_is_detected_equally_from_document_and_outline() {
         let cases = [
             (r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#, Some(ApiFormat::Chat)),
             (
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_deeply_beside_the_signs_hides_none_of_them() {
+    fn deep_nesting_does_not_hide_format_markers() {
         let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
         let body = format!(r#"{{"x":{deep},"model":"m","messages":[{{"role":"user","content":"x"}}]}}"#);
         assert_eq!(

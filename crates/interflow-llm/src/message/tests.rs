@@ -19,7 +19,7 @@ fn thinking(text: &str) -> ContentBlock {
 }
 
 #[test]
-fn one_history_reads_the_same_in_every_shape() {
+fn equal_histories_parse_equally_in_every_format() {
     let cases = [
         (
             "/v1/messages",
@@ -87,7 +87,7 @@ fn one_history_reads_the_same_in_every_shape() {
 }
 
 #[test]
-fn shapes_are_told_by_path_or_by_body() {
+fn api_formats_are_detected_by_path_or_body() {
     let talk = json!([{"role": "user", "content": "x"}]);
     for (path, body, shape) in [
         ("/v1/messages?beta=true", json!({"messages": talk}), Some(ApiFormat::Anthropic)),
@@ -110,7 +110,7 @@ fn shapes_are_told_by_path_or_by_body() {
 }
 
 #[test]
-fn models_stand_in_the_path_of_some_shapes() {
+fn models_are_read_from_the_path_of_some_formats() {
     for (path, model) in [
         ("/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", "gemini-2.5-pro"),
         ("/model/anthropic.claude-3%3A0/invoke", "anthropic.claude-3:0"),
@@ -127,7 +127,7 @@ fn sse(events: &[Value]) -> Vec<u8> {
 }
 
 #[test]
-fn an_anthropic_stream_becomes_the_message_it_stands_for() {
+fn anthropic_stream_is_assembled_into_its_message() {
     let events = [
         json!({"type": "message_start", "message": {"id": "msg_1", "model": "claude", "usage":
             {"input_tokens": 10, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5, "output_tokens": 1}}}),
@@ -156,7 +156,7 @@ fn an_anthropic_stream_becomes_the_message_it_stands_for() {
 }
 
 #[test]
-fn a_chat_stream_becomes_the_message_it_stands_for() {
+fn chat_stream_is_assembled_into_its_message() {
     let mut body = sse(&[
         json!({"id": "c1", "model": "gpt", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
         json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]}),
@@ -175,7 +175,7 @@ fn a_chat_stream_becomes_the_message_it_stands_for() {
 }
 
 #[test]
-fn a_responses_stream_is_read_from_its_end_or_from_its_pieces() {
+fn responses_stream_is_assembled_from_its_final_event_or_deltas() {
     let item = json!({"type": "function_call", "call_id": "t", "name": "ls", "arguments": "{}"});
     let events = [
         json!({"type": "response.created", "response": {"id": "r1", "model": "gpt"}}),
@@ -196,7 +196,7 @@ fn a_responses_stream_is_read_from_its_end_or_from_its_pieces() {
 }
 
 #[test]
-fn gemini_chunks_join_and_come_as_events_or_as_a_list() {
+fn gemini_chunks_are_assembled_from_events_or_an_array() {
     let chunks = [
         json!({"candidates": [{"content": {"parts": [{"text": "hm", "thought": true}]}}], "modelVersion": "g"}),
         json!({"candidates": [{"content": {"parts": [{"text": "Hel"}]}}]}),
@@ -242,7 +242,7 @@ fn bedrock_event_streams_are_read() {
 }
 
 #[test]
-fn ollama_lines_join() {
+fn ollama_lines_are_assembled() {
     let body = b"{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"Hel\"},\"done\":false}\n\
         {\"message\":{\"content\":\"lo\"},\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":3,\"eval_count\":2}\n";
     for media in ["application/x-ndjson", "application/octet-stream"] {
@@ -355,7 +355,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn no_json_makes_a_reader_fail(body in any_json(), events in prop::collection::vec(any_json(), 0..6)) {
+        fn arbitrary_json_never_panics(body in any_json(), events in prop::collection::vec(any_json(), 0..6)) {
             let _ = ApiFormat::detect("/v1/messages", &body);
             for shape in SHAPES {
                 let _ = parse::request(shape, "/x", body.clone());
@@ -365,7 +365,7 @@ mod properties {
         }
 
         #[test]
-        fn no_bytes_make_a_reader_fail(body in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_response_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {
             for shape in SHAPES {
                 for media in ["application/json", "text/event-stream", "application/vnd.amazon.eventstream", ""] {
                     let _ = parse::reply(shape, media, 200, &body);
@@ -376,7 +376,7 @@ mod properties {
 }
 
 #[test]
-fn pieces_of_an_answer_that_gemini_clients_repeat_are_one_text() {
+fn repeated_gemini_text_parts_are_merged() {
     let said = |parts: serde_json::Value| serde_json::json!({"role": "model", "parts": parts});
     let call = serde_json::json!({"functionCall": {"name": "weather", "args": {}}});
     let whole = serde_json::json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}, said(serde_json::json!([{"text": "Let me look."}, call]))]});

@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn other_traffic_is_none() {
+    fn other_traffic_is_not_llm_traffic() {
         assert_eq!(seen("chatgpt.com", "GET", "/backend-api/me", None), None);
         assert!(seen("chatgpt.com", "GET", "/backend-api/codex/responses", None).is_some(), "a WebSocket perhaps");
         for (host, path) in [
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn telemetry_of_agents_is_told_from_requests_to_models() {
+    fn agent_telemetry_is_distinguished_from_model_requests() {
         for (host, path) in [
             ("api.anthropic.com", "/api/event_logging/batch"),
             ("api.anthropic.com", "/api/claude_code/metrics"),
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn geminis_stream_is_an_array_unless_events_are_asked_for() {
+    fn gemini_stream_is_an_array_unless_sse_is_requested() {
         let of = |query| call_for_path(Provider::Gemini, &Method::POST, "/v1/models/m:streamGenerateContent", query);
         assert!(of("key=k").grows && !of("key=k&alt=sse").grows);
         assert_eq!(of("").stream, Some(true));

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_are_told_from_addresses_names_and_numbers() {
+    fn identifiers_are_distinguished_from_addresses_names_and_numbers() {
         for id in ["019a-4f2c", "user_ab12_account__session_9f", r#"{\"device_id\":\"ab12\",\"session_id\":\"9f\"}"#] {
             assert!(is_opaque(id.as_bytes()), "{id}");
         }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_gives_a_reason_and_stands_once() {
+    fn every_field_has_a_reason_and_is_unique() {
         let mut names: Vec<_> = FIELDS.iter().map(|f| f.name).collect();
         assert!(FIELDS.iter().all(|f| !f.reason.is_empty() && !f.providers.is_empty()));
         names.sort_unstable();

@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_an_error() {
+    fn truncated_multipart_is_an_error() {
         for body in ["", "x", "--XX", "--XX\r\n", "--XX\r\nContent-Disposition: form-data; name=a\r\n\r\nAnna"] {
             assert!(parts(body.as_bytes(), "XX").is_err(), "{body:?}");
         }
     }
 
     #[test]
-    fn the_boundary_is_read() {
+    fn multipart_boundary_is_parsed() {
         assert_eq!(boundary("multipart/form-data; boundary=\"a b\"").as_deref(), Some("a b"));
         assert_eq!(boundary("Multipart/Form-Data;Boundary=x; charset=utf-8").as_deref(), Some("x"));
         assert_eq!(boundary("application/json"), None);

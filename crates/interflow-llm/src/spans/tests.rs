@@ -126,7 +126,7 @@ fn bedrock_ollama_cohere() {
 }
 
 #[test]
-fn media_are_told_apart_and_can_be_taken_out() {
+fn media_are_classified_and_can_be_removed() {
     let base64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB";
     let all = [
         (
@@ -175,7 +175,7 @@ fn media_are_told_apart_and_can_be_taken_out() {
 }
 
 #[test]
-fn text_files_in_base64_are_text() {
+fn base64_text_files_are_treated_as_text() {
     let base64 = "TXkgbmFtZSBpcyBBbm5hIEJlcmcuIE15";
     for body in [
         json!({"contents": [{"parts": [{"inlineData": {"data": base64, "mimeType": "text/plain"}}]}]}),
@@ -191,7 +191,7 @@ fn text_files_in_base64_are_text() {
 }
 
 #[test]
-fn the_facts_of_a_request_are_read() {
+fn request_facts_are_extracted() {
     let json = r#"{"model":"m","stream":true,"max_tokens":9,"previous_response_id":"r","messages":[{"content":"first"},{"content":"second"}]}"#;
     let marked = mark_body(json.as_bytes(), false).unwrap();
     assert_eq!(&json[marked.model.unwrap()], "m");
@@ -210,7 +210,7 @@ fn of_kind(json: &str, kind: &SpanKind) -> Vec<String> {
 }
 
 #[test]
-fn names_and_numbers_are_marked_where_people_and_tools_choose_them() {
+fn user_defined_keys_and_numbers_are_marked() {
     let json = json!({
         "max_tokens": 4111, "seed": 5,
         "messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"anna@firm.com": {"card": 4111111111111111u64}}}]}],
@@ -224,7 +224,7 @@ fn names_and_numbers_are_marked_where_people_and_tools_choose_them() {
 }
 
 #[test]
-fn what_routes_a_request_is_structure_and_what_only_looks_so_is_text() {
+fn routing_fields_are_structure_and_lookalikes_are_text() {
     check(
         json!({"prompt_cache_key": "019aab12-7c3d", "user": "u-8f3a", "safety_identifier": "anna.berg1@firm.com", "session_id": "s1",
             "input": "hi", "tools": [{"type": "web_search", "filters": {"allowed_domains": ["anna-berg.com"]}, "allowed_domains": ["x.com"],
@@ -238,7 +238,7 @@ fn what_routes_a_request_is_structure_and_what_only_looks_so_is_text() {
 }
 
 #[test]
-fn what_a_provider_signed_or_encrypted_is_not_to_be_changed() {
+fn signed_and_encrypted_content_is_not_marked_for_editing() {
     let json = json!({"messages": [{"role": "assistant", "content": [
         {"type": "thinking", "thinking": "Anna", "signature": "EqQBCgIYAhIM"},
         {"type": "thinking", "thinking": "unsigned", "signature": "c2ln"},
@@ -257,7 +257,7 @@ fn what_a_provider_signed_or_encrypted_is_not_to_be_changed() {
 }
 
 #[test]
-fn the_fixed_prompts_are_told_from_the_conversation() {
+fn fixed_prompts_are_distinguished_from_the_conversation() {
     for body in [
         json!({"messages": [{"content": "sys", "role": "system"}, {"role": "user", "content": "no"}], "tools": [{"function": {"description": "d"}}]}),
         json!({"system": [{"type": "text", "text": "sys"}], "messages": [{"role": "user", "content": "no"}], "tools": [{"description": "d"}]}),
@@ -284,7 +284,7 @@ fn channels(events: &[serde_json::Value]) -> Vec<(String, Option<TextChannel>, S
 }
 
 #[test]
-fn pieces_of_one_text_share_a_channel_and_others_do_not() {
+fn deltas_of_one_text_share_a_channel() {
     let chat =
         |choice: u32, delta| json!({"object": "chat.completion.chunk", "choices": [{"index": choice, "delta": delta}]});
     let call = |index: u32, arguments| json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]});
@@ -308,7 +308,7 @@ fn pieces_of_one_text_share_a_channel_and_others_do_not() {
 }
 
 #[test]
-fn every_providers_deltas_are_seen_as_such() {
+fn deltas_of_every_provider_are_recognised() {
     for (event, texts) in [
         (json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}), vec!["a"]),
         (
@@ -335,7 +335,7 @@ fn every_providers_deltas_are_seen_as_such() {
 }
 
 #[test]
-fn whole_texts_in_events_are_no_deltas() {
+fn whole_texts_in_events_are_not_deltas() {
     for event in [
         json!({"type": "response.output_text.done", "output_index": 0, "text": "whole"}),
         json!({"type": "response.completed", "response": {"output": [{"content": [{"type": "output_text", "text": "whole"}]}]}}),
@@ -349,7 +349,7 @@ fn whole_texts_in_events_are_no_deltas() {
 }
 
 #[test]
-fn the_end_of_a_text_is_told() {
+fn end_of_a_text_is_reported() {
     let ended = |e: serde_json::Value| mark_event(e.to_string().as_bytes(), None).unwrap().ended;
     let group =
         |e: serde_json::Value| mark_event(e.to_string().as_bytes(), None).unwrap().spans[0].channel.unwrap().group;
@@ -370,7 +370,7 @@ fn the_end_of_a_text_is_told() {
 }
 
 #[test]
-fn what_is_no_json_is_refused() {
+fn invalid_json_is_refused() {
     for body in ["", "<html>", "{\"a\":", "{\"messages\":[}"] {
         assert!(mark_body(body.as_bytes(), true).is_err(), "{body}");
     }
@@ -396,7 +396,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = mark_body(&bytes, true);
         let _ = mark_event(&bytes, Some("x"));
         let _ = multipart::parts(&bytes, "x");
@@ -411,7 +411,7 @@ fn a_body_of_millions_of_texts_is_refused() {
 }
 
 #[test]
-fn the_facts_of_a_body_are_those_that_its_marks_tell_with_no_place_kept() {
+fn facts_only_mode_extracts_the_same_facts_as_marking() {
     for body in [
         r#"{"model":"m","stream":true,"max_tokens":7,"messages":[{"role":"user","content":"hello"},{"role":"user","content":[{"type":"text","text":"x"}]}]}"#,
         r#"{"model":"m","messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"text/plain","data":"SGVsbG8gd29ybGQsIGhlbGxv"}}]}]}"#,

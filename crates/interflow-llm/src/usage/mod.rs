@@ -160,7 +160,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_providers_counts_mean_the_same() {
+    fn usage_of_every_provider_is_normalized() {
         let usage = |input, output, cache_read, cache_write, reasoning| CallUsage {
             input,
             output,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn no_counts_are_none() {
+    fn missing_usage_is_none() {
         for body in
             [json!({}), json!([]), json!("x"), json!({"usage": null}), json!({"usage": {}}), json!({"choices": []})]
         {

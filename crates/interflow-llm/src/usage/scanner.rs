@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streams_counts_are_put_together() {
+    fn usage_of_a_stream_is_accumulated() {
         let raw = b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n\
             data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"no \\\"usage\\\" here\"}}\n\n\
             data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":12}}\n\n";
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_is_read_at_its_end() {
+    fn usage_of_a_whole_response_is_read_at_its_end() {
         let settled = scanned(
             StreamFraming::Whole,
             br#"{"id":"c","model":"m","usage":{"prompt_tokens":3,"completion_tokens":1}}"#,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counts_of_bedrocks_chunks_are_inside_of_their_bytes() {
+    fn usage_is_read_from_base64_bedrock_chunks() {
         let inner = STANDARD.encode(
             r#"{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":9,"outputTokenCount":2}}"#,
         );

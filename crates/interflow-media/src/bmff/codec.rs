@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codecs_are_named_by_their_configuration() {
+    fn codec_strings_are_derived_from_the_configuration() {
         assert_eq!(avc_name(&[1, 0x64, 0, 0x1f, 0xff]).unwrap(), ".64001f");
         assert_eq!(hevc_name(&[1, 1, 0x60, 0, 0, 0, 0x90, 0, 0, 0, 0, 0, 93]).unwrap(), ".1.6.L93.90");
         assert_eq!(hevc_name(&[1, 0x22, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 120]).unwrap(), ".2.4.H120");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn audio_configurations_tell_core_and_extension() {
+    fn aac_config_gives_core_type_and_signalled_extension() {
         let lc = aac(&[0x11, 0x90]).unwrap();
         assert_eq!((lc.object_type, lc.signalled, lc.rate_index, lc.channels), (2, 2, 3, 2));
         let he = aac(&[0x2b, 0x11, 0x88, 0x00]).unwrap();

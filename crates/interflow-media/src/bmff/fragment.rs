@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_base_and_negative_offsets_are_obeyed() {
+    fn absolute_base_offset_and_negative_run_offset_are_applied() {
         let header = boxed(b"tfhd", &words(&[0x1, 1, 0, 20_000]));
         let run = boxed(b"trun", &words(&[0x201, 1, -100_i32 as u32, 4]));
         let fragment = read(&[boxed(b"traf", &[header, run].concat())]).unwrap();

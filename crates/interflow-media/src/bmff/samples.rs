@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_placed_by_chunks_and_timed_by_runs() {
+    fn samples_are_located_by_chunk_and_timed_by_run() {
         let content = [
             boxed(b"stsz", &[0, 0, 5, 10, 20, 30, 40, 50]),
             boxed(b"stco", &[0, 3, 1000, 2000, 3000]),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_cannot_fit_are_refused() {
+    fn impossible_sample_counts_are_refused() {
         for (kind, words) in [
             (b"stsz", &[0, 0, u32::MAX][..]),
             (b"stco", &[0, 2, 0]),

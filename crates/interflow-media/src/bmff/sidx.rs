@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_follow_one_another_from_the_end_of_the_index() {
+    fn sidx_references_are_contiguous_after_the_index() {
         let mut data = vec![0, 0, 0, 56];
         data.extend(b"sidx");
         for word in [0, 1, 90_000, 180_000, 10, 2, 1000, 90_000, 1 << 31, 1 << 31 | 500, 180_000, 0] {

@@ -161,7 +161,7 @@ mod tests {
 
     /// NIST SP 800-38A F.5.2 and F.2.2.
     #[test]
-    fn the_vectors_of_nist_hold() {
+    fn aes_matches_nist_test_vectors() {
         let key = AesKey::new(&ContentKey(hex(KEY)));
         let mut data: [u8; 64] = hex("874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff\
              5ae4df3edbd5d35e5b4f09020db03eab1e031dda2fbe03d1792170a0f3009cee");
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_counter_stream_does_not_depend_on_its_cuts(data: Vec<u8>, cuts: Vec<u8>) {
+        fn ctr_keystream_is_independent_of_segmentation(data: Vec<u8>, cuts: Vec<u8>) {
             let key = AesKey::new(&ContentKey([3; 16]));
             let mut whole = data.clone();
             CtrCipher::new([0xfe; 16]).apply(&key, &mut whole);
@@ -198,7 +198,7 @@ mod tests {
         }
 
         #[test]
-        fn a_pattern_decrypts_what_chaining_over_its_blocks_would(blocks in 0_usize..100, crypt in 1_usize..4, skip in 1_usize..12) {
+        fn pattern_decryption_chains_only_over_the_encrypted_blocks(blocks in 0_usize..100, crypt in 1_usize..4, skip in 1_usize..12) {
             let key = AesKey::new(&ContentKey([3; 16]));
             let data: Vec<u8> = (0..blocks * 16 + 7).map(|i| (i * 31) as u8).collect();
             let mut patterned = data.clone();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_of_every_version_are_read() {
+    fn sample_group_descriptions_of_every_version_are_parsed() {
         let two = [entry(1), entry(2)].concat();
         let sized = [&[0, 0, 0, 20][..], &entry(1), &[0, 0, 0, 20], &entry(2)].concat();
         for content in [

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_every_form_people_write() {
+    fn keys_are_parsed_in_every_form() {
         for text in [KID, "00112233-4455-6677-8899-AABBCCDDEEFF", "ABEiM0RVZneImaq7zN3u/w==", "ABEiM0RVZneImaq7zN3u_w"]
         {
             assert_eq!(kid(text), kid(KID), "{text}");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_pair_up_by_position_or_by_colon() {
+    fn key_ids_and_keys_are_paired_by_position_or_colon() {
         for (ids, keys) in [
             (Some(format!("{KID},{OTHER}")), format!("{OTHER},{KID}")),
             (None, format!("{KID}:{OTHER}, {OTHER}:{KID}")),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_alone_fits_any_kid_and_a_guid_finds_its_uuid() {
+    fn single_key_matches_any_kid_and_guid_byte_order_is_tried() {
         assert!(ContentKeyRing::parse(None, KID).unwrap().find(KeyId([9; 16])).is_some());
         let guid = "33221100-5544-7766-8899-aabbccddeeff";
         let ring = ContentKeyRing::parse(Some(guid), OTHER).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_pair_up_is_refused_without_showing_keys() {
+    fn unpaired_keys_are_refused_without_revealing_them() {
         use KeyRingError::*;
         for (ids, keys, error) in [
             (None, "xyz".to_owned(), Bytes(1)),

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decrypted_is_said() {
+    fn unsupported_protection_is_reported_with_the_reason() {
         let kid = [9; 16];
         let seven = boxed(b"tenc", &[&[0, 0, 0, 0, 0, 0, 1, 7][..], &kid].concat());
         let none = boxed(b"tenc", &[&[1, 0, 0, 0, 0, 0, 1, 0][..], &kid, &[0]].concat());

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_filled() {
+    fn template_identifiers_are_substituted() {
         let with = TemplateValues { id: "v$1", bandwidth: 5000, number: 7, time: 0, part: 2 };
         for (pattern, filled) in [
             ("$RepresentationID$/$Number$.m4s", "v$1/7.m4s"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_inherit_from_one_another() {
+    fn segment_templates_are_inherited_across_levels() {
         let read = |text: &'static str| super::super::xml::read(text.as_bytes()).unwrap();
         let period = read("<P><SegmentTemplate timescale='10' startNumber='3' media='$Number$.m4s'/></P>");
         let set = read(
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn timelines_are_read_as_they_are_written() {
+    fn segment_timelines_are_parsed() {
         for (raw, runs) in [
             ("<S t='0' d=\"5\"/><S d='6' r='2'></S>", vec![(Some(0), 5, 0, 1), (None, 6, 2, 1)]),
             ("<x:S\n t = '1'\td='5' k='3' n='9'/>", vec![(Some(1), 5, 0, 3)]),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         for (text, seconds) in [
             ("PT0S", Some(0.0)),
             ("PT1H2M3.5S", Some(3723.5)),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_read_and_shown() {
+    fn timestamps_are_parsed_and_formatted() {
         for text in ["2024-01-02T03:04:05.5Z", "2024-01-02T03:04:05.500", "2024-01-02T04:04:05.5+01:00"] {
             assert_eq!(parse_date_time(text), Some(1_704_164_645.5), "{text}");
         }

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_read_and_written_again() {
+    fn xml_documents_round_trip() {
         let text =
             "<?xml version=\"1.0\"?><!-- c --><a x=\"1&amp;2\" p:y='z'><b/><p:c> t&lt;u <![CDATA[<v>]]></p:c></a>";
         let root = read(text.as_bytes()).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_and_stumps_are_refused() {
+    fn entity_bombs_and_truncated_documents_are_refused() {
         let bomb = "<!DOCTYPE a [<!ENTITY b \"bbbb\"><!ENTITY c \"&b;&b;&b;\">]><a>&c;</a>";
         for (text, says) in [
             (bomb, "document type"),

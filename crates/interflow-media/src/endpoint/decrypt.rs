@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_keeps_its_length_and_is_listed_as_clear() {
+    fn decrypted_segment_keeps_its_length_and_gets_clear_stream_types() {
         let out = clear(SEGMENT).unwrap();
         assert_eq!(out.len(), SEGMENT.len());
         assert!(out != SEGMENT);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_transport_stream_ends_in_an_error() {
+    fn non_transport_stream_is_an_error() {
         assert!(clear(&SEGMENT[..100]).unwrap_err().to_string().contains("100 bytes into"));
         const NO_PACKET: [u8; 200] = [b'f'; 200];
         assert!(clear(&NO_PACKET).unwrap_err().to_string().contains("no MPEG-TS packet at byte 0"));

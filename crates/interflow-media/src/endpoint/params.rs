@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_read() {
+    fn query_parameters_are_parsed() {
         let p = MediaParams::read(
             "d=http%3A%2F%2Fa%2Fx+y%3Fq&h_user-agent=A+B%20C&h_referrer=http://r/&h_host=evil&empty=&r_x=1",
         );
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_glued_to_the_destination_come_off() {
+    fn keys_appended_to_the_destination_are_extracted() {
         const KEY: &str = "00112233445566778899aabbccddeeff";
         let mut p = MediaParams::read(&format!("d=http%3A%2F%2Fa%2Fx.mpd%26key_id%3D{KEY}%26key%3D{KEY}"));
         p.repair();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_shaped_as_the_link_says() {
+    fn response_headers_are_overridden_by_the_link() {
         let p = MediaParams::read("r_a=1&rp_b=2&x_headers=ETag,content-length&r_set-cookie=x");
         let mut own: Headers = [("ETag", "x"), ("Content-Length", "3")].into_iter().collect();
         let mut segment = own.clone();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn children_inherit_what_they_need() {
+    fn child_urls_inherit_the_needed_parameters() {
         let p = MediaParams::read("d=x&h_a=1&h_range=2&r_b=3&rp_c=4&key=5&api_password=6&max_res=true&token=7");
         let names: Vec<_> = p.inherited().into_iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["h_a", "rp_c", "key", "max_res"]);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_taken_apart() {
+    fn playlists_are_split_into_entries() {
         let text = b"#EXTM3U url-tvg=\"x\"\n#EXTINF:-1 group-title=\"a,b\",Beta\n#EXTGRP:x\nhttp://b/\n\n#EXTINF:-1,Alpha\nhttp://a/";
         let (head, entries) = entries(text);
         assert_eq!(head.as_deref(), Some(&b"#EXTM3U url-tvg=\"x\"\n"[..]));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_before_an_address_combine() {
+    fn playlist_source_prefixes_combine() {
         let w = PlaylistSource::read("no_proxy:sort:http://a/x");
         assert!(w.sort && w.direct && w.address == "http://a/x");
     }

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_initialization_section_in_clear_is_recorded_as_decrypted_media() {
+    async fn decrypted_init_segment_is_recorded_as_decrypted_media() {
         const KEYS: &str = "&key_id=a1b2c3d4e5f60718293a4b5c6d7e8f90&key=00112233445566778899aabbccddeeff";
         let setup =
             MediaSetup { config: MediaConfig::default(), secret: vec![7; 32], egress: Arc::new(OneFile), folder: None };

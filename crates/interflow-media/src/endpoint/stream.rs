@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_for_saving_are_safe() {
+    fn download_file_names_are_sanitized() {
         assert_eq!(disposition("a%20b.mp4"), "attachment; filename=\"a b.mp4\"");
         assert_eq!(disposition("x%22%0d%0ay"), "attachment; filename=\"x_y\"");
         assert_eq!(disposition("..%2f..%5cetc%2fpasswd"), "attachment; filename=\"_.._etc_passwd\"");

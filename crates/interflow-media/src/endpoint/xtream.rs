@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_to_the_provider_and_no_other_path_is_touched() {
+    fn xtream_paths_are_mapped_to_the_provider_and_others_untouched() {
         let name = b64("http://p.test:8080:ann");
         let to = |path: &str, query: &str| {
             translate(path, query).map(|t| (t.endpoint, MediaParams::from_pairs(t.pairs).get("d").unwrap().to_owned()))
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_provider_speaks_of_us() {
+    fn server_info_is_rewritten_to_the_gateway() {
         let mut api = serde_json::json!({ "user_info": { "username": "ann" }, "server_info": { "url": "p.test", "port": "80", "https_port": "443", "server_protocol": "http" } });
         rewrite_server_info(&mut api, "https://tv.test:8443/media", "name");
         assert_eq!(api["server_info"]["url"], "tv.test");

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_behind_an_address_become_parameters() {
+    fn headers_appended_to_a_channel_url_become_parameters() {
         let mut options = ChannelOptions::default();
         assert!(options.take("#EXTVLCOPT:http-user-agent=Other"));
         assert!(options.fields_behind_address(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_every_form_and_licence_servers_stay() {
+    fn keys_are_parsed_in_every_form_and_license_server_lines_kept() {
         const KID: &str = "00112233445566778899aabbccddeeff";
         const KEY: &str = "ffeeddccbbaa99887766554433221100";
         let web = "{\"keys\":[{\"kty\":\"oct\",\"kid\":\"ABEiM0RVZneImaq7zN3u_w\",\"k\":\"ABEiM0RVZneImaq7zN3u_w\"}]}";

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_come_from_the_list_the_query_and_the_parent() {
+    fn variables_are_defined_by_name_query_parameter_and_import() {
         let text = b"#EXTM3U\n#EXT-X-DEFINE:NAME=\"a\",VALUE=\"1\"\n#EXT-X-DEFINE:QUERYPARAM=\"q\"\n#EXT-X-DEFINE:IMPORT=\"p\"\n";
         let v = PlaylistVariables::collect(text, Some("x=y&q=2%203"), &[("p".into(), "4".into())]).unwrap();
         assert_eq!(v.fill("{$a}/{$q}/{$p}/{$no}/{$").unwrap(), "1/2 3/4/{$no}/{$");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_variables_and_the_length_of_what_they_are_filled_into_are_bounded() {
+    fn number_and_expanded_size_of_variables_are_bounded() {
         let define = |n: usize, value: &str| format!("#EXT-X-DEFINE:NAME=\"v{n}\",VALUE=\"{value}\"\n");
         let many: String = (0..=MAX_VARIABLES).map(|n| define(n, "x")).collect();
         let refused = PlaylistVariables::collect(many.as_bytes(), None, &[]).unwrap_err().to_string();

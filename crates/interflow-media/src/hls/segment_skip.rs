@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_touch_a_stretch_are_left_out() {
+    fn segments_overlapping_a_skipped_range_are_removed() {
         let text = cut_text(&vod(6), "0-4,9-13");
         let left: Vec<_> = text.lines().filter(|l| !l.starts_with("#EXT-X-T")).skip(1).collect();
         assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_moves_and_a_multivariant_playlist_stay() {
+    fn live_and_multivariant_playlists_are_not_cut() {
         let live = vod(6).replace("#EXT-X-ENDLIST\n", "");
         assert_eq!(cut_text(&live, "0-8"), live);
         let master = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\na.m3u8\n";
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_from_numbers_are_written_out() {
+    fn implicit_ivs_are_written_out() {
         let text = vod(4).replace("#EXTINF:4,\n0.ts", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:4,\n0.ts");
         let text = cut_text(&text, "0-4");
         let vectors: Vec<_> = text.lines().filter_map(|l| l.split("IV=").nth(1)).collect();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn byte_ranges_keep_their_place() {
+    fn byte_ranges_keep_their_offsets() {
         let segments: String = (0..3).map(|_| "#EXTINF:4,\n#EXT-X-BYTERANGE:100\nf.mp4\n".to_owned()).collect();
         let text =
             format!("#EXTM3U\n#EXT-X-MAP:URI=\"f.mp4\"\n{segments}#EXT-X-ENDLIST\n").replacen(":100\n", ":100@50\n", 1);

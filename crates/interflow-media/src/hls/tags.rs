@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_keep_their_ends() {
+    fn lines_keep_their_line_endings() {
         let text = b"\xef\xbb\xbf#A\r\n\nb\n\r\nc";
         let all: Vec<_> = lines(text).map(|l| (l.content(text), l.with_line_end(text))).collect();
         let expected: Vec<(&[u8], &[u8])> =
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn loose_attributes_are_found() {
+    fn unseparated_attributes_are_found() {
         let line = br#"#EXTM3U x-url-tvg="no" url-tvg="http://a/,b" foo"#;
         assert_eq!(loose_attribute(line, "url-tvg").map(|r| &line[r]), Some(&b"http://a/,b"[..]));
         assert_eq!(loose_attribute(line, "foo"), None);

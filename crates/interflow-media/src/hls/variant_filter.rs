@@ -79,7 +79,7 @@ mod tests {
         #EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=1,RESOLUTION=640x360,URI=\"i.m3u8\"\n";
 
     #[test]
-    fn the_wanted_variants_stay() {
+    fn selected_variants_are_kept() {
         for (choice, stay) in [
             (VariantChoice::Highest, vec!["1080.m3u8"]),
             (VariantChoice::Height(720), vec!["720a.m3u8", "720b.m3u8"]),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_are_read() {
+    fn height_options_are_parsed() {
         for (text, choice) in [("720p", Some(720)), ("1280x720", Some(720)), ("1080", Some(1080)), ("best", None)] {
             assert_eq!(VariantChoice::read(text), choice.map(VariantChoice::Height), "{text}");
         }

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
+    fn urls_are_parsed_leniently() {
         for (text, url, basic) in [
             ("http://a.test/x?y=1#z", "http://a.test/x?y=1", None),
             ("HTTPS://A.test:8443", "https://a.test:8443/", None),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn references_resolve_as_rfc_3986_says() {
+    fn references_resolve_as_in_rfc_3986() {
         let base = BaseUrl::parse("http://a/b/c/d?q").unwrap();
         for (reference, becomes) in [
             ("g", "http://a/b/c/g"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_queries_come_back() {
+    fn encoded_query_values_round_trip() {
         let text = "http://a.test/x y?b=c&d=%20+\u{fc}#e";
         let mut out = Vec::new();
         push_value(text.as_bytes(), &mut out);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_read() {
+    fn range_headers_are_parsed() {
         for (text, wanted) in [
             (None, RequestedRange::Whole),
             (Some("bytes=0-"), RequestedRange::Part(0..100)),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_is_cut_out_and_no_more_is_read() {
+    async fn slice_returns_the_range_and_reads_no_further() {
         let next: NextBodyFn = Box::new(|| Box::pin(async { Ok(text("fghij")) }));
         let body = chain_body(Bytes::from_static(b"ab"), text("cde"), Some(next));
         assert_eq!(&slice_body(body, 1, 6).collect(100).await.unwrap().0[..], b"bcdefg");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_kept_survives_a_restart_until_it_is_old() {
+    async fn cached_segments_survive_a_restart_until_they_expire() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("cache");
         put(&DiskCache::open(&folder, 1 << 20, HOUR).unwrap(), 1, 5000);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_damaged_is_not_given_out() {
+    async fn damaged_cache_entries_are_not_served() {
         let folder = tempfile::tempdir().unwrap();
         let disk = DiskCache::open(folder.path(), 1 << 20, HOUR).unwrap();
         for (n, damage) in [(1, 200), (2, 0), (3, 5000)] {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_are_bounded_and_the_oldest_go() {
+    async fn disk_cache_is_bounded_and_evicts_the_oldest() {
         let folder = tempfile::tempdir().unwrap();
         let disk = DiskCache::open(folder.path(), 50_000, HOUR).unwrap();
         (1..=20).for_each(|n| put(&disk, n, 10_000));

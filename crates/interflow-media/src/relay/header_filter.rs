@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_cannot_frame_or_route() {
+    fn link_parameters_cannot_set_framing_or_routing_headers() {
         assert!(
             is_request_header_allowed("Referer")
                 && is_request_header_allowed("Cookie")

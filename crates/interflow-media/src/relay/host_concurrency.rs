@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_place_becomes_free_with_its_stream() {
+    async fn concurrency_slot_is_released_with_its_stream() {
         let hosts = HostConcurrency::new(1, Duration::from_millis(20));
         let (a, b) = ("a:80".parse().unwrap(), "b:80".parse().unwrap());
         let first = hosts.acquire(&a).await.unwrap();

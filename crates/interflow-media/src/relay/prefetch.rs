@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_have_their_ranges() {
+    fn segment_references_have_their_byte_ranges() {
         let text = b"#EXTM3U\n#EXTINF:4,\na.ts\n#EXTINF:4,\n#EXT-X-BYTERANGE:10@5\nb.mp4\n#EXTINF:4,\n#EXT-X-BYTERANGE:20\nb.mp4\n";
         let base = BaseUrl::parse("http://o/x/m.m3u8").unwrap();
         let piece = |a: &str, r: Option<&str>| (format!("http://o/x/{a}"), r.map(str::to_owned));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn playlists_are_forgotten_with_their_places() {
+    fn evicted_playlists_remove_their_segment_positions() {
         let ahead = Prefetcher::default();
         let piece = |n: usize| (format!("http://o/{n}"), None);
         for n in 0..MAX_PLAYLISTS + 10 {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_front_is_taken_off() {
+    async fn prefix_before_the_transport_stream_is_stripped() {
         let plain = through(b"", 5).await;
         assert_eq!(plain.len(), 5 * PACKET);
         assert_eq!(through(b"\x89PNG\r\n\x1a\nG....IEND", 5).await, plain);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_transport_stream_passes() {
+    async fn non_transport_stream_is_passed_through() {
         assert_eq!(through(&[1; 100_000], 0).await.len(), 100_000);
     }
 }

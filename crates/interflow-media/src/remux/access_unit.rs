@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn units_that_do_not_add_up_are_refused() {
+    fn inconsistent_nal_units_are_refused() {
         for bad in [&[][..], &[0, 0, 0], &[0, 0, 0, 9, 1], &[0, 0, 0, 1, 0x65, 0, 0, 0, 5, 1]] {
             assert_eq!(annex_b(&sets(), false, bad, true, &mut Vec::new()), None, "{bad:?}");
         }
     }
 
     #[test]
-    fn an_adts_header_tells_rate_channels_and_length() {
+    fn adts_header_encodes_rate_channels_and_length() {
         let aac = AacConfig { object_type: 2, signalled: 2, rate_index: 3, channels: 2 };
         assert_eq!(adts(&aac, 100), Some([0xff, 0xf1, 0x4c, 0x80, 0x0d, 0x7f, 0xfc]));
         assert_eq!(adts(&aac, 8190), None, "longer than 13 bits");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_stands_in_the_first_packet() {
+    fn pcr_is_in_the_first_packet() {
         let mut out = Vec::new();
         PidCounter::new(0x100).pes(&[7; 300], PesMarker { pcr: Some(-1), random_access: true }, 0, &mut out);
         assert_eq!(out[..13], [0x47, 0x41, 0, 0x30, 7, 0x50, 0xff, 0xff, 0xff, 0xff, 0xfe, 0, 7]);
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pes_comes_back_whole_in_as_many_packets_as_were_said(
+        fn pes_round_trips_through_the_expected_number_of_packets(
             n in 20_usize..3000,
             extra in 0_usize..16,
             clock: bool,

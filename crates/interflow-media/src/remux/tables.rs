@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_check_out_to_zero() {
+    fn section_crc_is_valid() {
         let streams = [
             PmtStream { stream_type: 0x1b, registration: None, language: None },
             PmtStream { stream_type: 0x81, registration: Some(*b"AC-3"), language: Some(*b"deu") },

@@ -79,7 +79,7 @@ fn both() -> Vec<u8> {
 }
 
 #[test]
-fn access_units_keep_their_times_and_counters_end_where_the_next_segment_begins() {
+fn access_units_keep_their_timestamps_and_counters_continue() {
     let ts = muxed(&both(), &segment(90_000), usize::MAX).unwrap();
     let found = read(&ts);
     assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, 0x100, 0x101, 0x1000]);
@@ -98,7 +98,7 @@ fn access_units_keep_their_times_and_counters_end_where_the_next_segment_begins(
 }
 
 #[test]
-fn composition_before_decoding_moves_decoding_ahead() {
+fn negative_composition_offset_moves_decoding_earlier() {
     let mut data = segment(90_000);
     let at = data.windows(12).position(|w| w == words(&[3000, 104, 0])).unwrap() + 12;
     data[at..at + 4].copy_from_slice(&(-3000_i32).to_be_bytes());
@@ -108,7 +108,7 @@ fn composition_before_decoding_moves_decoding_ahead() {
 }
 
 #[test]
-fn what_has_no_form_in_mpeg_ts_is_refused_clearly() {
+fn unsupported_formats_are_refused_with_the_reason() {
     let opus = boxed(b"Opus", &[&[0; 28], &boxed(b"dOps", &[&[0; 11]])]);
     let sealed = Spec::of(b"cenc").audio_entry();
     for (entry, part) in
@@ -140,7 +140,7 @@ fn damaged_segments_end_in_an_error() {
 
 proptest! {
     #[test]
-    fn any_cuts_give_the_same_packets(step in 1_usize..300) {
+    fn packets_are_independent_of_segmentation(step in 1_usize..300) {
         prop_assert!(muxed(&both(), &segment(7), step) == muxed(&both(), &segment(7), usize::MAX));
     }
 

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_iv_is_written_or_counted() {
+    fn iv_is_parsed_or_derived_from_the_sequence_number() {
         assert_eq!(iv_from_sequence(0x1_02)[13..], [0, 1, 2]);
         assert_eq!(parse_iv("0x00000000000000000000000000000102"), Some(iv_from_sequence(0x102)));
         assert_eq!(parse_iv("0X1"), Some(iv_from_sequence(1)));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_has_the_wrong_key_is_refused() {
+    fn truncated_data_or_a_wrong_key_is_refused() {
         let data = encrypt(&[0x55; 100]);
         let iv = iv_from_sequence(300);
         assert_eq!(decrypt([&data[..90]].into_iter(), iv), Err(SampleAesError::Length(90)));
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_cuts_give_what_was_encrypted(data in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..60) {
+        fn decryption_is_independent_of_segmentation(data in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..60) {
             let sealed = encrypt(&data);
             prop_assert_eq!(decrypt(sealed.chunks(step), iv_from_sequence(300)), Ok(data));
         }

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_begins_its_chain_anew() {
+    fn cbc_chain_restarts_at_every_audio_frame() {
         let adts = |n: usize, header: u8| {
             let mut f = vec![0xff, 0xf0 | header, 0x4c, 0x80, (n >> 3) as u8, (n << 5) as u8 | 0x1f, 0xfc];
             f.resize(n, 0x33);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused_with_its_place() {
+    fn invalid_audio_frame_is_refused_with_its_position() {
         let key = AesKey::new(&ContentKey([7; 16]));
         for (audio, mut data, at) in [
             (AudioFraming::Adts, vec![0xff, 0xf1, 0x4c, 0x80, 1, 0x1f, 0xfc, 0], 8),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_decrypted_and_everything_else_stays() {
+    fn only_slices_are_decrypted() {
         let key = AesKey::new(&ContentKey([7; 16]));
         let slice = |kind: u8, n: usize| -> Vec<u8> {
             std::iter::once(kind).chain((1..n).map(|i| (i % 251) as u8 | 4)).collect()
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn escapes_put_in_after_encryption_are_taken_out_once() {
+    fn emulation_prevention_bytes_are_removed_once() {
         let mut out = Vec::new();
         unescape(&[1, 0, 0, 3, 0, 0, 3, 3, 0, 3, 0, 0, 3], &mut out);
         assert_eq!(out, [1, 0, 0, 0, 0, 3, 0, 3, 0, 0]);
     }
 
     #[test]
-    fn what_is_no_access_unit_is_refused() {
+    fn invalid_access_unit_is_refused() {
         let key = AesKey::new(&ContentKey([7; 16]));
         for bad in [&[][..], &[1, 2, 3], &[7, 0, 0, 1, 9]] {
             assert_eq!(decrypt(bad, &key, [0; 16]), None);

@@ -302,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shorter_payload_ends_the_packet_and_the_field_grows(field in 0_usize..100, shorter in 0_usize..80) {
+        fn shorter_payload_is_padded_by_the_adaptation_field(field in 0_usize..100, shorter in 0_usize..80) {
             let mut packet = [0x11; PACKET];
             let at = if field == 0 { packet[3] = 0x10; 4 } else { packet[3] = 0x30; packet[4] = field as u8 - 1; 4 + field };
             let payload: Vec<u8> = (0..PACKET - at - shorter.min(PACKET - at - 1)).map(|i| i as u8).collect();
@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(packets in prop::collection::vec(any::<[u8; 32]>(), 0..40), step in 1_usize..400) {
+        fn arbitrary_packets_never_panic(packets in prop::collection::vec(any::<[u8; 32]>(), 0..40), step in 1_usize..400) {
             let mut data = Vec::new();
             for (i, head) in packets.iter().enumerate() {
                 let mut p = [0xff; PACKET];

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_come_back_with_what_the_player_added() {
+    fn signed_query_is_restored_with_player_parameters() {
         for hide in [false, true] {
             let (key, path, query) = made(hide);
             assert_eq!(query.contains("a.test"), !hide);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn another_path_query_or_token_is_refused() {
+    fn modified_path_query_or_token_is_refused() {
         for hide in [false, true] {
             let (key, path, query) = made(hide);
             assert!(key.open("/other.ts", &query).is_err());

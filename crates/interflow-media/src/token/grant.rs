@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_holds_for_what_it_says() {
+    fn grant_is_checked_for_expiry_client_path_and_host() {
         let grant = LinkGrant {
             exp: Some(100),
             ip: Some("10.0.0.0/8".into()),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_bound_to_its_endpoint_and_to_reading() {
+    fn link_is_bound_to_its_endpoint_and_to_read_methods() {
         let ip: IpAddr = "::1".parse().unwrap();
         let link = |endpoint: Option<&str>, methods: &[&str]| LinkGrant {
             endpoint: endpoint.map(str::to_owned),

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_opened_and_looks_the_same_each_time() {
+    fn sealing_is_deterministic_and_reversible() {
         let k = keys(&[("a", "0123456789abcdef")]);
         let token = k.seal(&grant());
         assert!(token.starts_with("i1.a.") && token == k.seal(&grant()) && !token.contains("a.test"));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_will_not_do_are_refused() {
+    fn invalid_link_keys_are_refused() {
         let new = |list: &[(&str, &str)]| {
             let list: Vec<_> = list.iter().map(|(i, s)| (i.to_string(), s.as_bytes().to_vec())).collect();
             LinkKeys::new(&list).err()
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_changed_token_is_never_opened(at in 0usize..200, to in "[A-Za-z0-9_.-]") {
+        fn modified_token_is_never_accepted(at in 0usize..200, to in "[A-Za-z0-9_.-]") {
             let k = keys(&[("a", "0123456789abcdef")]);
             let token = k.seal(&grant());
             let at = at % token.len();
@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(token in "(i1\\.a\\.)?[\\x00-\\x7f]{0,80}") {
+        fn arbitrary_tokens_never_panic(token in "(i1\\.a\\.)?[\\x00-\\x7f]{0,80}") {
             prop_assert!(keys(&[("a", "0123456789abcdef")]).open(&token).is_err());
         }
     }

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn both_old_forms_are_read() {
+    fn both_legacy_token_forms_are_accepted() {
         let flat =
             r#"{"d":"http://a/x","h_referer":"r","api_password":"pw","exp":1700000000,"ip":"1.2.3.4","key":"k"}"#;
         let nested = r#"{"destination":"http://a/x","query_params":{"key":"k"},"request_headers":{"referer":"r"},"exp":1700000000,"ip":"1.2.3.4"}"#;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn another_password_or_form_is_refused() {
+    fn wrong_password_or_form_is_refused() {
         let token = sealed(r#"{"d":"http://a/x","api_password":"other"}"#, "pw");
         assert!(read_legacy(&token, "pw").is_err(), "the password inside is another");
         let long = "A".repeat(64);

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_name_of_any_length_leaves_the_ca_name_within_its_bound() {
+    fn root_name_is_truncated_to_the_common_name_limit() {
         let long = "m".repeat(300);
         let names: Vec<_> = ["box", &long, "", "bö\nx"].map(|m| root_name(m, 1_790_000_000)).into();
         assert_eq!(names[0], "Interflow CA (box) 2026-09-21");

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_is_handed_out_twice_under_contention() {
+    fn key_pool_never_hands_out_a_key_twice() {
         let pool = Arc::new(KeyPool::default());
         let mut seen = std::collections::HashSet::new();
         for _ in 0..3 * POOL_SIZE {

@@ -102,7 +102,7 @@ fn files_that_are_not_a_ca_are_refused_with_the_reason() {
 }
 
 #[test]
-fn an_unusable_folder_is_named() {
+fn unusable_ca_directory_is_named_in_the_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -145,7 +145,7 @@ fn rotation_makes_another_ca_and_keeps_only_the_old_certificate() {
 }
 
 #[tokio::test]
-async fn a_leaf_has_what_clients_require() {
+async fn leaf_certificate_has_the_fields_clients_require() {
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
     let (_, root) = X509Certificate::from_der(ca.certificate_der()).unwrap();
@@ -224,7 +224,7 @@ fn a_thousand_concurrent_misses_sign_one_leaf() {
 }
 
 #[test]
-fn one_leaf_serves_every_alpn_choice() {
+fn tls_configs_with_different_alpn_share_one_leaf() {
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
     let [a, b] = [Alpn::Http1, Alpn::Both].map(|alpn| ca.server_tls(&host("a.example"), alpn));
@@ -291,7 +291,7 @@ async fn persisted_leaves_survive_a_restart_but_not_their_ca() {
 }
 
 #[test]
-fn leaves_on_disk_are_as_many_as_leaves_in_memory() {
+fn persisted_leaves_are_bounded_by_the_cache_size() {
     let dir = tempfile::tempdir().unwrap();
     let options = CaOptions { persist_leaves: true, leaves: 20, ..CaOptions::default() };
     let files = |ca: &CertificateAuthority| std::fs::read_dir(&ca.kept.as_ref().unwrap().folder).unwrap().count();
@@ -323,7 +323,7 @@ async fn an_intermediate_ca_sends_its_chain() {
 }
 
 #[test]
-fn the_exports_are_the_same_certificate() {
+fn pem_and_der_exports_contain_the_same_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
     let der = CertificateDer::from_pem_slice(ca.certificate_pem().as_bytes()).unwrap();

@@ -64,7 +64,7 @@ async fn a_connection_reports_its_addresses_and_times() {
 }
 
 #[tokio::test]
-async fn an_address_that_hangs_costs_no_more_than_the_attempt_delay() {
+async fn unresponsive_address_delays_the_connection_by_the_attempt_delay() {
     let (_listener, port) = alive().await;
     let _dead = dead("127.0.0.2", port).await;
     let dialer = dialer(&[("a.example", &["127.0.0.2", "127.0.0.1"])], AllowAllAddresses, |o| {
@@ -87,7 +87,7 @@ async fn an_address_that_refuses_is_skipped_at_once() {
 }
 
 #[tokio::test]
-async fn when_nothing_answers_every_address_is_named() {
+async fn connect_error_lists_every_failed_address() {
     let (listener, port) = alive().await;
     drop(listener);
     let dialer = dialer(&[("a.example", &["127.0.0.1", "127.0.0.2"])], AllowAllAddresses, |_| {});
@@ -103,7 +103,7 @@ async fn when_nothing_answers_every_address_is_named() {
 }
 
 #[tokio::test]
-async fn the_connect_timeout_is_over_all_attempts_and_names_them() {
+async fn connect_timeout_covers_all_attempts_and_lists_them() {
     let (listener, port) = alive().await;
     drop(listener);
     let _dead = dead("127.0.0.2", port).await;

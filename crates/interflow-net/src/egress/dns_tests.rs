@@ -87,7 +87,7 @@ fn name(s: &str) -> Host {
 }
 
 #[tokio::test]
-async fn a_name_is_looked_up_once_however_many_ask_at_the_same_time() {
+async fn concurrent_lookups_of_a_name_share_one_query() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let resolver = server.resolver(|_| {});
     let asking = (0..200).map(|_| {
@@ -139,7 +139,7 @@ async fn a_name_without_addresses_is_distinguished_from_nonexistence() {
 }
 
 #[tokio::test]
-async fn silence_times_out_and_is_cached_briefly() {
+async fn dns_timeout_is_reported_and_cached_briefly() {
     let server = NameServer::start(Zone::Silent).await;
     let resolver = server.resolver(|o| {
         (o.timeout, o.min_ttl) = (Duration::from_millis(100), Duration::from_millis(1));

@@ -150,7 +150,7 @@ async fn invalid_responses_are_reported() {
 }
 
 #[test]
-fn the_age_in_caches_is_subtracted() {
+fn doh_age_header_is_subtracted_from_the_ttl() {
     let mut question = Message::query();
     question.add_query(Query::query(Name::from_ascii("name.test.").unwrap(), RecordType::A));
     let bytes = answer(&question).to_vec().unwrap();
@@ -160,7 +160,7 @@ fn the_age_in_caches_is_subtracted() {
 }
 
 #[test]
-fn servers_are_named_by_url_or_by_name() {
+fn doh_servers_are_given_by_url_or_well_known_name() {
     let tls = TlsProfile::new(TlsProfileOptions::default()).unwrap();
     for (text, url) in [
         ("cloudflare", "https://cloudflare-dns.com/dns-query"),

@@ -243,7 +243,7 @@ async fn a_proxys_refusal_is_reported() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_cannot_be_reached_or_never_answers_is_named() {
+async fn unreachable_or_unresponsive_upstream_proxy_is_named_in_the_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy: UpstreamProxy = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     let target = "origin.example:443".parse().unwrap();

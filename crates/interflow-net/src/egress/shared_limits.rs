@@ -197,12 +197,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cap_nothing_is_counted() {
+    fn no_host_limit_is_created_without_a_cap() {
         assert!(EgressShared::new(None).host_limit(&authority(0)).is_none());
     }
 
     #[tokio::test]
-    async fn the_queue_is_fifo_and_times_out() {
+    async fn waiters_for_a_connection_permit_are_served_fifo_and_time_out() {
         let shared = EgressShared::new(Some(1));
         let cap = shared.host_limit(&authority(0)).unwrap();
         let held = cap.acquire(&authority(0), Duration::ZERO).await.unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_elsewhere_is_evicted() {
+    fn idle_connection_of_another_pool_is_evicted_at_the_host_limit() {
         let shared = EgressShared::new(Some(2));
         let cap = shared.host_limit(&authority(0)).unwrap();
         let keeper = Arc::new(Keeper(AtomicUsize::new(0), Mutex::new(vec![cap.open()])));

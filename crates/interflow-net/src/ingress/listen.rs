@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_use_is_named_with_its_remedy() {
+    fn address_in_use_is_reported_with_its_port() {
         let first = bind(&any_port()).unwrap();
         let error = bind(&ListenOptions::new(first.local_addr().unwrap())).unwrap_err();
         let port = first.local_addr().unwrap().port().to_string();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_of_nobody_here_has_no_process() {
+    fn remote_connection_has_no_local_process() {
         let far = "192.0.2.1:1".parse().unwrap();
         assert!(ProcessLookup::default().lookup(far, "127.0.0.1:2".parse().unwrap()).is_none());
         assert_eq!(

@@ -29,7 +29,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test(start_paused = true)]
-    async fn the_header_is_consumed_and_the_rest_is_left() {
+    async fn proxy_header_is_consumed_and_the_following_bytes_are_kept() {
         for (bytes, source, rest) in [
             (&b"PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\nGET"[..], Some("1.2.3.4:9"), "GET"),
             (b"PROXY UNKNOWN\r\nGET", None, "GET"),

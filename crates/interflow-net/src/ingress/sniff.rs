@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn first_bytes_tell_the_protocol_and_are_put_back() {
+    async fn protocol_is_sniffed_from_the_first_bytes_and_they_are_replayed() {
         let hello = hello();
         let mut broken = hello.clone();
         broken[43] = 200;

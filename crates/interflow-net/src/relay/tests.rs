@@ -86,7 +86,7 @@ async fn check(mut from: impl AsyncRead + Unpin, tunnel: u64, rest: Duration) ->
 }
 
 #[tokio::test]
-async fn megabytes_cross_unchanged_both_ways_over_every_transport() {
+async fn megabytes_are_relayed_unchanged_in_both_directions_over_every_transport() {
     const SIZE: usize = 3_000_001;
     for (splice, tcp) in [(true, true), (false, true), (true, false)] {
         let counters = TunnelCounters::default();
@@ -169,7 +169,7 @@ async fn a_reset_of_one_side_reaches_the_other_as_a_reset() {
 }
 
 #[tokio::test]
-async fn a_response_is_delivered_whole_although_its_sender_stops_reading() {
+async fn response_is_delivered_although_the_upstream_stopped_reading() {
     let (mut client, mut upstream, running) = default_tunnel().await;
     upstream.write_all(b"413 too large").await.unwrap();
     upstream.shutdown().await.unwrap();

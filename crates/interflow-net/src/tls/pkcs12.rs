@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_each_encryption_give_their_chain_and_key() {
+    fn pkcs12_files_of_each_encryption_yield_chain_and_key() {
         for (n, (how, _)) in FILES.iter().enumerate() {
             let password = if n < 3 { "secret" } else { "" };
             let (chain_pem, key_pem) = read(n, password).unwrap_or_else(|e| panic!("{how}: {e}"));

@@ -140,7 +140,7 @@ async fn the_application_protocol_is_negotiated() {
 }
 
 #[tokio::test]
-async fn an_address_is_no_server_name() {
+async fn ip_address_is_not_sent_as_sni() {
     let ca = Authority::new("Test CA");
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
     for (asked, presented) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
@@ -231,7 +231,7 @@ async fn exchange(accepted: Made<ClientTls>, connected: Made<UpstreamTls>) -> Up
 }
 
 #[tokio::test]
-async fn a_second_handshake_resumes_the_first_with_any_alpn() {
+async fn session_is_resumed_with_any_alpn_of_the_same_profile() {
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a"]));
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
@@ -362,7 +362,7 @@ fn unusable_credentials_are_refused_with_the_reason() {
 }
 
 #[test]
-fn an_extra_ca_that_cannot_be_read_is_named() {
+fn unreadable_extra_ca_is_named_in_the_error() {
     let dir = tempfile::tempdir().unwrap();
     let empty = dir.path().join("empty.pem");
     std::fs::write(&empty, "no certificate").unwrap();
@@ -433,7 +433,7 @@ async fn a_client_that_closes_after_the_leaf_counts_as_refusing() {
 }
 
 #[tokio::test]
-async fn other_bytes_are_not_a_refusal() {
+async fn non_tls_bytes_and_early_close_are_not_a_leaf_refusal() {
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a"]));
     for (bytes, close, expected, kind) in [

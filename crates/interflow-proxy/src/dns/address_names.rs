@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_every_name_it_was_given_for_the_latest_first() {
+    fn address_keeps_all_its_dns_names_latest_first() {
         let names = AddressNames::new(&DnsConfig::default());
         for name in ["a.test", "b.test", "a.test"] {
             names.record_answer(&records(name, &["192.0.2.1"]));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_ends() {
+    fn dns_names_of_addresses_are_bounded_and_expire() {
         let names = AddressNames::new(&DnsConfig { max_names: 3, ..DnsConfig::default() });
         for i in 0..10 {
             names.record_answer(&records(&format!("n{i}.test"), &[&format!("192.0.2.{i}")]));

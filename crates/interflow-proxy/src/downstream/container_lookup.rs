@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_named_by_its_address_and_the_list_is_kept() {
+    fn container_is_found_by_client_address_and_the_list_is_cached() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, asked) = engine(dir.path(), "200 OK");
         let sockets = [dir.path().join("none.sock"), socket];
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn control_groups_name_containers() {
+    fn container_id_is_parsed_from_the_cgroup() {
         for (cgroup, id) in [
             (format!("0::/system.slice/docker-{ID}.scope\n"), Some(ID)),
             (format!("12:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}\n"), Some(ID)),

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_route_is_named() {
+    fn invalid_gateway_route_is_reported_with_its_index() {
         for (path, to, says) in [
             ("x", "http://a", "must begin with /"),
             ("/", "a.test", "no scheme"),

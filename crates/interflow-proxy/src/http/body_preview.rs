@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_read_while_its_request_waits_and_goes_on_whole() {
+    async fn body_is_previewed_while_a_stage_waits_and_forwarded_whole() {
         let preview = BodyPreview::default();
         let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));
         let look = preview.clone();

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_follows_accept() {
+    fn error_response_media_type_follows_accept() {
         let e = Error::new(ErrorKind::Dns, "no such name: <b>.test");
         for (accept, media_type, says) in [
             ("text/html,*/*", "text/html; charset=utf-8", "&lt;b&gt;.test"),

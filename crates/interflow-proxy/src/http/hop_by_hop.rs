@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_one_hop_is_known_as_such() {
+    fn every_hop_by_hop_field_is_recognised_in_any_case() {
         for name in HOP_FIELDS {
             assert!(is_hop_field(name.to_ascii_uppercase().as_bytes()), "{name}");
         }
     }
 
     #[test]
-    fn hop_by_hop_fields_and_those_named_stay_behind() {
+    fn hop_by_hop_and_connection_listed_fields_are_removed() {
         let mut h = head(
             HttpVersion::Http11,
             &[
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_goes_through_but_h2c_does_not() {
+    fn websocket_upgrade_is_forwarded_but_h2c_is_not() {
         let mut h = head(HttpVersion::Http11, &[("Connection", "Upgrade"), ("Upgrade", "websocket")]);
         clean_request(&mut h);
         assert_eq!(h.protocol.as_deref(), Some("websocket"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_cannot_ask_for_the_proxys_password() {
+    fn proxy_authenticate_of_an_origin_is_removed() {
         let mut h: Headers = [("Proxy-Authenticate", "Basic"), ("Upgrade", "h2,h2c"), ("A", "1")].into_iter().collect();
         clean_response(&mut h, false);
         assert_eq!(names(&h), ["A"]);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_a_tunnel_goes_where_the_tunnel_goes() {
+    fn tunnel_requests_are_resolved_against_the_tunnel_target() {
         let authority: Authority = "a:443".parse().unwrap();
         let inside = TunnelTargetRef { scheme: Scheme::Https, authority: &authority };
         let mut headers: Headers = [("Host", "a")].into_iter().collect();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_pseudonym_is_a_loop() {
+    fn only_the_own_via_pseudonym_is_a_loop() {
         let (local, other) = (ViaPseudonym::random(), ViaPseudonym::random());
         for (via, looped) in [
             (String::new(), false),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_hands_on_what_it_received_and_adds_itself() {
+    fn connect_via_keeps_received_entries_and_appends_its_own() {
         let local = ViaPseudonym::random();
         let headers: Headers = [("Via", "1.1 a"), ("via", "1.1 b, 1.1 c")].into_iter().collect();
         let received = received_via(&headers);

@@ -274,33 +274,33 @@ mod tests {
     }
 
     #[test]
-    fn events_are_seen_however_they_are_cut() {
+    fn events_are_tapped_at_any_segmentation() {
         let all = seen("text/event-stream; charset=utf-8", &[b"data: a\n", b"\ndata: b", b"\n\nda"]);
         assert_eq!(all, [b"data: a\n\n".to_vec(), b"data: b\n\n".to_vec()]);
     }
 
     #[test]
-    fn grpc_messages_are_seen_without_their_prefix() {
+    fn grpc_messages_are_tapped_without_their_prefix() {
         let all = seen("application/grpc+proto", &[b"\0\0\0\0\x02h", b"i\0\0\0\0\0"]);
         assert_eq!(all, [b"hi".to_vec(), Vec::new()]);
     }
 
     #[test]
-    fn a_compressed_grpc_message_is_seen_in_the_clear_and_one_that_cannot_be_as_it_came() {
+    fn compressed_grpc_messages_are_tapped_decompressed_if_possible() {
         // "aa" in zlib format, uncompressed block; then garbage under the same flag.
         let zlib = b"\x01\0\0\0\x0d\x78\x01\x01\x02\0\xfd\xffaa\x01\x25\0\xc3";
         assert_eq!(seen("application/grpc", &[zlib, b"\x01\0\0\0\x01?"]), [b"aa".to_vec(), b"?".to_vec()]);
     }
 
     #[test]
-    fn a_broken_stream_is_given_up_and_ordinary_bodies_are_none() {
+    fn invalid_grpc_stream_is_no_longer_tapped_and_html_never() {
         assert!(seen("application/grpc", &[b"\x55junkjunkjunk", b"\0\0\0\0\0"]).is_empty());
         let headers: Headers = [("Content-Type", "text/html")].into_iter().collect();
         assert!(MessageTap::for_body(Direction::Response, &headers).is_none());
     }
 
     #[test]
-    fn a_websocket_message_goes_on_as_it_came_unless_it_is_changed() {
+    fn unchanged_websocket_messages_keep_their_bytes() {
         let mut wire = Vec::new();
         websocket::write_frame(&mut wire, websocket::Opcode::Text, b"one", Some([1, 2, 3, 4]));
         websocket::write_frame(&mut wire, websocket::Opcode::Text, b"two", Some([5, 6, 7, 8]));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_websocket_goes_on_as_bytes() {
+    fn invalid_websocket_data_is_forwarded_as_raw_bytes() {
         let mut leg = WsDirection::new(Direction::Response, &Headers::new());
         leg.push(b"\xff\xff junk");
         let Some(WsEvent::Lost(bytes)) = leg.next() else { panic!("understood") };

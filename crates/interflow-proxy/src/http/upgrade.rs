@@ -338,7 +338,7 @@ mod tests {
     use interflow_types::{Headers, Method, Scheme, Url};
 
     #[test]
-    fn the_accept_field_answers_the_clients_own_key() {
+    fn sec_websocket_accept_is_computed_from_the_clients_key() {
         let request = RequestHead {
             method: Method::GET,
             url: Url { scheme: Scheme::Http, authority: "a:80".parse().unwrap(), path: "/".into() },

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_in_ten_seconds_says_how_many_it_stands_for() {
+    fn log_limiter_reports_the_number_of_suppressed_lines() {
         let (limiter, start) = (LogLimiter::default(), Instant::now());
         let at = |seconds| limiter.suppressed_if_due_at(start + Duration::from_secs(seconds));
         assert_eq!([at(0), at(1), at(9), at(10), at(11), at(25)], [Some(0), None, None, Some(2), None, Some(1)]);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_are_summed_and_errors_named() {
+    fn stats_sum_workers_and_label_errors() {
         let stats = ServerStats::new(2);
         stats.worker(0).response(204, 100);
         stats.worker(1).response(599, 101);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_took_a_leaf_does_not_trust_and_never_passes() {
+    fn program_that_never_accepted_a_leaf_is_not_bypassed() {
         let p = PinningBypass::default();
         let (curl, a) = (program(1, "curl"), host("a.test"));
         for _ in 0..10 {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_took_the_leaf_of_a_host_does_not_pin_it() {
+    fn refusal_after_an_accepted_leaf_of_the_host_is_not_pinning() {
         let p = PinningBypass::default();
         let (app, a) = (program(1, "app"), host("a.test"));
         p.record_acceptance(&app, &a);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pass_ends_and_zero_turns_it_off() {
+    fn zero_failures_or_duration_disables_the_pinning_bypass() {
         let p = PinningBypass::default();
         let (app, pinned) = (program(1, "app"), host("pinned.test"));
         p.record_acceptance(&app, &host("a.test"));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_intercepted_again() {
+    fn cleared_or_accepting_clients_are_intercepted_again() {
         let p = PinningBypass::default();
         let app = program(1, "app");
         p.record_acceptance(&app, &host("a.test"));

@@ -20,7 +20,7 @@ pub fn deny(change: impl FnOnce(&mut AccessRule)) -> AccessRule {
 }
 
 #[tokio::test]
-async fn a_denied_host_is_denied_by_every_way_in() {
+async fn denied_host_is_denied_for_http_connect_and_socks5() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| c.access.rule = vec![deny(|r| r.hosts = vec!["localhost".into()])]).await;
     let answer = proxy.get(&origin.url("/")).await;
@@ -50,7 +50,7 @@ async fn a_method_is_denied_inside_a_tunnel_as_well() {
 }
 
 #[tokio::test]
-async fn a_denied_host_is_not_reached_behind_the_name_of_another() {
+async fn host_rule_applies_to_the_host_header_inside_a_tunnel() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| c.access.rule = vec![deny(|r| r.hosts = vec!["hidden.test".into()])]).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -79,7 +79,7 @@ async fn private_addresses_are_denied_after_dns() {
 }
 
 #[tokio::test]
-async fn an_address_may_be_taken_out_of_the_private_ones() {
+async fn allow_private_exempts_an_address() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| {
         c.access.deny_private = true;
@@ -94,7 +94,7 @@ fn route(path: &str, to: &Origin) -> GatewayRoute {
 }
 
 #[tokio::test]
-async fn the_gateway_sends_requests_on_by_their_path() {
+async fn gateway_routes_requests_by_path() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| c.gateway.route = vec![route("/api", &origin)]).await;
     let mut wire = Wire::connect(proxy.gateway()).await.unwrap();
@@ -109,7 +109,7 @@ async fn the_gateway_sends_requests_on_by_their_path() {
 }
 
 #[tokio::test]
-async fn the_gateway_speaks_http2_to_those_who_know() {
+async fn gateway_serves_http2_with_prior_knowledge() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.gateway.route = vec![route("/", &origin)]).await;
     let client = H2Client::new(Wire::connect(proxy.gateway()).await.unwrap()).await.unwrap();

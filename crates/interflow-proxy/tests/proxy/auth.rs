@@ -12,7 +12,7 @@ async fn guarded() -> Proxy {
 }
 
 #[tokio::test]
-async fn after_a_407_the_client_may_try_again_on_the_same_connection() {
+async fn request_can_be_retried_after_407_on_the_same_connection() {
     let origin = Origin::http().start().await;
     let proxy = guarded().await;
     let mut wire = proxy.connect().await;
@@ -29,7 +29,7 @@ async fn after_a_407_the_client_may_try_again_on_the_same_connection() {
 }
 
 #[tokio::test]
-async fn after_a_407_a_tunnel_may_be_asked_for_again_on_the_same_connection() {
+async fn connect_can_be_retried_after_407_on_the_same_connection() {
     let origin = Origin::http().start().await;
     let proxy = guarded().await;
     let mut wire = proxy.connect().await;
@@ -41,7 +41,7 @@ async fn after_a_407_a_tunnel_may_be_asked_for_again_on_the_same_connection() {
 }
 
 #[tokio::test]
-async fn the_proxys_credentials_reach_no_origin() {
+async fn proxy_credentials_are_never_forwarded_to_an_origin() {
     let origin = Origin::http().start().await;
     let proxy = guarded().await;
     let mut wire = proxy.connect().await;
@@ -64,7 +64,7 @@ async fn the_proxys_credentials_reach_no_origin() {
 }
 
 #[tokio::test]
-async fn every_request_of_a_connection_is_asked() {
+async fn every_request_of_a_connection_is_authenticated() {
     let origin = Origin::http().start().await;
     let proxy = guarded().await;
     let mut wire = proxy.connect().await;
@@ -85,7 +85,7 @@ async fn every_request_of_a_connection_is_asked() {
 }
 
 #[tokio::test]
-async fn socks5_asks_for_the_password_too() {
+async fn socks5_requires_the_password() {
     let origin = Origin::http().start().await;
     let proxy = guarded().await;
     let open = client::socks5_tunnel(proxy.addr(), "localhost", origin.port(), None).await;

@@ -67,7 +67,7 @@ async fn try_status(gate: SocketAddr, client: Arc<TlsClientConfig>) -> Option<u1
 }
 
 #[tokio::test]
-async fn clients_without_a_good_certificate_are_refused_and_others_are_users() {
+async fn client_certificate_is_required_and_identifies_the_user() {
     let (origin, files) = (Origin::http().start().await, Files::new());
     let proxy = Proxy::start(|c| {
         files.configure(c);
@@ -94,7 +94,7 @@ async fn clients_without_a_good_certificate_are_refused_and_others_are_users() {
 }
 
 #[tokio::test]
-async fn access_rules_hold_for_the_name_in_a_certificate() {
+async fn access_rules_match_the_name_of_a_client_certificate() {
     let (origin, files) = (Origin::http().start().await, Files::new());
     let proxy = Proxy::start(|c| {
         files.configure(c);
@@ -112,7 +112,7 @@ async fn access_rules_hold_for_the_name_in_a_certificate() {
 }
 
 #[tokio::test]
-async fn a_reload_with_certificates_holds_for_connections_that_are_open() {
+async fn reload_with_client_certificates_applies_to_open_connections() {
     let (origin, files) = (Origin::http().start().await, Files::new());
     let proxy = Proxy::start(|c| c.gateway.route = everything_to(&origin)).await;
     let mut wire = Wire::connect(proxy.gateway()).await.unwrap();
@@ -150,7 +150,7 @@ async fn invalid_client_authorities_are_reported_with_their_key() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_names_the_client_per_request() {
+async fn trusted_proxy_sets_the_client_address_per_request() {
     let origin = Origin::http().start().await;
     let rules = || vec![deny(|r| r.clients = vec!["9.9.9.9/32".parse().unwrap()])];
     let trusting = Proxy::start(|c| {

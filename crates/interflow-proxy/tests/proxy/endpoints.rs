@@ -48,7 +48,7 @@ impl LocalHandler for Echo {
 }
 
 #[tokio::test]
-async fn a_local_handler_answers_in_an_origins_place_and_is_recorded_like_one() {
+async fn local_handler_response_is_recorded_like_an_origins() {
     let proxy = Proxy::mounted(vec![Arc::new(EchoMount { to: "localhost:1".into() })], |c| {
         c.gateway.hosts = vec!["gate.test".into()];
     })
@@ -92,7 +92,7 @@ async fn a_mount_forwards_requests_and_configured_routes_take_precedence() {
 }
 
 #[tokio::test]
-async fn requests_of_web_pages_of_other_sites_reach_neither_route_nor_mount() {
+async fn cross_site_requests_reach_neither_route_nor_mount() {
     let origin = Origin::http().start().await;
     let (to, mount) = (origin.url("/"), EchoMount { to: origin.authority() });
     let proxy = Proxy::mounted(vec![Arc::new(mount)], |c| {

@@ -12,7 +12,7 @@ use interflow_types::units::HumanDuration;
 use crate::support::{End, Nobody, Proxy, get, inside, request, until};
 
 #[tokio::test]
-async fn each_bad_origin_has_its_answer() {
+async fn each_upstream_failure_has_its_status_and_error_kind() {
     let bad_head = |text: &'static str| Script::answer(Bytes::from_static(text.as_bytes()));
     for (what, script, status, error) in [
         ("closes at once", Script::new(), 502, ErrorKind::UpstreamClosed),
@@ -60,7 +60,7 @@ async fn each_bad_origin_has_its_answer() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_breaks_off_for_the_client_and_the_record() {
+async fn aborted_response_body_is_an_error_for_client_and_record() {
     for path in ["/reset-body", "/short", "/cut"] {
         let origin = Origin::https().start().await;
         let proxy = Proxy::trusting(&[&origin], |c| c.upstream.http1_hosts = vec!["localhost".into()]).await;
@@ -75,7 +75,7 @@ async fn a_body_that_breaks_off_breaks_off_for_the_client_and_the_record() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn refused_upstream_connection_is_502_with_the_address() {
     let nobody = Nobody::new();
     let proxy = Proxy::start(|_| ()).await;
     let answer = proxy.get(&format!("http://{}/", nobody.addr())).await;
@@ -85,7 +85,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn a_body_that_stops_coming_times_out_on_either_leg() {
+async fn stalled_body_times_out_in_either_direction() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| c.timeouts.body_idle_timeout = HumanDuration::from_millis(100)).await;
     let mut wire = proxy.connect().await;
@@ -123,7 +123,7 @@ async fn ask_and_leave(mut wire: Wire, request: String, origin: &Origin, how: Le
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_exchange_with_the_origin() {
+async fn client_disconnect_cancels_the_upstream_exchange() {
     for how in [Leaves::Resets, Leaves::Closes, Leaves::HalfCloses] {
         for way in ["absolute", "HTTP/1.0", "gateway", "tunnel"] {
             let origin = Origin::script(Script::new().head().to_end()).await;
@@ -154,7 +154,7 @@ async fn a_client_that_leaves_ends_the_exchange_with_the_origin() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_an_intercepted_tunnel_ends_the_exchange_with_the_origin() {
+async fn client_disconnect_in_an_intercepted_tunnel_cancels_the_exchange() {
     let origin = Origin::https().answering(|_| Reply::ok("late").delay(Duration::from_secs(600))).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
@@ -166,7 +166,7 @@ async fn a_client_that_leaves_an_intercepted_tunnel_ends_the_exchange_with_the_o
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_while_a_response_pauses_ends_it() {
+async fn client_disconnect_during_an_idle_stream_cancels_it() {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n";
     let origin = Origin::script(Script::new().head().send(head).to_end()).await;
     let proxy = Proxy::start(|_| ()).await;
@@ -179,7 +179,7 @@ async fn a_client_that_leaves_while_a_response_pauses_ends_it() {
 }
 
 #[tokio::test]
-async fn a_half_closed_client_is_answered_where_the_configuration_says_so() {
+async fn half_closed_client_gets_its_response_if_configured() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate";
     let origin = Origin::script(Script::new().head().pause(Duration::from_millis(50)).send(answer)).await;
     let proxy = Proxy::start(|c| c.proxy.keep_half_closed = true).await;
@@ -190,7 +190,7 @@ async fn a_half_closed_client_is_answered_where_the_configuration_says_so() {
 }
 
 #[tokio::test]
-async fn a_request_on_a_dead_connection_is_sent_once_more_when_that_is_allowed() {
+async fn request_on_a_dead_reused_connection_is_retried() {
     let origin = Origin::raw(|mut wire: interflow_testkit::Wire, n| async move {
         wire.head().await?;
         wire.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{n}")).await?;
@@ -212,7 +212,7 @@ async fn a_request_on_a_dead_connection_is_sent_once_more_when_that_is_allowed()
 }
 
 #[tokio::test]
-async fn our_own_requests_end_in_errors_like_any_other() {
+async fn local_requests_fail_with_the_same_error_kinds() {
     let origin = Origin::http().start().await;
     let nobody = Nobody::new();
     let proxy = Proxy::start(|_| ()).await;

@@ -25,7 +25,7 @@ async fn fingerprints_of_each_protocol_are_recorded() {
 }
 
 #[tokio::test]
-async fn the_process_of_a_client_on_this_machine_is_known_when_it_was_asked_for() {
+async fn client_process_is_recorded_if_configured() {
     let origin = Origin::http().start().await;
     for asked in [true, false] {
         let proxy = Proxy::start(|c| c.proxy.processes = asked).await;

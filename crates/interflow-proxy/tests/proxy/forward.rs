@@ -37,7 +37,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn fields_keep_their_order_and_case_and_hop_by_hop_ones_stay_behind() {
+async fn end_to_end_headers_keep_order_and_case_and_hop_by_hop_ones_are_removed() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
@@ -52,7 +52,7 @@ async fn fields_keep_their_order_and_case_and_hop_by_hop_ones_stay_behind() {
 }
 
 #[tokio::test]
-async fn a_request_that_expects_100_is_told_to_continue() {
+async fn expectation_is_answered_with_a_single_100_continue() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
@@ -67,7 +67,7 @@ async fn a_request_that_expects_100_is_told_to_continue() {
 }
 
 #[tokio::test]
-async fn a_refused_expectation_ends_without_the_body() {
+async fn refused_expectation_returns_417_without_the_body() {
     let origin = Origin::raw(|mut wire: Wire, _| async move {
         wire.head().await?;
         wire.send("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n").await?;
@@ -82,7 +82,7 @@ async fn a_refused_expectation_ends_without_the_body() {
 }
 
 #[tokio::test]
-async fn early_hints_come_before_the_answer() {
+async fn early_hints_precede_the_response() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let answer = proxy.get(&origin.url("/early-hints")).await;
@@ -93,7 +93,7 @@ async fn early_hints_come_before_the_answer() {
 }
 
 #[tokio::test]
-async fn trailers_pass_both_ways() {
+async fn trailers_are_forwarded_in_both_directions() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
@@ -107,7 +107,7 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn heads_without_a_body_keep_their_lengths() {
+async fn responses_to_head_and_304_keep_their_header_fields() {
     let origin = Origin::http()
         .answering(|r| match r.method.as_str() {
             "HEAD" => Reply::ok("0123456789"),
@@ -126,7 +126,7 @@ async fn heads_without_a_body_keep_their_lengths() {
 }
 
 #[tokio::test]
-async fn options_for_the_whole_server_is_asked_with_an_asterisk() {
+async fn options_without_a_path_is_forwarded_with_an_asterisk() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
@@ -136,14 +136,14 @@ async fn options_for_the_whole_server_is_asked_with_an_asterisk() {
 }
 
 #[tokio::test]
-async fn alternative_services_of_an_origin_are_ignored() {
+async fn alt_svc_is_forwarded_unchanged() {
     let origin = Origin::http().answering(|_| Reply::ok("x").header("Alt-Svc", "h3=\":443\"; ma=60")).start().await;
     let proxy = Proxy::start(|_| ()).await;
     assert_eq!(proxy.get(&origin.url("/")).await.header("alt-svc"), Some("h3=\":443\"; ma=60"));
 }
 
 #[tokio::test]
-async fn a_request_that_is_none_for_a_proxy_gets_help_and_no_loop() {
+async fn non_proxy_request_gets_400_with_instructions() {
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
     wire.send(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.addr())).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_request_that_is_none_for_a_proxy_gets_help_and_no_loop() {
 }
 
 #[tokio::test]
-async fn our_own_listeners_cannot_be_reached_through_us() {
+async fn requests_to_own_listeners_are_refused_as_loops() {
     let proxy = Proxy::start(|c| {
         c.upstream.hosts.insert("self.test".into(), vec!["127.0.0.1".parse().unwrap()]);
     })
@@ -168,7 +168,7 @@ async fn our_own_listeners_cannot_be_reached_through_us() {
 }
 
 #[tokio::test]
-async fn a_port_on_every_address_is_refused_under_each_of_them() {
+async fn wildcard_listener_is_refused_under_every_local_address() {
     let proxy = Proxy::start(|c| c.proxy.listen = vec![SocketAddr::from(([0, 0, 0, 0], 0))]).await;
     let port = proxy.addr().port();
     for host in ["127.0.0.1", "127.0.0.2", "0.0.0.0"] {
@@ -179,7 +179,7 @@ async fn a_port_on_every_address_is_refused_under_each_of_them() {
 }
 
 #[tokio::test]
-async fn the_pages_of_the_proxy_hold_its_certificate() {
+async fn builtin_pages_serve_the_ca_certificate() {
     let proxy = Proxy::start(|_| ()).await;
     assert_eq!(proxy.get("http://interflow.local/ca.pem").await.text(), proxy.engine.ca().certificate_pem());
     assert_eq!(proxy.get("http://interflow.local/nothing").await.status, 404);
@@ -200,7 +200,7 @@ async fn via_is_added_only_when_it_is_configured() {
 }
 
 #[tokio::test]
-async fn an_old_client_gets_an_answer_that_ends_with_the_connection() {
+async fn http10_client_gets_a_close_delimited_response() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
@@ -223,7 +223,7 @@ async fn a_truncated_body_is_never_delivered_as_complete() {
 }
 
 #[tokio::test]
-async fn credentials_bound_to_a_connection_keep_it_for_their_client() {
+async fn connection_bound_credentials_are_not_shared_with_other_clients() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut one = proxy.connect().await;

@@ -132,7 +132,7 @@ async fn a_stage_changes_and_drops_messages_of_both_directions() {
 }
 
 #[tokio::test]
-async fn compressed_messages_are_presented_decompressed_and_keep_their_bytes_unless_changed() {
+async fn stage_sees_decompressed_messages_and_unedited_ones_keep_their_bytes() {
     let origin = origin().await;
     let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
     let kept = frame(true, &gzip(b"as it is"));
@@ -146,7 +146,7 @@ async fn compressed_messages_are_presented_decompressed_and_keep_their_bytes_unl
 }
 
 #[tokio::test]
-async fn a_message_of_unknown_compression_is_presented_unchanged_and_keeps_its_flag() {
+async fn message_of_unknown_compression_reaches_the_stage_unchanged() {
     let echo = |r: &interflow_testkit::Request| Reply::ok(r.body.clone()).header("Content-Type", "application/grpc");
     let origin = Origin::http().answering(echo).start().await;
     let proxy = Proxy::build(&[], vec![Arc::new(Censor)], |_| ());
@@ -164,7 +164,7 @@ async fn a_message_of_unknown_compression_is_presented_unchanged_and_keeps_its_f
 }
 
 #[tokio::test]
-async fn a_refused_message_ends_the_call_for_both_sides_and_the_record() {
+async fn denied_grpc_message_ends_the_call() {
     for (word, status) in [("stop", Some(403)), ("later stop", None)] {
         let origin = origin().await;
         let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
@@ -207,7 +207,7 @@ async fn each_message_of_a_call_passes_before_the_next_is_sent() {
 }
 
 #[tokio::test]
-async fn what_is_no_grpc_inside_a_grpc_body_passes_as_it_is() {
+async fn invalid_grpc_data_is_forwarded_unchanged() {
     let origin = origin().await;
     let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
     let body = [frame(false, b"yes"), b"\x55this is not a message".to_vec()];

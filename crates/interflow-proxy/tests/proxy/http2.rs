@@ -33,7 +33,7 @@ async fn downstream_and_upstream_may_use_different_versions() {
 }
 
 #[tokio::test]
-async fn trailers_pass_both_ways_in_every_pairing() {
+async fn trailers_are_forwarded_between_all_http_versions() {
     for speaks in [&["h2"][..], &["http/1.1"]] {
         let origin = Origin::https().alpn(speaks).start().await;
         let proxy = Proxy::trusting(&[&origin], |_| ()).await;
@@ -49,7 +49,7 @@ async fn trailers_pass_both_ways_in_every_pairing() {
 }
 
 #[tokio::test]
-async fn early_hints_come_before_the_answer_in_every_pairing() {
+async fn early_hints_are_forwarded_between_all_http_versions() {
     for speaks in [&["h2"][..], &["http/1.1"]] {
         let origin = Origin::https().alpn(speaks).start().await;
         let proxy = Proxy::trusting(&[&origin], |_| ()).await;
@@ -88,7 +88,7 @@ async fn grpc_messages_and_their_status_pass_and_are_recorded() {
 }
 
 #[tokio::test]
-async fn origins_without_tls_are_spoken_to_in_http2_when_configured() {
+async fn h2c_is_used_for_configured_hosts() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| c.upstream.h2c_hosts = vec!["localhost".into()]).await;
     let mut wire = proxy.connect().await;
@@ -98,7 +98,7 @@ async fn origins_without_tls_are_spoken_to_in_http2_when_configured() {
 }
 
 #[tokio::test]
-async fn an_origin_may_be_kept_to_http1() {
+async fn origin_can_be_restricted_to_http1() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.upstream.http1_hosts = vec!["localhost".into()]).await;
     let mut wire = proxy.tls(&origin.authority(), &["h2", "http/1.1"]).await;
@@ -125,7 +125,7 @@ async fn clients_with_prior_knowledge_are_served_on_the_proxy_port_and_in_plain_
 }
 
 #[tokio::test]
-async fn answers_never_cross_streams() {
+async fn responses_are_never_mixed_up_between_streams() {
     for speaks in [&["h2"][..], &["http/1.1"]] {
         let origin = Origin::https()
             .alpn(speaks)
@@ -149,7 +149,7 @@ async fn answers_never_cross_streams() {
 }
 
 #[tokio::test]
-async fn storms_of_cancelled_streams_leave_nothing_behind() {
+async fn cancelled_streams_leave_no_active_flows() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let client = proxy.h2(&origin.authority()).await;
@@ -167,7 +167,7 @@ async fn storms_of_cancelled_streams_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_holds_up_no_other() {
+async fn unread_stream_does_not_block_other_streams() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let client = proxy.h2(&origin.authority()).await;

@@ -9,7 +9,7 @@ fn like(config: &mut ProxyServerConfig, hosts: &str, like: &str) {
 }
 
 #[test]
-fn a_fingerprint_that_is_none_is_refused_with_its_place() {
+fn invalid_fingerprint_is_reported_with_its_key() {
     for (target, told) in [
         ("netscape", "upstream.fingerprint[0].profile: `netscape` is not a fingerprint: use mirror, chrome"),
         ("ja3:771,4865-1,0,29,0", "cipher 1 is not known"),
@@ -26,7 +26,7 @@ fn a_fingerprint_that_is_none_is_refused_with_its_place() {
 
 #[cfg(not(feature = "impersonate"))]
 #[test]
-fn a_build_without_the_feature_refuses_fingerprints_and_says_how_to_have_them() {
+fn build_without_impersonation_refuses_fingerprints_with_a_remedy() {
     for target in ["chrome", "mirror", "ja3:771,4865-49195,0-10-11-13-23-43-51,29,0"] {
         let mut config = config();
         like(&mut config, "*", target);
@@ -77,7 +77,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn origins_see_the_profile_that_the_configuration_names_for_their_host() {
+    async fn configured_fingerprint_profile_is_sent_to_its_hosts() {
         for profile in PROFILES {
             let (origin, watcher) = watched().await;
             let proxy = before(&watcher, Vec::new(), |c| {
@@ -139,7 +139,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn a_stage_chooses_for_one_flow_and_no_pool_mixes_what_it_chose() {
+    async fn stage_selects_a_fingerprint_per_flow_without_sharing_connections() {
         let (origin, watcher) = watched().await;
         let proxy = before(&watcher, vec![Arc::new(ByPath)], |c| like(c, "*", "safari"));
         let client = proxy.h2(&origin.authority()).await;
@@ -162,7 +162,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn certificates_that_do_not_hold_are_refused_under_any_fingerprint() {
+    async fn invalid_certificates_are_refused_under_any_fingerprint() {
         let origin = Origin::https().start().await;
         for (target, danger, status) in [("chrome", false, 502), ("mirror", false, 502), ("chrome", true, 200)] {
             let proxy = Proxy::start(|c| {

@@ -35,7 +35,7 @@ async fn a_thousand_concurrent_handshakes_issue_one_leaf() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_again_resumes_its_session_whichever_worker_it_meets() {
+async fn returning_client_resumes_its_tls_session_on_any_worker() {
     let origin = Origin::https().alpn(&["http/1.1"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.workers.count = 2).await;
     let ours = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
@@ -53,7 +53,7 @@ async fn a_client_that_comes_again_resumes_its_session_whichever_worker_it_meets
 }
 
 #[tokio::test]
-async fn addresses_are_intercepted_with_certificates_for_addresses() {
+async fn ip_addresses_are_intercepted_with_ip_certificates() {
     let v4 = Origin::https().start().await;
     let v6 = Origin::https().bind("[::1]:0".parse().unwrap()).start().await;
     let proxy = Proxy::trusting(&[&v4, &v6], |_| ()).await;
@@ -67,7 +67,7 @@ async fn addresses_are_intercepted_with_certificates_for_addresses() {
 }
 
 #[tokio::test]
-async fn the_protocol_agreed_on_is_the_one_that_the_origin_speaks() {
+async fn negotiated_alpn_is_one_that_the_origin_supports() {
     for (speaks, offers, agreed) in [
         (&["h2", "http/1.1"][..], &["h2", "http/1.1"][..], Some("h2")),
         (&["http/1.1"], &["h2", "http/1.1"], Some("http/1.1")),
@@ -84,7 +84,7 @@ async fn the_protocol_agreed_on_is_the_one_that_the_origin_speaks() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_does_not_hold_gives_a_page_that_names_the_reason() {
+async fn invalid_upstream_certificate_returns_a_page_with_the_reason() {
     let stranger = Origin::https().start().await;
     let misnamed = Origin::https().names(&["elsewhere.test"]).start().await;
     let proxy = Proxy::trusting(&[&misnamed], |_| ()).await;
@@ -103,7 +103,7 @@ async fn a_certificate_that_does_not_hold_gives_a_page_that_names_the_reason() {
 }
 
 #[tokio::test]
-async fn an_origin_on_the_list_of_dangers_is_not_verified_and_others_are() {
+async fn insecure_hosts_are_not_verified_and_others_are() {
     let stranger = Origin::https().start().await;
     let proxy = Proxy::start(|c| c.upstream.danger_insecure_hosts = vec!["localhost".into()]).await;
     let mut wire = proxy.tls(&stranger.authority(), &["http/1.1"]).await;
@@ -138,7 +138,7 @@ async fn excluded_hosts_present_their_own_certificate() {
 }
 
 #[tokio::test]
-async fn the_name_in_the_hello_decides_when_the_tunnel_names_an_address() {
+async fn sni_names_the_origin_of_a_tunnel_to_an_address() {
     let origin = Origin::https().names(&["hidden.test"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let wire = proxy.tunnel(&format!("127.0.0.1:{}", origin.port())).await;
@@ -151,7 +151,7 @@ async fn the_name_in_the_hello_decides_when_the_tunnel_names_an_address() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_inside_tls_passes_and_is_a_tunnel() {
+async fn non_http_inside_intercepted_tls_is_relayed_as_a_tunnel() {
     let ca = Arc::new(TestCa::new());
     let config = ca.server(&["localhost"], &[]);
     let origin = Origin::raw(move |wire: Wire, _| {
@@ -176,7 +176,7 @@ async fn what_is_no_http_inside_tls_passes_and_is_a_tunnel() {
 }
 
 #[tokio::test]
-async fn broken_tls_in_a_tunnel_passes_as_bytes() {
+async fn invalid_tls_in_a_tunnel_is_relayed_as_bytes() {
     let origin = Origin::script(Script::new().exactly(6).send("what?")).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -185,7 +185,7 @@ async fn broken_tls_in_a_tunnel_passes_as_bytes() {
 }
 
 #[tokio::test]
-async fn an_origin_that_requests_a_client_certificate_gets_one() {
+async fn configured_client_certificate_is_sent_to_the_origin() {
     let clients = Arc::new(TestCa::new());
     let origin = Origin::https().client_ca(clients.clone()).start().await;
     let (chain, key) = clients.leaf_pem(&["us"]);
@@ -211,7 +211,7 @@ async fn an_origin_that_requests_a_client_certificate_gets_one() {
 }
 
 #[tokio::test]
-async fn connections_are_shared_within_a_host_and_not_across_what_changes_identity() {
+async fn upstream_connections_are_shared_only_within_one_identity() {
     let origin = Origin::https().names(&["localhost", "127.0.0.1", "a.test"]).alpn(&["http/1.1"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.upstream.danger_insecure_hosts = vec!["a.test".into()]).await;
     let ours = || client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
@@ -226,7 +226,7 @@ async fn connections_are_shared_within_a_host_and_not_across_what_changes_identi
 }
 
 #[tokio::test]
-async fn early_hints_come_before_the_answer_inside_tls() {
+async fn early_hints_precede_the_response_inside_tls() {
     let origin = Origin::https().alpn(&["http/1.1"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
@@ -236,7 +236,7 @@ async fn early_hints_come_before_the_answer_inside_tls() {
 }
 
 #[tokio::test]
-async fn a_body_that_only_the_end_of_tls_delimits_is_whole_with_a_closing_alert_alone() {
+async fn close_delimited_body_inside_tls_needs_a_close_notify() {
     for alert in [true, false] {
         let ca = Arc::new(TestCa::new());
         let config = ca.server(&["localhost"], &["http/1.1"]);
@@ -272,7 +272,7 @@ async fn large_bodies_pass_through_intercepted_tls_unchanged() {
 }
 
 #[tokio::test]
-async fn the_origin_hears_what_the_client_speaks() {
+async fn upstream_uses_the_clients_http_version() {
     let origin = Origin::https().alpn(&["h2", "http/1.1"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let client: H2Client = proxy.h2(&origin.authority()).await;
@@ -287,7 +287,7 @@ async fn the_origin_hears_what_the_client_speaks() {
 }
 
 #[tokio::test]
-async fn an_origin_of_http2_alone_is_spoken_to_in_http2() {
+async fn http2_only_origin_serves_an_http1_client() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;

@@ -48,7 +48,7 @@ async fn new_connections_per_second_are_limited() {
 }
 
 #[tokio::test]
-async fn slow_heads_and_idle_connections_end_in_time() {
+async fn slow_heads_and_idle_connections_time_out() {
     let proxy = Proxy::start(|c| {
         c.timeouts.header_timeout = HumanDuration::from_millis(80);
         c.timeouts.idle = HumanDuration::from_millis(160);
@@ -64,7 +64,7 @@ async fn slow_heads_and_idle_connections_end_in_time() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_stops_ends_in_time() {
+async fn stalled_client_handshake_times_out() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.timeouts.handshake = HumanDuration::from_millis(80)).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -96,7 +96,7 @@ async fn hello_of(origin: &Origin) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_origin_that_takes_no_handshake_times_out() {
+async fn stalled_upstream_handshake_times_out() {
     let origin = Origin::raw(|mut wire: Wire, _| async move { wire.to_end().await.map(drop) }).await;
     let proxy = Proxy::start(|c| c.timeouts.handshake = HumanDuration::from_millis(80)).await;
     let mut wire = proxy.tls(&format!("localhost:{}", origin.port()), &["http/1.1"]).await;
@@ -106,7 +106,7 @@ async fn an_origin_that_takes_no_handshake_times_out() {
 }
 
 #[tokio::test]
-async fn an_address_that_answers_nothing_times_out() {
+async fn unresponsive_address_times_out_on_connect() {
     // A full backlog: the kernel drops new connections.
     let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let addr = socket.local_addr().unwrap();
@@ -123,7 +123,7 @@ async fn an_address_that_answers_nothing_times_out() {
 }
 
 #[tokio::test]
-async fn the_proxy_protocol_names_the_client() {
+async fn proxy_protocol_header_sets_the_client_address() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| {
         c.proxy.proxy_protocol_trusted = vec!["127.0.0.0/8".parse().unwrap()];
@@ -148,7 +148,7 @@ async fn the_proxy_protocol_names_the_client() {
 }
 
 #[tokio::test]
-async fn the_proxy_port_may_speak_tls_itself() {
+async fn proxy_port_can_serve_tls() {
     let ca = TestCa::new();
     let (chain, key) = ca.leaf_pem(&["proxy.test"]);
     let folder = tempfile::tempdir().unwrap();
@@ -180,7 +180,7 @@ async fn the_proxy_port_may_speak_tls_itself() {
 }
 
 #[tokio::test]
-async fn a_bad_config_is_refused_and_the_old_one_stays() {
+async fn invalid_config_is_refused_on_reload_and_the_active_one_remains() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut bad = proxy.engine.config();
@@ -199,7 +199,7 @@ async fn a_bad_config_is_refused_and_the_old_one_stays() {
 }
 
 #[test]
-fn a_file_that_the_config_names_and_that_is_not_there_is_an_error_at_its_key() {
+fn missing_file_in_the_config_is_reported_with_its_key() {
     let missing = std::path::PathBuf::from("/nonexistent/file");
     let files = || TlsFilePair { certificate: missing.clone(), key: missing.clone() };
     let with = |change: &dyn Fn(&mut interflow_proxy::ProxyServerConfig)| {
@@ -217,7 +217,7 @@ fn a_file_that_the_config_names_and_that_is_not_there_is_an_error_at_its_key() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_an_error_with_its_address() {
+async fn port_in_use_is_reported_with_its_address() {
     let taken = std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let addr = taken.local_addr().unwrap();
     let home = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ async fn a_port_that_is_taken_is_an_error_with_its_address() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_finishes_before_the_end_and_nothing_new_begins() {
+async fn shutdown_finishes_active_requests_and_accepts_no_new_ones() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| c.proxy.drain_timeout = HumanDuration::from_secs(5)).await;
     let mut wire = proxy.connect().await;
@@ -260,7 +260,7 @@ async fn what_is_under_way_finishes_before_the_end_and_nothing_new_begins() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_ever() {
+async fn shutdown_is_bounded_by_the_drain_timeout() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| c.proxy.drain_timeout = HumanDuration::from_millis(100)).await;
     let mut wire = proxy.connect().await;

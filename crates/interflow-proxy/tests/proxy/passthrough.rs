@@ -41,7 +41,7 @@ async fn refuses(proxy: &Proxy, origin: &Origin, address: &str, name: &str, time
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_trust_the_ca_is_refused_and_spoils_nothing_for_others() {
+async fn untrusting_client_is_refused_without_affecting_others() {
     let (origin, address) = named().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
     refuses(&proxy, &origin, &address, "a.test", 4).await;
@@ -58,7 +58,7 @@ async fn a_client_that_does_not_trust_the_ca_is_refused_and_spoils_nothing_for_o
 }
 
 #[tokio::test]
-async fn a_client_that_trusts_the_ca_elsewhere_pins_and_passes_until_it_is_retried() {
+async fn pinning_client_is_bypassed_until_cleared() {
     let (origin, address) = named().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
     accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
@@ -84,7 +84,7 @@ async fn a_client_that_trusts_the_ca_elsewhere_pins_and_passes_until_it_is_retri
 }
 
 #[tokio::test]
-async fn a_program_that_exec_started_never_passes_for_a_refusal_and_its_start_ends_those_of_others() {
+async fn exec_programs_are_never_bypassed_and_their_start_clears_the_bypass() {
     let (origin, address) = named().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 1).await;
     accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
@@ -125,7 +125,7 @@ impl Stage for Protects {
 }
 
 #[tokio::test]
-async fn a_refused_certificate_fails_closed_where_a_stage_protects_the_traffic() {
+async fn refused_leaf_fails_closed_if_a_stage_or_rule_needs_inspection() {
     let by_method = || AccessRule {
         action: AccessAction::Deny,
         users: Vec::new(),
@@ -155,7 +155,7 @@ async fn a_refused_certificate_fails_closed_where_a_stage_protects_the_traffic()
 }
 
 #[tokio::test]
-async fn a_client_that_closes_right_after_the_handshake_is_a_flow_with_its_cause() {
+async fn client_closing_right_after_the_handshake_is_recorded_with_its_cause() {
     for alpn in [&["http/1.1"][..], &["h2"], &[]] {
         let (origin, address) = named().await;
         let proxy = Proxy::trusting(&[&origin], |_| ()).await;
@@ -171,7 +171,7 @@ async fn a_client_that_closes_right_after_the_handshake_is_a_flow_with_its_cause
 }
 
 #[tokio::test]
-async fn a_connection_that_was_kept_ready_for_nothing_is_no_error() {
+async fn unused_preconnect_is_not_an_error() {
     let (origin, address) = named().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
@@ -195,7 +195,7 @@ fn denies(host: &str) -> AccessRule {
 }
 
 #[tokio::test]
-async fn access_rules_see_the_name_in_the_tls_of_a_tunnel_to_an_address() {
+async fn access_rules_match_the_sni_of_a_tunnel_to_an_address() {
     for mode in [InterceptMode::None, InterceptMode::All] {
         let (origin, address) = named().await;
         let proxy = Proxy::trusting(&[&origin], |c| {
@@ -216,7 +216,7 @@ async fn access_rules_see_the_name_in_the_tls_of_a_tunnel_to_an_address() {
 }
 
 #[tokio::test]
-async fn lists_of_hosts_hold_for_tunnels_to_addresses_by_the_name_in_the_tls() {
+async fn intercept_host_lists_match_the_sni_of_a_tunnel_to_an_address() {
     let (origin, address) = named().await;
     let excluding = Proxy::trusting(&[&origin], |c| c.intercept.exclude = vec!["a.test".into()]).await;
     let listing = Proxy::trusting(&[&origin], |c| {
@@ -257,7 +257,7 @@ impl Stage for Tunnels {
 }
 
 #[tokio::test]
-async fn a_rule_on_a_host_holds_for_a_tunnel_to_its_address() {
+async fn passthrough_rule_matches_the_sni_of_a_tunnel_to_an_address() {
     let (origin, address) = named().await;
     let proxy = Proxy::with(vec![Arc::new(Tunnels("a.test"))], |c| c.upstream.danger_insecure = true).await;
     let theirs = client_trusting(origin.ca().pem(), H1);
@@ -270,7 +270,7 @@ async fn a_rule_on_a_host_holds_for_a_tunnel_to_its_address() {
 }
 
 #[tokio::test]
-async fn every_uninspected_tunnel_says_why() {
+async fn every_passthrough_tunnel_records_its_reason() {
     let origin = Origin::script(Script::new().send("220 ready\r\n").to_end()).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -292,7 +292,7 @@ async fn every_uninspected_tunnel_says_why() {
 }
 
 #[tokio::test]
-async fn half_a_client_hello_ends_the_connection_in_the_time_for_heads() {
+async fn partial_client_hello_times_out_like_a_request_head() {
     let origin = Origin::https().start().await;
     let proxy =
         Proxy::start(|c| c.timeouts.header_timeout = interflow_types::units::HumanDuration::from_millis(200)).await;
@@ -325,7 +325,7 @@ impl Stage for SetsHost {
 }
 
 #[tokio::test]
-async fn a_host_field_that_a_stage_sets_leaves_as_it_is_whatever_the_protocol() {
+async fn host_set_by_a_stage_is_sent_over_every_http_version() {
     let plain = Origin::http().start().await;
     let proxy = Proxy::with(vec![Arc::new(SetsHost)], |c| c.upstream.danger_insecure = true).await;
     let mut wire = proxy.connect().await;
@@ -347,7 +347,7 @@ async fn a_host_field_that_a_stage_sets_leaves_as_it_is_whatever_the_protocol() 
 }
 
 #[tokio::test]
-async fn an_origin_that_may_want_http2_without_tls_is_named_with_the_setting() {
+async fn origin_that_replies_with_http2_frames_is_reported_with_h2c_hosts() {
     let origin = Origin::script(Script::new().head().send(&[0, 0, 0, 4, 0, 0, 0, 0, 0][..]).to_end()).await;
     let proxy = Proxy::start(|_| ()).await;
     let client = interflow_testkit::H2Client::new(proxy.connect().await).await.unwrap();

@@ -17,7 +17,7 @@ async fn connect(proxy: &Proxy) -> Wire {
 }
 
 #[tokio::test]
-async fn the_host_of_each_plain_request_names_its_origin() {
+async fn reverse_listener_routes_plain_requests_by_host() {
     let (one, two) = (Origin::http().start().await, Origin::http().start().await);
     let proxy = Proxy::start(|c| reverse(c, None)).await;
     let mut wire = connect(&proxy).await;
@@ -41,7 +41,7 @@ async fn the_origins_port_may_be_configured() {
 }
 
 #[tokio::test]
-async fn the_name_in_the_tls_hello_is_the_origin() {
+async fn reverse_listener_routes_tls_by_sni() {
     let origin = Origin::https().start().await;
     let port = origin.port();
     let proxy = Proxy::trusting(&[&origin], |c| reverse(c, Some(port))).await;
@@ -62,7 +62,7 @@ async fn the_name_in_the_tls_hello_is_the_origin() {
 }
 
 #[tokio::test]
-async fn who_names_no_origin_hears_so() {
+async fn reverse_request_without_an_origin_name_is_refused() {
     let proxy = Proxy::start(|c| reverse(c, None)).await;
     let own = proxy.engine.reverse_addresses()[0].to_string();
     let mut wire = connect(&proxy).await;

@@ -38,7 +38,7 @@ fn line_is_bad_too_late(what: &str) -> bool {
 }
 
 #[tokio::test]
-async fn crooked_requests_are_refused_and_the_next_client_is_served() {
+async fn smuggling_requests_are_refused_and_the_next_client_is_served() {
     let origin = Origin::raw(|mut wire: Wire, _| async move {
         while let Some(head) = wire.head().await? {
             assert!(head.starts_with(b"GET /fine "), "{head:?}");
@@ -70,7 +70,7 @@ async fn crooked_requests_are_refused_and_the_next_client_is_served() {
 }
 
 #[tokio::test]
-async fn a_body_in_crooked_chunks_never_reaches_the_origin_as_whole() {
+async fn invalid_chunked_body_never_reaches_the_origin_as_complete() {
     let origin = Origin::raw(|mut wire: Wire, _| async move {
         wire.head().await?;
         let body = wire.to_end().await.unwrap_or_default();
@@ -91,7 +91,7 @@ async fn a_body_in_crooked_chunks_never_reaches_the_origin_as_whole() {
 }
 
 #[tokio::test]
-async fn a_crooked_request_inside_intercepted_tls_is_refused_as_well() {
+async fn malformed_request_inside_intercepted_tls_is_refused() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     for first in ["GET\t/ HTTP/1.1", "GET /a b HTTP/1.1", "get / http/1.1", "GET /", "\0\0"] {
@@ -103,7 +103,7 @@ async fn a_crooked_request_inside_intercepted_tls_is_refused_as_well() {
 }
 
 #[tokio::test]
-async fn heads_over_the_limits_say_so() {
+async fn oversized_heads_get_their_status() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let long = "a".repeat(20_000);
@@ -147,7 +147,7 @@ fn h2_request(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_http2_carries_as_one_request_is_never_two_in_http1() {
+async fn http2_request_never_becomes_two_http1_requests() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let authority = origin.authority();

@@ -196,7 +196,7 @@ async fn every_phase_of_an_intercepted_request_fires_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_tunnel_fires_the_phases_that_it_has() {
+async fn tunnel_runs_only_its_own_phases() {
     let origin = Origin::https().start().await;
     let noted = Arc::new(Noted::default());
     let proxy = Proxy::with(vec![noted.clone()], |c| c.intercept.exclude = vec!["localhost".into()]).await;
@@ -243,7 +243,7 @@ enum Entry {
 }
 
 #[tokio::test]
-async fn a_stage_may_deny_a_tunnel_at_each_phase_that_it_has() {
+async fn stage_can_deny_a_tunnel_at_each_of_its_phases() {
     let origin = Origin::https().start().await;
     for entry in [Entry::Connect, Entry::Socks5] {
         for (phase, says) in [
@@ -271,7 +271,7 @@ async fn a_stage_may_deny_a_tunnel_at_each_phase_that_it_has() {
 }
 
 #[tokio::test]
-async fn a_denied_tunnel_names_the_reason_and_connects_nowhere() {
+async fn denied_tunnel_reports_the_reason_and_opens_no_connection() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::with(vec![Noted::saying(Phase::Authority, Says::Deny)], |_| ()).await;
     let refused = client::connect_tunnel(proxy.addr(), &origin.authority(), None).await.map(drop).unwrap_err();
@@ -281,7 +281,7 @@ async fn a_denied_tunnel_names_the_reason_and_connects_nowhere() {
 }
 
 #[tokio::test]
-async fn a_stage_may_choose_to_look_into_a_tunnel_or_not() {
+async fn stage_can_choose_interception_or_passthrough() {
     let origin = Origin::https().start().await;
     for phase in [Phase::Authority, Phase::ClientHello] {
         let proxy = Proxy::with(vec![Noted::saying(phase, Says::Tunnel)], |_| ()).await;
@@ -354,7 +354,7 @@ fn rewrite(way: UpstreamOverrides) -> Vec<Arc<dyn Stage>> {
 }
 
 #[tokio::test]
-async fn bodies_that_a_stage_changed_are_framed_anew() {
+async fn bodies_edited_by_a_stage_are_reframed() {
     for speaks in [&["http/1.1"][..], &["h2"]] {
         let origin = Origin::https().alpn(speaks).start().await;
         let proxy = Proxy::build(&[&origin], rewrite(UpstreamOverrides::default()), |_| ());
@@ -382,7 +382,7 @@ async fn bodies_that_a_stage_changed_are_framed_anew() {
 }
 
 #[tokio::test]
-async fn a_stage_may_send_a_request_another_way() {
+async fn stage_can_override_the_upstream_route() {
     let origin = Origin::https().start().await;
     let elsewhere = Some(format!("localhost:{}", origin.port()).parse().unwrap());
     let proxy =
@@ -431,7 +431,7 @@ impl Stage for Reads {
 }
 
 #[tokio::test]
-async fn a_body_held_back_is_asked_for_by_the_stage_that_reads_it_and_else_by_the_origin() {
+async fn stage_reading_the_body_triggers_100_continue_else_the_origin_decides() {
     let cases: [(Arc<dyn Stage>, &str, u16, usize); 2] =
         [(Arc::new(Noted::default()), "", 417, 0), (Arc::new(Reads), "body", 200, 1)];
     for (stage, body, status, told) in cases {

@@ -81,7 +81,7 @@ async fn each_event_arrives_before_the_next_over_http2() {
 const HELD: usize = 48 << 20;
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_stops_the_origin() {
+async fn client_that_does_not_read_applies_back_pressure_to_the_origin() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
     let origin = Origin::raw(move |mut wire: Wire, _| {
@@ -108,7 +108,7 @@ async fn a_client_that_reads_nothing_stops_the_origin() {
 }
 
 #[tokio::test]
-async fn an_origin_that_reads_nothing_stops_the_client() {
+async fn origin_that_does_not_read_applies_back_pressure_to_the_client() {
     let origin = Origin::raw(|mut wire: Wire, _| async move {
         wire.head().await?;
         std::future::pending().await
@@ -147,7 +147,7 @@ async fn assert_stalls(sent: &AtomicUsize) {
 }
 
 #[tokio::test]
-async fn an_early_answer_does_not_wait_for_the_upload() {
+async fn early_response_does_not_wait_for_the_upload() {
     let origin = Origin::raw(|mut wire: Wire, _| async move {
         wire.head().await?;
         wire.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfull").await?;

@@ -23,7 +23,7 @@ async fn echo() -> Origin {
 }
 
 #[tokio::test]
-async fn bytes_behind_connect_reach_the_origin() {
+async fn bytes_sent_with_connect_reach_the_origin() {
     let origin = echo().await;
     for mode in [InterceptMode::All, InterceptMode::None] {
         let proxy = Proxy::start(|c| c.intercept.mode = mode).await;
@@ -36,7 +36,7 @@ async fn bytes_behind_connect_reach_the_origin() {
 }
 
 #[tokio::test]
-async fn bytes_of_a_foreign_protocol_pass_without_delay() {
+async fn unknown_protocol_bytes_are_relayed_without_delay() {
     let origin = echo().await;
     let proxy = Proxy::start(|c| c.intercept.sniff_timeout = HumanDuration::from_secs(60)).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -45,7 +45,7 @@ async fn bytes_of_a_foreign_protocol_pass_without_delay() {
 }
 
 #[tokio::test]
-async fn either_side_may_end_first_and_still_hear_the_other() {
+async fn tunnel_half_close_works_in_either_direction() {
     let after_the_end = Script::new().to_end().send("so be it");
     let origin = Origin::script(after_the_end).await;
     let proxy = Proxy::start(|_| ()).await;
@@ -93,7 +93,7 @@ async fn a_client_that_is_slow_to_start_is_still_intercepted() {
 }
 
 #[tokio::test]
-async fn a_reset_passes_on_to_the_other_side() {
+async fn reset_is_propagated_to_the_other_side() {
     let origin = Origin::script(Script::new().exactly(2).reset()).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -178,7 +178,7 @@ async fn a_tunnel_to_an_unreachable_origin_fails_with_its_protocols_error() {
 }
 
 #[tokio::test]
-async fn a_tunnel_in_which_nothing_moves_ends() {
+async fn idle_tunnel_times_out() {
     let origin = echo().await;
     let proxy = Proxy::start(|c| c.timeouts.tunnel_idle = HumanDuration::from_millis(80)).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -190,7 +190,7 @@ async fn a_tunnel_in_which_nothing_moves_ends() {
 }
 
 #[tokio::test]
-async fn requests_to_a_proxy_behind_a_tunnel_pass_unchanged() {
+async fn proxy_requests_inside_a_tunnel_are_relayed_unchanged() {
     let far = Proxy::start(|_| ()).await;
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
@@ -205,7 +205,7 @@ async fn requests_to_a_proxy_behind_a_tunnel_pass_unchanged() {
 }
 
 #[tokio::test]
-async fn http_in_a_plain_tunnel_is_seen_request_by_request() {
+async fn plain_http_in_a_tunnel_is_recorded_per_request() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;

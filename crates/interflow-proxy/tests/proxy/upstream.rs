@@ -35,7 +35,7 @@ async fn blind_proxy(name: &str) -> Proxy {
 }
 
 #[tokio::test]
-async fn requests_and_tunnels_go_through_an_upstream_proxy_with_its_password() {
+async fn requests_and_tunnels_use_the_upstream_proxy_with_its_credentials() {
     for scheme in ["http", "socks5"] {
         let far = far_proxy(&format!("far-{scheme}")).await;
         let plain = Origin::http().start().await;
@@ -56,7 +56,7 @@ async fn requests_and_tunnels_go_through_an_upstream_proxy_with_its_password() {
 }
 
 #[tokio::test]
-async fn a_chain_is_passed_in_its_order() {
+async fn upstream_proxy_chain_is_traversed_in_order() {
     let (one, two) = (far_proxy("one").await, far_proxy("two").await);
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| {
@@ -91,7 +91,7 @@ async fn secured_proxy(name: &str) -> (Proxy, PathBuf) {
 }
 
 #[tokio::test]
-async fn a_secured_upstream_proxy_carries_requests_and_tunnels_and_its_password_goes_through_tls() {
+async fn https_upstream_proxy_carries_requests_and_tunnels_with_credentials() {
     let (far, authority) = secured_proxy("far").await;
     let (plain, secure) = (Origin::http().start().await, Origin::https().start().await);
     let url = format!("https://ada:enigma@localhost:{}", far.addr().port());
@@ -120,7 +120,7 @@ async fn a_secured_upstream_proxy_carries_requests_and_tunnels_and_its_password_
 }
 
 #[tokio::test]
-async fn an_upstream_proxy_with_an_invalid_certificate_is_named_and_gets_no_password() {
+async fn upstream_proxy_with_an_invalid_certificate_gets_no_credentials() {
     let (far, _) = secured_proxy("far").await;
     let plain = Origin::http().start().await;
     let url = format!("https://ada:enigma@localhost:{}", far.addr().port());
@@ -161,7 +161,7 @@ async fn a_chain_may_mix_all_kinds_of_proxies() {
 }
 
 #[tokio::test]
-async fn a_refusing_upstream_proxy_is_named() {
+async fn upstream_proxy_refusal_is_reported_without_credentials() {
     let far = far_proxy("strict").await;
     let origin = Origin::https().start().await;
     let wrong = format!("http://ada:guess@{}", far.addr());
@@ -174,7 +174,7 @@ async fn a_refusing_upstream_proxy_is_named() {
 }
 
 #[tokio::test]
-async fn hosts_without_a_proxy_and_rules_by_host_are_obeyed() {
+async fn no_proxy_and_proxy_rules_by_host_are_applied() {
     let origin = Origin::http().start().await;
     let unused = Origin::script(Script::new().stall()).await;
     let proxy = Proxy::start(|c| {
@@ -195,7 +195,7 @@ async fn hosts_without_a_proxy_and_rules_by_host_are_obeyed() {
 }
 
 #[tokio::test]
-async fn what_an_upstream_proxy_is_to_reach_is_judged_as_if_we_connected() {
+async fn private_address_filter_applies_to_targets_of_upstream_proxies() {
     let origin = Origin::http().start().await;
     for scheme in ["http", "socks5"] {
         let far = Proxy::start(|_| ()).await;
@@ -228,7 +228,7 @@ async fn what_an_upstream_proxy_is_to_reach_is_judged_as_if_we_connected() {
 }
 
 #[tokio::test]
-async fn our_own_ports_are_not_reached_through_an_upstream_proxy_either() {
+async fn own_ports_are_not_reachable_through_an_upstream_proxy() {
     let far = Proxy::start(|_| ()).await;
     let proxy = Proxy::start(|c| via(c, &[format!("http://{}", far.addr())])).await;
     for host in ["127.0.0.1", "localhost"] {
@@ -276,7 +276,7 @@ async fn circle(scheme: &str, change: impl Fn(&mut ProxyServerConfig)) -> (Proxy
 }
 
 #[tokio::test]
-async fn a_request_that_proxies_forward_in_a_circle_ends_where_it_comes_round() {
+async fn request_loop_between_proxies_is_detected() {
     for scheme in ["http", "socks5"] {
         let (one, other) = circle(scheme, |_| ()).await;
         let answer = one.get("http://192.0.2.1/").await;
@@ -287,7 +287,7 @@ async fn a_request_that_proxies_forward_in_a_circle_ends_where_it_comes_round() 
 }
 
 #[tokio::test]
-async fn a_tunnel_that_proxies_open_in_a_circle_ends_where_it_comes_round() {
+async fn tunnel_loop_between_proxies_is_detected() {
     for mode in [InterceptMode::None, InterceptMode::All] {
         // Neither trusts the other's CA, so interception would fail before the loop closes.
         let (one, other) = circle("http", |c| {
@@ -312,7 +312,7 @@ async fn a_tunnel_that_proxies_open_in_a_circle_ends_where_it_comes_round() {
 }
 
 #[tokio::test]
-async fn a_request_that_gateways_forward_in_a_circle_ends_where_it_comes_round() {
+async fn request_loop_between_gateways_is_detected() {
     let route = |to: std::net::SocketAddr| GatewayRoute {
         path: "/".into(),
         hosts: Vec::new(),

@@ -48,7 +48,7 @@ async fn messages_pass_in_a_tunnel_and_are_recorded() {
 }
 
 #[tokio::test]
-async fn an_upgrade_in_absolute_form_goes_through() {
+async fn websocket_upgrade_in_absolute_form_is_forwarded() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
@@ -67,7 +67,7 @@ async fn an_upgrade_in_absolute_form_goes_through() {
 }
 
 #[tokio::test]
-async fn a_refused_upgrade_is_an_ordinary_answer() {
+async fn refused_upgrade_is_an_ordinary_response() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
@@ -85,7 +85,7 @@ async fn a_refused_upgrade_is_an_ordinary_answer() {
 }
 
 #[tokio::test]
-async fn a_client_of_http2_reaches_an_origin_of_http1() {
+async fn http2_websocket_client_reaches_an_http1_origin() {
     let origin = Origin::https().alpn(&["http/1.1"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let wire = proxy.tls(&origin.authority(), &["h2"]).await.patience(None);
@@ -118,7 +118,7 @@ async fn a_client_of_http2_reaches_an_origin_of_http1() {
 }
 
 #[tokio::test]
-async fn a_client_of_http1_reaches_an_origin_that_speaks_http2_alone() {
+async fn http1_websocket_client_reaches_an_http2_only_origin() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
@@ -139,7 +139,7 @@ async fn a_client_of_http1_reaches_an_origin_that_speaks_http2_alone() {
 }
 
 #[tokio::test]
-async fn a_client_of_http2_reaches_an_origin_that_speaks_http2_alone() {
+async fn http2_websocket_client_reaches_an_http2_only_origin() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let wire = proxy.tls(&origin.authority(), &["h2"]).await.patience(None);
@@ -206,7 +206,7 @@ async fn a_stage_changes_and_drops_messages() {
 
 /// An origin that agrees to permessage-deflate and sends one compressed message.
 #[tokio::test]
-async fn compressed_messages_are_recorded_in_the_clear_and_pass_as_they_came() {
+async fn compressed_messages_are_recorded_decompressed_and_forwarded_unchanged() {
     // "Hello" with permessage-deflate, the example of RFC 7692 7.2.3.1.
     const HELLO: [u8; 9] = [0xc1, 0x07, 0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
     let origin = Origin::raw(|mut wire: Wire, _| async move {
@@ -270,7 +270,7 @@ async fn closed_client(proxy: &Proxy, origin: &Origin) -> Wire {
 }
 
 #[tokio::test]
-async fn an_end_without_leave_is_no_error_once_both_sides_have_closed() {
+async fn abrupt_disconnect_after_both_close_frames_is_not_an_error() {
     let heard = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&heard);
     let origin = closing_origin(move |wire| {
@@ -292,7 +292,7 @@ async fn an_end_without_leave_is_no_error_once_both_sides_have_closed() {
 }
 
 #[tokio::test]
-async fn sides_that_have_closed_and_hold_on_are_let_go_of() {
+async fn websocket_held_open_after_both_close_frames_is_closed() {
     let origin = closing_origin(|wire| async move { wire.patience(None).to_end().await.map(drop) }).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = closed_client(&proxy, &origin).await;

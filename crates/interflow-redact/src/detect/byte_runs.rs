@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_of_a_run_has_the_same_end() {
+    fn cached_run_end_is_the_same_from_every_byte() {
         let text = b"x sl.ab-c.. sl.=/";
         let mut runs = ByteRunCache::default();
         assert_eq!(runs.end(text, 2, RunClass::Token), (11, 9));

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_stand_in_their_order() {
+    fn field_keys_are_sorted() {
         assert!(FIELD_KINDS.windows(2).all(|w| w[0].0 < w[1].0));
     }
 }

@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_digit_accepts_an_issued_example_and_refuses_its_neighbour() {
+    fn national_id_check_digits_accept_issued_and_reject_changed_numbers() {
         for (kind, text) in [
             (Cpf, "52998224725"),
             (Cnpj, "11222333000181"),

@@ -593,7 +593,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_prefix_that_fits_comes_first() {
+    fn longer_secret_prefixes_precede_their_own_prefixes() {
         let all: Vec<&str> = known_prefixes().collect();
         assert!(all.len() > 200 && all.iter().all(|prefix| prefix.is_ascii() && prefix.len() > 1));
         for (i, prefix) in all.iter().enumerate() {
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_told_from_secrets() {
+    fn placeholders_are_distinguished_from_secrets() {
         for text in [
             "<your-api-key>",
             "${API_KEY}",

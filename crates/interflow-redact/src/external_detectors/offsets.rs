@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_of_python_and_java_come_to_the_same_bytes() {
+    fn python_and_java_offsets_map_to_the_same_bytes() {
         let text = "h\u{e9} \u{1F600} Ann";
         for (unit, range, found) in [
             (OffsetUnit::Scalar, 5..8, Some("Ann")),

@@ -52,7 +52,7 @@ fn found<'t>(opinion: &ExternalFindings, text: &'t str) -> Vec<(Kind, &'t str)> 
 }
 
 #[tokio::test]
-async fn philter_is_asked_with_bearer_and_counts_as_java_does() {
+async fn philter_is_queried_with_bearer_token_and_utf16_offsets() {
     let text = "\u{1F600} Zyx Qwv called";
     let fake = Fake::new(|url, body| {
         assert_eq!(url, "http://127.0.0.1:1/api/explain?c=my%20ctx&p=strict Bearer sk_1");
@@ -70,7 +70,7 @@ async fn philter_is_asked_with_bearer_and_counts_as_java_does() {
 }
 
 #[tokio::test]
-async fn presidios_entities_become_kinds_and_unsure_ones_are_left() {
+async fn presidio_entities_map_to_kinds_and_low_scores_are_ignored() {
     let text = "h\u{e9} Zyx zyx@example.test";
     let fake = Fake::new(|url, body| {
         assert!(url.starts_with("http://127.0.0.1:1/analyze ") && body.contains("score_threshold"), "{url} {body}");
@@ -87,7 +87,7 @@ async fn presidios_entities_become_kinds_and_unsure_ones_are_left() {
 }
 
 #[tokio::test]
-async fn a_late_name_is_found_by_a_window_of_its_own() {
+async fn name_in_a_late_window_is_found() {
     let text = format!("{} Zyx Qwv said so", "filler words go on ".repeat(200));
     let fake = Fake::new(|_, body| {
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -102,7 +102,7 @@ async fn a_late_name_is_found_by_a_window_of_its_own() {
 }
 
 #[tokio::test]
-async fn windows_of_one_text_are_asked_about_side_by_side() {
+async fn windows_of_one_text_are_queried_concurrently() {
     let text = "filler words go on ".repeat(200);
     let fake = Arc::new(Fake { delay: Duration::from_millis(100), ..Fake::new(|_, _| (200, "[]".into())) });
     let c = BackendConfig {
@@ -116,7 +116,7 @@ async fn windows_of_one_text_are_asked_about_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_service_that_fails_refuses_unless_it_may_not() {
+async fn failing_detector_service_is_an_error_unless_optional() {
     for (answer, says) in [
         ((500, "Zyx is secret"), "answered 500"),
         ((200, "<html>"), "not JSON"),
@@ -141,7 +141,7 @@ async fn a_service_that_fails_refuses_unless_it_may_not() {
 }
 
 #[tokio::test]
-async fn a_slow_service_costs_its_time_limit() {
+async fn slow_detector_service_is_aborted_at_its_timeout() {
     let slow = Fake { delay: Duration::from_secs(60), ..Fake::new(|_, _| (200, "[]".into())) };
     let c = BackendConfig { timeout: HumanDuration::from_millis(30), ..config(BackendKind::Presidio) };
     let asked = std::time::Instant::now();
@@ -150,7 +150,7 @@ async fn a_slow_service_costs_its_time_limit() {
 }
 
 #[tokio::test]
-async fn texts_are_asked_for_once_and_side_by_side() {
+async fn repeated_texts_are_queried_once_and_concurrently() {
     let fake = Arc::new(Fake { delay: Duration::from_millis(100), ..Fake::new(|_, _| (200, "[]".into())) });
     let backends = ExternalDetectors::new(&[config(BackendKind::Presidio)], Arc::clone(&fake) as _).unwrap();
     let texts: Vec<String> = (0..12).map(|i| format!("text {}", i % 6)).collect();
@@ -162,7 +162,7 @@ async fn texts_are_asked_for_once_and_side_by_side() {
 }
 
 #[tokio::test]
-async fn what_services_find_is_taken_out_with_what_the_detectors_find() {
+async fn external_findings_are_redacted_together_with_built_in_ones() {
     let body = br#"{"content":"qwvzyx wrote to anna@firm.com","args":"{\"who\":\"qwvzyx\"}"}"#;
     let spans = crate::json::string_values(body).unwrap();
     let mut listening = RedactionSession::collecting();
@@ -178,7 +178,7 @@ async fn what_services_find_is_taken_out_with_what_the_detectors_find() {
 }
 
 #[test]
-fn a_service_that_cannot_be_asked_is_named() {
+fn invalid_detector_service_is_reported_with_the_cause() {
     for (change, says) in [
         (BackendConfig { url: "host:1".into(), ..BackendConfig::default() }, "no scheme"),
         (BackendConfig { url: "ftp://host".into(), ..BackendConfig::default() }, "neither http nor https"),

@@ -31,7 +31,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn words_at_a_border_stand_whole_in_one_window() {
+    fn words_at_a_window_border_are_complete_in_one_window() {
         let text = "one two three four five six seven eight nine ten";
         let all = windows(text, 16, 6);
         assert!(all.len() > 2);
@@ -43,7 +43,7 @@ mod tests {
     proptest! {
         /// Windows cover every byte, in order, and terminate.
         #[test]
-        fn nothing_is_left_out(text in "[a-z \u{e9}\u{1F600}]{0,200}", size in 1usize..40, overlap in 0usize..40) {
+        fn windows_cover_the_whole_text(text in "[a-z \u{e9}\u{1F600}]{0,200}", size in 1usize..40, overlap in 0usize..40) {
             let all = windows(&text, size, overlap);
             let mut reach = 0;
             for w in &all {

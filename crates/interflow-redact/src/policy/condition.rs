@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_hold_or_do_not() {
+    fn strategy_conditions_are_evaluated() {
         let facts = ConditionInput {
             token: "90210",
             context: "court",

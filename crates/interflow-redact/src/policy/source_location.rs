@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_shown_where_it_stands_with_what_was_meant() {
+    fn policy_errors_have_a_position_and_a_suggestion() {
         let table: &[(&str, usize, usize, &str)] = &[
             ("name = \"x\"\nexept = [\"date\"]\n", 2, 1, "unknown field `exept`; did you mean `except`?"),
             ("kinds = [\"ssn\",\n  \"emial-address\"]\n", 2, 4, "did you mean `email-address`?"),

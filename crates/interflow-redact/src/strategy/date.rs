@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_move_and_keep_their_form() {
+    fn shifted_dates_keep_their_format() {
         let by = DateShift { days: 3, months: 1, years: 0, random: false };
         for (text, wanted) in [
             ("1/30/1950", "3/3/1950"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn years_and_distances_are_told() {
+    fn years_and_relative_dates_are_formatted() {
         assert_eq!(year("March 12, 1987").as_deref(), Some("1987"));
         assert_eq!(year("March 1987").as_deref(), Some("1987"));
         let day = |y, m, d| Date::new(y, m, d).expect("a date");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_keep_what_they_do_not_name() {
+    fn connect_target_keeps_omitted_host_or_port() {
         let now: Authority = "a.test:443".parse().unwrap();
         for (text, to) in [
             ("b.test", "b.test:443"),

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_decoded_as_it_passes_and_may_not_be_cut_short() {
+    async fn body_is_decoded_as_a_stream_and_truncation_is_an_error() {
         let wire = gzip(b"hello hello hello");
         let body = decode_stream(&named("gzip"), Body::from(Bytes::from(wire.clone())));
         assert_eq!(&body.collect(100).await.unwrap().0[..], b"hello hello hello");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_with_hundreds_of_codings_is_taken_as_one_that_is_not_known() {
+    async fn body_with_hundreds_of_codings_is_treated_as_unknown_coding() {
         let many = named(&vec!["gzip"; 400].join(","));
         assert_eq!(is_encoded(&many), None);
         let body = decode_stream(&many, Body::from(Bytes::from_static(b"as it came")));

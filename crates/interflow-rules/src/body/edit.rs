@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_changed() {
+    fn text_edits_are_applied() {
         let group = vec![ReplacementPart::Group("1".into()), ReplacementPart::Text("!".into())];
         for (change, before, after) in [
             (find("cat", "dog"), "a cat, a cat", Some("a dog, a dog")),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_changed_one_by_one_and_others_stay_as_they_are() {
+    fn matching_events_are_edited_and_others_are_unchanged() {
         let change = BodyChange::JsonSet(vec![(JsonPath::parse("$.a").unwrap(), json!(0))]);
         let stream = "event: x\ndata: {\"a\":1}\n\n: ping\n\ndata: [DONE]\n\ndata: cut";
         for size in [1, 5, 1000] {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_possible_beginning_is_held_back() {
+    fn only_a_possible_match_prefix_is_buffered() {
         assert_eq!(suffix_overlap(b"xxca", b"cat"), 2);
         assert_eq!(suffix_overlap(b"cat", b"cat"), 0);
         assert_eq!(suffix_overlap(b"abab", b"abac"), 2);
@@ -426,7 +426,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_streamed_change_equals_a_whole_one(text in "[abc]{0,40}", a in "[ab]{1,4}", b in "[xyz]{0,3}", size in 1usize..9) {
+        fn streamed_edit_equals_buffered_edit(text in "[abc]{0,40}", a in "[ab]{1,4}", b in "[xyz]{0,3}", size in 1usize..9) {
             let whole = text.replace(&a, &b);
             prop_assert_eq!(read(stream_change(&find(&a, &b), pieces(&text, size))), whole);
         }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn html_stands_behind_the_first_tag_however_it_is_cut() {
+    fn html_is_injected_after_the_first_tag_at_any_segmentation() {
         for (page, tag, after) in [
             ("<html><head><title>", "head", "<html><head>[X]<title>"),
             ("<HTML><Head lang=\"a>b\">x<head>", "head", "<HTML><Head lang=\"a>b\">[X]x<head>"),
@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_without_end_is_given_up() {
+    fn unterminated_tag_gets_no_injection() {
         let page = format!("<head {}", "x".repeat(MAX_TAG_LEN * 2));
         assert_eq!(inject(&page, "head", 4096), page);
     }
 
     #[test]
-    fn other_charsets_get_references() {
+    fn non_ascii_html_is_written_as_character_references() {
         assert_eq!(escape_non_ascii("é<b>"), "&#233;<b>");
     }
 }

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_compressed_body_is_changed_whole_or_streamed() {
+    async fn compressed_body_is_edited_buffered_or_streamed() {
         for whole in [true, false] {
             let mut headers = html("gzip");
             let body = Body::from(gzip(b"one two"));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_nothing_changes_passes_as_it_came() {
+    async fn unedited_body_keeps_its_bytes() {
         let mut headers = html("gzip");
         let raw = gzip(b"one two");
         let seen = collect(Body::from(raw.clone()), &headers, 1000).await.unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_coding_that_is_not_known_is_an_error_unless_the_text_is_all_new() {
+    async fn unknown_coding_is_an_error_unless_the_body_is_replaced() {
         let body = || BodyReadState::Stream(Body::from(Bytes::from_static(b"??")));
         let work = |c| BodyEdits { changes: vec![c], ..BodyEdits::default() };
         let error = finish(work(find("a", "b")), body(), &mut html("aws-chunked")).unwrap_err();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_too_large_comes_back_as_a_stream() {
+    async fn oversized_body_is_returned_as_a_stream() {
         let seen = collect(Body::from(Bytes::from_static(b"abcdef")), &Headers::new(), 3).await.unwrap();
         assert!(matches!(seen, BodyReadState::Stream(_)));
         assert_eq!(&into_body(seen).collect(9).await.unwrap().0[..], b"abcdef");

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_passes_is_in_the_file() {
+    async fn body_is_copied_to_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b.bin");
         save(path.clone()).await;

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_make_no_sense_are_refused() {
+    fn invalid_parameters_are_refused() {
         for (wrong, part) in [
             (interflow_codec::yaml::from_str::<AnswerParams>("{body: a, json: 1}").map(drop), "one of body"),
             (interflow_codec::yaml::from_str::<AnswerParams>("{status: 100}").map(drop), "final status"),

@@ -157,7 +157,7 @@ mod tests {
     const BOUNDS: ScriptStoreBounds = ScriptStoreBounds { entries: 3, bytes: 1000, ttl: Duration::from_secs(60) };
 
     #[test]
-    fn the_oldest_values_make_room_and_all_bounds_hold() {
+    fn oldest_values_are_evicted_and_all_bounds_hold() {
         let (store, now) = (ScriptStore::default(), Instant::now());
         let text = |n: usize| StoredScriptValue::Text(vec![b'x'; n]);
         for key in [b"a", b"b", b"c", b"d"] {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn values_end_with_their_time_and_sums_keep_theirs() {
+    fn values_expire_and_counters_keep_their_expiry() {
         let (store, now) = (ScriptStore::default(), Instant::now());
         let at = |s: u64| now + Duration::from_secs(s);
         store.set(b"a", StoredScriptValue::Boolean(true), Some(Duration::from_secs(5)), BOUNDS, now).unwrap();

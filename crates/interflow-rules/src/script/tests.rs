@@ -98,7 +98,7 @@ const CALLS: &[&str] = &[
 ];
 
 #[test]
-fn patterns_do_what_luas_own_do() {
+fn patterns_behave_as_in_lua() {
     let both = Both::new();
     for (subject, pattern) in [
         ("hello world", "o"),
@@ -162,7 +162,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_patterns_do_what_luas_own_do(
+    fn random_patterns_behave_as_in_lua(
         subject in "[ab(). %\n]{0,12}",
         parts in proptest::collection::vec(
             prop_oneof![
@@ -183,7 +183,7 @@ proptest! {
 }
 
 #[test]
-fn a_matcher_stops_where_its_budget_ends() {
+fn pattern_matching_stops_at_its_instruction_budget() {
     let budget = ScriptBudget::begin(ScriptLimits { instructions: 10_000, ..LIMITS }, Arc::default());
     let (subject, pattern) = ("a".repeat(80), "a*".repeat(20) + "b");
     let found = LuaPatternMatcher::new(subject.as_bytes(), pattern.as_bytes(), &budget).match_at(0);
@@ -195,7 +195,7 @@ fn a_matcher_stops_where_its_budget_ends() {
 }
 
 #[test]
-fn nothing_that_a_script_calls_runs_past_its_budget() {
+fn library_calls_of_a_script_respect_its_budget() {
     for (code, why) in [
         ("return ('a'):rep(80):match(('a*'):rep(20) .. 'b')", "instructions"),
         ("return ('a'):rep(80):find(('a*'):rep(20) .. 'b')", "instructions"),
@@ -250,7 +250,7 @@ fn nothing_that_a_script_calls_runs_past_its_budget() {
 }
 
 #[test]
-fn errors_name_the_line_of_the_script() {
+fn script_errors_contain_the_line_number() {
     for (code, place) in [
         ("\n\nlocal x = nil\nreturn x.y", "script:4: "),
         ("\nreturn ('x'):match('[')", "script:2: malformed pattern (missing ']')"),
@@ -263,7 +263,7 @@ fn errors_name_the_line_of_the_script() {
 }
 
 #[test]
-fn modules_read_and_write_what_others_do() {
+fn script_modules_match_published_results() {
     for (code, said) in [
         ("hash.sha256('abc')", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
         ("hash.sha1('abc')", "a9993e364706816aba3e25717850c26c9cd0d89d"),
@@ -323,7 +323,7 @@ fn modules_read_and_write_what_others_do() {
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_waits_for_gives_its_turn_back() {
+async fn cancelled_script_run_releases_its_slot() {
     let config = RulesConfig { script_threads: 1, script_instructions: u64::MAX, ..RulesConfig::default() };
     let program = RuleProgram::from_sources(Vec::new(), &config, Arc::default()).unwrap();
     let script = |code: &str| {

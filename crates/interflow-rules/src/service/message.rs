@@ -288,7 +288,7 @@ mod tests {
     use interflow_types::Phase;
 
     #[test]
-    fn hooks_say_which_flows_are_wanted() {
+    fn service_hook_filters_select_flows() {
         let s = FlowFixture::for_request("POST", "https://api.a.test/v1/x")
             .unwrap()
             .with_header("Content-Type", "application/json; x")
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn greetings_that_do_not_fit_are_refused() {
+    fn invalid_service_handshakes_are_refused() {
         assert!(ServiceHandshake::parse(&json!({"type": "hi"})).is_err());
         assert!(
             ServiceHandshake::parse(&json!({"type": "hello", "min_version": 2, "max_version": 3}))
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_understood() {
+    fn service_decisions_are_parsed() {
         let rewrite = parse_decision(
             "s",
             &json!({"action": "rewrite", "headers": {"X-A": ["1", "2"], "Cookie": ["x"]}, "body": "aGk="}),

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_line_column_and_suggestion() {
+    fn errors_have_line_column_and_suggestion() {
         for (name, text, message) in [
             ("r.toml", "[[rules]]\nnaem = 'x'\n", "r.toml:2:1: unknown key `naem`: did you mean `name`?"),
             (
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_that_would_grow_or_nest_without_bound_is_refused_with_its_place() {
+    fn excessive_yaml_aliases_and_nesting_are_refused_with_position() {
         let laughs: String =
             (1..30).map(|i| format!("a{i}: &a{i} [*a{}, *a{}]\n", i - 1, i - 1)).collect::<String>() + "rules: []\n";
         for (text, place, says) in [
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_told_by_name_or_text() {
+    fn format_is_detected_by_name_or_content() {
         for (name, text, form) in [
             ("a.toml", "", RuleFileFormat::Toml),
             ("a.yml", "[[x]]", RuleFileFormat::Yaml),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn includes_come_first_and_cycles_are_named() {
+    fn includes_precede_and_cycles_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         write("a.yaml", "include: [b.yaml, c.toml]\nrules: [{name: a}]");

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_found_in_both_forms() {
+    fn positions_are_found_in_yaml_and_toml() {
         let yaml = "rules:\n  - name: a\n    then: [x]\n  - name: b\n    Then:\n      - tag: y\n";
         let toml = "[[rules]]\nname = 'a'\n[[rules]]\nname = 'b'\nthen = [\n  { tag = 'y' },\n]\n";
         let path = [
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_all_rules_are_those_of_each() {
+    fn rule_positions_equal_individually_located_ones() {
         let block = "# top\nvariables: {a: b}\nrules:\n  - name: a\n    then: [x]\n  # between\n\n  - name: |\n      - no rule\n    then: y\n  - {name: c}\ntests: []\n";
         let tables =
             "x = 1\n[[rules]]\nname = \"\"\"\n[[rules]]\n\"\"\"\n\n  [[rules]]\nname = 'b'\n\n[[tests]]\nname = 't'\n";
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_rules_are_placed_in_one_walk() {
+    fn thousands_of_rules_are_located_in_one_pass() {
         let text: String = (0..5000).map(|i| format!("[[rules]]\nname = '{i}'\nthen = ['abort']\n")).collect();
         let began = std::time::Instant::now();
         let all = locate_rules(&text, RuleFileFormat::Toml);

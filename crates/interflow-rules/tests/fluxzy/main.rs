@@ -62,7 +62,7 @@ async fn holds(filter: &str, change: &str) -> bool {
 }
 
 #[tokio::test]
-async fn every_filter_says_yes_and_no() {
+async fn every_filter_matches_and_rejects() {
     let named: Vec<&str> = FILTERS.iter().map(|(n, ..)| *n).collect();
     assert_eq!(named, FILTER_KINDS, "one row for each filter");
     assert_eq!(FILTER_KINDS.len(), 60);
@@ -75,7 +75,7 @@ async fn every_filter_says_yes_and_no() {
 }
 
 #[tokio::test]
-async fn filters_have_the_defaults_that_fluxzy_really_has() {
+async fn filters_have_fluxzys_defaults() {
     for (filter, change, held) in DEFAULTS {
         assert_eq!(holds(filter, change).await, *held, "{filter} with {change:?}");
     }
@@ -89,7 +89,7 @@ async fn filters_have_the_defaults_that_fluxzy_really_has() {
 }
 
 #[tokio::test]
-async fn actions_have_the_defaults_that_fluxzy_really_has() {
+async fn actions_have_fluxzys_defaults() {
     for (action, outcome) in PARAMETERS {
         let text = format!("rules:\n- name: r\n  filter: {{typeKind: any}}\n  actions:\n  - {action}\n");
         let program = load(&text).unwrap_or_else(|e| panic!("{action}: {e}"));
@@ -99,7 +99,7 @@ async fn actions_have_the_defaults_that_fluxzy_really_has() {
 }
 
 #[tokio::test]
-async fn every_action_does_its_work() {
+async fn every_action_has_its_effect() {
     let named: Vec<&str> = ACTIONS.iter().map(|(n, ..)| *n).collect();
     assert_eq!(named, ACTION_KINDS, "one row for each action");
     assert_eq!(ACTION_KINDS.len(), 56);
@@ -124,7 +124,7 @@ async fn every_action_does_its_work() {
 }
 
 #[tokio::test]
-async fn names_of_old_browsers_mean_the_browsers_of_today() {
+async fn old_browser_names_map_to_current_profiles() {
     let one = |name: &str| {
         load(&format!(
             "rules:\n- filter: {{typeKind: any}}\n  actions:\n  - {{typeKind: impersonate, nameOrConfigFile: {name}}}\n"
@@ -186,7 +186,7 @@ fn came_of(trial: &simulate::Simulation, outcome: &str) -> bool {
 }
 
 #[test]
-fn what_was_broken_there_is_said_with_its_place() {
+fn fluxzy_incompatibilities_are_noted_with_their_position() {
     let text = "rules:
 - name: a
   order: 3
@@ -211,7 +211,7 @@ fn what_was_broken_there_is_said_with_its_place() {
 }
 
 #[test]
-fn what_was_broken_there_is_said_beside_what_is_wrong() {
+fn incompatibility_notes_are_reported_along_with_errors() {
     let text = "rules:
 - {filter: {typeKind: path, pattern: /x}, action: {typeKind: noOp}}
 - {filter: {typeKind: any}, action: {typeKind: abrt}}
@@ -225,7 +225,7 @@ fn what_was_broken_there_is_said_beside_what_is_wrong() {
 }
 
 #[test]
-fn a_filter_that_comes_too_late_for_its_action_is_an_error() {
+fn filter_later_than_its_actions_phase_is_an_error() {
     let text = "rules:\n- filter: {typeKind: statusCodeSuccess}\n  action: {typeKind: addRequestHeader, headerName: X, headerValue: y}\n";
     let error = load(text).unwrap_err();
     assert!(
@@ -255,7 +255,7 @@ fn a_filter_that_comes_too_late_for_its_action_is_an_error() {
 }
 
 #[test]
-fn versions_of_tls_and_name_servers_that_are_none_are_errors() {
+fn invalid_tls_versions_and_doh_servers_are_errors() {
     for (action, part) in [
         ("{typeKind: forceTlsVersion, sslProtocols: tls11}", "is broken and spoken by nothing here"),
         ("{typeKind: forceTlsVersion, sslProtocols: tls14}", "did you mean `tls1"),
@@ -268,7 +268,7 @@ fn versions_of_tls_and_name_servers_that_are_none_are_errors() {
 }
 
 #[tokio::test]
-async fn several_actions_of_different_moments_all_run() {
+async fn actions_of_different_phases_in_one_rule_all_run() {
     // A case from Fluxzy's own documentation that never works there.
     let text = "rules:
 - name: r
@@ -283,7 +283,7 @@ async fn several_actions_of_different_moments_all_run() {
 }
 
 #[tokio::test]
-async fn named_groups_belong_to_one_flow() {
+async fn named_regex_groups_are_flow_variables() {
     let text = "rules:
 - filter: {typeKind: path, pattern: '/v1/(?<what>\\\\w+)', operation: regex}
   action: {typeKind: addRequestHeader, headerName: X-What, headerValue: '${user.what}'}
@@ -293,7 +293,7 @@ async fn named_groups_belong_to_one_flow() {
 }
 
 #[tokio::test]
-async fn truth_values_are_those_of_yaml_1_1_and_others_are_refused() {
+async fn booleans_follow_yaml_1_1_and_others_are_refused() {
     let one = |value: &str| {
         load(&format!("rules:\n- filter: {{typeKind: any, inverted: {value}}}\n  action: {{typeKind: noOp}}\n"))
     };
@@ -317,7 +317,7 @@ async fn truth_values_are_those_of_yaml_1_1_and_others_are_refused() {
 }
 
 #[tokio::test]
-async fn a_response_that_sets_any_cookie_fits_without_a_name() {
+async fn set_cookie_filter_without_a_name_matches_any_cookie() {
     let program = load("rules:\n- filter: {typeKind: hasSetCookieOnResponse}\n  action: {typeKind: noOp}\n").unwrap();
     for (headers, matches) in [(&[("Set-Cookie", "a=b")][..], true), (&[("X", "a=b")], false)] {
         let sample = interflow_rules::FlowFixture::for_get("http://a.test/").with_response(200, headers, "").unwrap();
@@ -326,7 +326,7 @@ async fn a_response_that_sets_any_cookie_fits_without_a_name() {
 }
 
 #[tokio::test]
-async fn a_text_is_appended_as_it_stands() {
+async fn file_append_writes_the_text_verbatim() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("log");
     let action = format!("{{typeKind: fileAppend, filename: '{}', text: 'a;'}}", file.display());

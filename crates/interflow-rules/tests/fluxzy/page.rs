@@ -12,49 +12,49 @@ use super::rows::{ACTIONS, FILTERS};
 
 /// Tests of actions that have no row in `tests/actions.rs`, or a more complete test than that: file and test.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
-    ("serve_http1", UPSTREAM_ACTIONS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
-    ("show_certificate", UPSTREAM_ACTIONS, "clients_are_shown_the_certificate_that_a_rule_names"),
-    ("dns_over_https", UPSTREAM_ACTIONS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
-    ("tls_version", UPSTREAM_ACTIONS, "only_the_version_of_tls_that_a_rule_names_is_spoken"),
+    ("serve_http1", UPSTREAM_ACTIONS, "serve_http1_rule_offers_clients_only_http1"),
+    ("show_certificate", UPSTREAM_ACTIONS, "show_certificate_rule_presents_the_given_certificate"),
+    ("dns_over_https", UPSTREAM_ACTIONS, "dns_over_https_is_used_by_rule_and_by_configuration"),
+    ("tls_version", UPSTREAM_ACTIONS, "tls_version_rule_restricts_the_upstream_version"),
     ("connect_to", UPSTREAM_ACTIONS, "no_origin_is_probed_before_a_rule_selects_the_route"),
-    ("upstream_proxy", ROWS, "ways_upstream"),
-    ("direct", ROWS, "ways_upstream"),
-    ("http_version", ROWS, "ways_upstream"),
-    ("danger_skip_tls_verify", ROWS, "ways_upstream"),
-    ("client_certificate", ROWS, "ways_upstream"),
-    ("own_connection", ROWS, "ways_upstream"),
-    ("impersonate", ROWS, "ways_upstream"),
-    ("tunnel", ROWS, "tunnels_are_chosen"),
-    ("intercept", ROWS, "tunnels_are_chosen"),
+    ("upstream_proxy", ROWS, "upstream_actions_set_route_overrides"),
+    ("direct", ROWS, "upstream_actions_set_route_overrides"),
+    ("http_version", ROWS, "upstream_actions_set_route_overrides"),
+    ("danger_skip_tls_verify", ROWS, "upstream_actions_set_route_overrides"),
+    ("client_certificate", ROWS, "upstream_actions_set_route_overrides"),
+    ("own_connection", ROWS, "upstream_actions_set_route_overrides"),
+    ("impersonate", ROWS, "upstream_actions_set_route_overrides"),
+    ("tunnel", ROWS, "tunnel_and_intercept_actions_set_the_tunnel_mode"),
+    ("intercept", ROWS, "tunnel_and_intercept_actions_set_the_tunnel_mode"),
     ("map_local", ROWS, "files_are_served_and_written"),
     ("serve_ca", ROWS, "files_are_served_and_written"),
     ("append_file", ROWS, "files_are_served_and_written"),
     ("save_response_body", ROWS, "files_are_served_and_written"),
-    ("hold", ROWS, "a_held_flow_goes_on_as_was_decided"),
-    ("inject_message", MESSAGES, "websocket_messages_are_changed_dropped_put_in_answered_and_tagged"),
-    ("replay", REPLAYS, "recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is_gone"),
-    ("script", OUTSIDE, "scripts_look_change_answer_and_deny"),
-    ("call", OUTSIDE, "a_middleware_sees_both_messages_and_rewrites_them"),
+    ("hold", ROWS, "held_flow_continues_as_decided"),
+    ("inject_message", MESSAGES, "websocket_messages_are_edited_dropped_injected_answered_and_tagged"),
+    ("replay", REPLAYS, "recorded_flows_and_archives_are_replayed_for_a_missing_origin"),
+    ("script", OUTSIDE, "scripts_can_read_edit_answer_and_deny"),
+    ("call", OUTSIDE, "middleware_sees_and_rewrites_request_and_response"),
 ];
 /// Fluxzy features that are also tested with real traffic: names, file and test.
 const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
     (
         &["ipIngress", "ipEgress", "processId", "processName", "authority", "agentLabel", "h11TrafficOnly"],
         THEIR_FILTERS,
-        "filters_on_connections_and_processes_know_both_ends",
+        "connection_and_process_filters_match_both_ends",
     ),
-    (&["connection"], THEIR_FILTERS, "the_number_of_a_connection_is_the_one_that_is_recorded"),
+    (&["connection"], THEIR_FILTERS, "connection_filter_uses_the_recorded_connection_number"),
     (
         &["hasRequestBody", "h2TrafficOnly", "isSecure"],
         THEIR_FILTERS,
-        "bodies_are_known_by_their_announcement_and_http2_by_itself",
+        "body_filter_uses_framing_headers_and_h2_filter_the_version",
     ),
     (
         &["isWebSocket", "isSelf", "networkError"],
         THEIR_FILTERS,
-        "websockets_the_own_address_and_network_errors_are_recognised",
+        "websocket_own_address_and_network_error_filters_match",
     ),
-    (&["exec"], THEIR_FILTERS, "programs_see_the_head_and_decide_by_their_exit_code"),
+    (&["exec"], THEIR_FILTERS, "exec_filter_programs_get_the_head_and_decide_by_exit_code"),
     (
         &[
             "addRequestHeader",
@@ -70,7 +70,7 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
             "removeResponseCookie",
         ],
         THEIR_ACTIONS,
-        "heads_are_changed_with_fluxzys_defaults",
+        "headers_are_edited_with_fluxzy_defaults",
     ),
     (
         &[
@@ -84,21 +84,21 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
             "mountWelcomePage",
         ],
         THEIR_ACTIONS,
-        "answers_come_without_an_origin",
+        "mock_actions_respond_without_an_origin",
     ),
-    (&["averageThrottle", "delay"], THEIR_ACTIONS, "time_is_taken_where_an_action_says_so"),
+    (&["averageThrottle", "delay"], THEIR_ACTIONS, "delay_and_throttle_actions_take_their_time"),
     (&["captureSession", "applySession", "clearSession"], THEIR_ACTIONS, "sessions_are_captured_applied_and_cleared"),
     (
         &["setVariable", "noOp", "fileAppend", "stdOut", "stdErr", "applyTag", "applyComment"],
         THEIR_ACTIONS,
-        "notes_are_written_once_and_variables_belong_to_one_flow",
+        "file_append_writes_once_and_variables_are_per_flow",
     ),
-    (&["injectHtmlTag"], THEIR_ACTIONS, "html_is_injected_behind_its_tag_in_any_coding"),
-    (&["BreakPoint"], THEIR_ACTIONS, "breakpoints_hold_until_a_decision"),
+    (&["injectHtmlTag"], THEIR_ACTIONS, "html_is_injected_after_its_tag_in_any_content_coding"),
+    (&["BreakPoint"], THEIR_ACTIONS, "breakpoints_hold_flows_until_a_decision"),
     (
         &["setClientCertificate", "useCertificate"],
         THEIR_ACTIONS,
-        "certificates_out_of_pkcs12_are_shown_to_origins_and_clients",
+        "pkcs12_certificates_are_presented_to_origins_and_clients",
     ),
     (
         &[
@@ -114,20 +114,16 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
             "changeRequestMethod",
         ],
         THEIR_ACTIONS,
-        "ways_to_the_origin_are_as_the_actions_say",
+        "upstream_route_actions_are_applied",
     ),
-    (
-        &["upStreamProxy"],
-        THEIR_ACTIONS,
-        "upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_writes_it",
-    ),
+    (&["upStreamProxy"], THEIR_ACTIONS, "upstream_proxy_action_sends_credentials_and_honours_the_bypass_list"),
     (
         &["skipSslTunneling", "impersonate", "setJa3FingerPrint"],
         THEIR_ACTIONS,
-        "skipped_tls_is_not_intercepted_and_fingerprints_need_their_build",
+        "skipped_tls_is_not_intercepted_and_fingerprints_need_the_feature",
     ),
-    (&["serveHttp11"], UPSTREAM_ACTIONS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
-    (&["useDnsOverHttps"], UPSTREAM_ACTIONS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
+    (&["serveHttp11"], UPSTREAM_ACTIONS, "serve_http1_rule_offers_clients_only_http1"),
+    (&["useDnsOverHttps"], UPSTREAM_ACTIONS, "dns_over_https_is_used_by_rule_and_by_configuration"),
 ];
 const THEIR_FILTERS: &str = "interflow/tests/rules/fluxzy_filters.rs";
 const THEIR_ACTIONS: &str = "interflow/tests/rules/fluxzy_actions.rs";
@@ -212,22 +208,22 @@ fn page() -> String {
         let mentioned = tests.rsplit("mod tests").next().is_some_and(|t| t.contains(name.as_str()));
         assert!(mentioned, "the matcher {name} has no test in {MATCHERS}");
         let about = cell(about["description"].as_str().unwrap_or_default());
-        writeln!(out, "| `{name}` | {about} | `{MATCHERS}`: `every_matcher_says_yes_and_no` |").unwrap();
+        writeln!(out, "| `{name}` | {about} | `{MATCHERS}`: `every_matcher_matches_and_rejects` |").unwrap();
     }
-    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not; operations and defaults by `filters_have_the_defaults_that_fluxzy_really_has` too. The third column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
+    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not; operations and defaults by `filters_have_fluxzys_defaults` too. The third column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
     for (_, row, ..) in FILTERS {
         let action = "{typeKind: setResponseCookie, name: a, value: b}";
         let (cond, _) = becomes(row, action).unwrap_or_else(|e| panic!("{row}: {e}"));
-        let test = their_proof(kind(row), "every_filter_says_yes_and_no");
+        let test = their_proof(kind(row), "every_filter_matches_and_rejects");
         writeln!(out, "| {} | `{}` | {} | {test} |", kind(row), cell(row), cell(&cond)).unwrap();
     }
-    out.push_str("\n## Actions of Fluxzy\n\nEach is proved by a row of its own: what comes of it in a flow, or why it is refused; parameters and defaults by `actions_have_the_defaults_that_fluxzy_really_has` too.\n\n| action | here | outcome of its row | test |\n|---|---|---|---|\n");
+    out.push_str("\n## Actions of Fluxzy\n\nEach is proved by a row of its own: what comes of it in a flow, or why it is refused; parameters and defaults by `actions_have_fluxzys_defaults` too.\n\n| action | here | outcome of its row | test |\n|---|---|---|---|\n");
     for (_, row, outcome) in ACTIONS {
         let here = match becomes("{typeKind: any}", row) {
             Ok((_, names)) => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
             Err(_) => "an error with its remedy".to_owned(),
         };
-        let test = their_proof(kind(row), "every_action_does_its_work");
+        let test = their_proof(kind(row), "every_action_has_its_effect");
         writeln!(out, "| {} | {here} | {} | {test} |", kind(row), cell(outcome)).unwrap();
     }
     out

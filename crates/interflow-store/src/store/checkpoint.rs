@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_seen_to_by_one_decision() {
+    fn checkpoint_need_follows_from_log_size_and_age() {
         let seconds = Duration::from_secs_f64;
         for (logged, uncut, waited, due) in [
             (0, false, seconds(60.0), CheckpointNeed::Nothing),

@@ -84,7 +84,7 @@ mod tests {
         }
 
         #[test]
-        fn any_blob_is_read_without_a_panic(blob: Vec<u8>) {
+        fn arbitrary_chunk_list_blobs_never_panic(blob: Vec<u8>) {
             let _ = decode(Some(&blob));
         }
     }

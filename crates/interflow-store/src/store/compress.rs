@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_squeezed_and_comes_back() {
+    fn text_is_compressed_and_round_trips() {
         let text = br#"{"role":"user","content":"what is the weather in Ulm"},"#.repeat(50);
         let mut s = Compressor::new(true);
         let squeezed = s.compress(&text).unwrap().to_vec();
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn random_tiny_and_unwanted_bytes_are_left_alone() {
+    fn random_short_and_disabled_input_is_not_compressed() {
         let mut random = vec![0u8; 8192];
         blake3::Hasher::new().update(b"seed").finalize_xof().fill(&mut random);
         assert_eq!(Compressor::new(true).compress(&random), None);

@@ -83,7 +83,7 @@ fn noise(len: usize, seed: u8) -> Bytes {
 }
 
 #[test]
-fn flows_that_run_while_the_disk_is_full_keep_a_true_beginning() {
+fn flows_active_during_a_full_disk_keep_a_correct_prefix() {
     let dir = tempfile::tempdir().unwrap();
     let rig = Rig::new(dir.path());
     let (quiet, quiet_capture) = rig.begin("/quiet");

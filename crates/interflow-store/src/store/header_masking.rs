@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_for_secrets_are_shown_and_what_only_begins_like_one_is_not() {
+    fn secret_placeholders_are_not_masked_and_lookalikes_are() {
         let ours = format!("interflow-secret-{}", "k5".repeat(13));
         let theirs = "greyproxy:credential:v1:global:00ff";
         for (value, shown) in [
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_in_a_query_go() {
+    fn secret_query_parameters_are_masked() {
         let mask = MaskRules::new(&[], &["api_password".into(), "key".into()]);
         for (path, masked) in [
             ("/a", "/a"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_masked_already_stays_as_it_is() {
+    fn masked_values_are_not_masked_again() {
         for (value, masked) in [
             ("*** (11 bytes)", "*** (11 bytes)"),
             ("Bearer *** (51 bytes)", "Bearer *** (51 bytes)"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_and_everything_else_stays() {
+    fn secret_headers_are_masked_and_others_are_unchanged() {
         let mask = MaskRules::new(&["Authorization".into(), "x-secret-*".into(), "cookie".into()], &[]);
         let headers: Headers = [
             ("Host", "a"),

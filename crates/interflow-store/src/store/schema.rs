@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_of_a_later_version_is_left_alone() {
+    fn store_of_a_newer_version_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         drop(open_writer(dir.path()).unwrap());
         Connection::open(file(dir.path())).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();

@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
             let mut input = VarintReader(&bytes);
             while let Ok(Some((_, mut field))) = input.field() {
                 let _ = field.number();

@@ -49,7 +49,7 @@ fn ids(store: &SqliteStore, query: &str, all: bool) -> Vec<String> {
 }
 
 #[test]
-fn what_is_kept_comes_back_also_from_a_store_that_is_opened_again() {
+fn conversations_round_trip_through_a_reopened_store() {
     let dir = tempfile::tempdir().unwrap();
     let flow = FlowId::from_u128(7);
     let long = "a long message, ".repeat(1000);
@@ -75,7 +75,7 @@ fn what_is_kept_comes_back_also_from_a_store_that_is_opened_again() {
 }
 
 #[test]
-fn lists_are_newest_first_filtered_and_leave_out_what_is_folded_away() {
+fn conversation_lists_are_newest_first_filtered_and_skip_folded_ones() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     let child = ConversationRow { parent: Some("b".into()), ..row("child", 9) };
@@ -105,7 +105,7 @@ fn lists_are_newest_first_filtered_and_leave_out_what_is_folded_away() {
 }
 
 #[test]
-fn deleting_flows_deletes_what_only_they_said() {
+fn deleting_flows_deletes_messages_that_only_they_contain() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     let recorder = store.recorder().unwrap();

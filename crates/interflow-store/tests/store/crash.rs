@@ -147,7 +147,7 @@ fn damaged_bytes_are_found_by_reads_and_by_check() {
 }
 
 #[test]
-fn an_unfinished_batch_is_cut_off() {
+fn incomplete_batch_is_truncated_on_open() {
     let dir = tempfile::tempdir().unwrap();
     let config = RecordConfig::default();
     drop(SqliteStore::open(dir.path(), &config).unwrap());

@@ -21,7 +21,7 @@ fn set_aside(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn a_damaged_database_is_set_aside_and_recording_goes_on_with_a_new_one() {
+fn damaged_database_is_archived_and_recording_continues_with_a_new_one() {
     let header = |dir: &std::path::Path| {
         let file = std::fs::OpenOptions::new().write(true).open(dir.join("flows.db")).unwrap();
         file.write_all_at(&[0xEE; 64], 0).unwrap();
@@ -95,7 +95,7 @@ fn damaged_rows_are_left_out_and_counted() {
 }
 
 #[test]
-fn an_export_goes_on_behind_a_damaged_body() {
+fn export_continues_after_a_damaged_body() {
     let dir = tempfile::tempdir().unwrap();
     let flows = recorded(dir.path(), 3);
     let place: (u64, u64) = {

@@ -106,7 +106,7 @@ fn disk_bytes(disk: &SmallDisk) -> u64 {
 }
 
 #[test]
-fn a_start_on_a_full_disk_opens_the_store_and_retention_frees_space() {
+fn store_opens_on_a_full_disk_and_retention_frees_space() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
     let flows = {
         let store = SqliteStore::open(&disk.store(), &config()).unwrap();

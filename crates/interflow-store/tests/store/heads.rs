@@ -26,7 +26,7 @@ fn recorded(config: &RecordConfig, kind: &str, body: &[u8], clear: bool) -> (tem
 }
 
 #[test]
-fn of_a_segment_the_size_the_first_part_and_its_hash_are_recorded() {
+fn media_body_is_recorded_as_size_prefix_and_prefix_hash() {
     let body = noise(7 << 20, 1);
     for kind in ["video/mp2t", "video/mp4", "application/octet-stream"] {
         let (dir, store, row) = recorded(&RecordConfig::default(), kind, &body, false);
@@ -45,7 +45,7 @@ fn of_a_segment_the_size_the_first_part_and_its_hash_are_recorded() {
 }
 
 #[test]
-fn text_stays_whole_and_so_does_everything_when_it_is_asked_for() {
+fn text_and_configured_full_bodies_are_recorded_whole() {
     let body = noise(3 << 20, 2);
     let full = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
     for (config, kind) in [(&RecordConfig::default(), "application/json"), (&full, "video/mp4"), (&full, "")] {
@@ -57,7 +57,7 @@ fn text_stays_whole_and_so_does_everything_when_it_is_asked_for() {
 }
 
 #[test]
-fn decrypted_media_is_recorded_only_when_it_is_asked_for_by_name() {
+fn decrypted_media_is_recorded_only_if_enabled() {
     let body = noise(200_000, 3);
     let (dir, _store, row) = recorded(&RecordConfig::default(), "video/mp4", &body, true);
     assert_eq!(row.response.unwrap().body, BodyRow::partial(200_000, 0, Some(MissingReason::Decrypted)));
@@ -71,7 +71,7 @@ fn decrypted_media_is_recorded_only_when_it_is_asked_for_by_name() {
 }
 
 #[test]
-fn an_upload_is_recorded_as_a_head_and_what_is_only_counted_takes_nothing_of_the_queue() {
+fn upload_is_recorded_as_a_prefix_and_counted_bytes_need_no_queue() {
     let (_dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let flow = flow("upload.test");

@@ -44,7 +44,7 @@ fn a_running_stream_can_be_read_by_another_process() {
 }
 
 #[test]
-fn subscribers_hear_of_begin_and_end() {
+fn subscribers_receive_begin_and_end_of_a_flow() {
     let (_dir, store) = store(&RecordConfig::default());
     let mut events = store.subscribe();
     let recorder = store.recorder().unwrap();
@@ -68,7 +68,7 @@ fn subscribers_hear_of_begin_and_end() {
 }
 
 #[test]
-fn who_chooses_hears_of_those_flows_alone_and_is_asked_for_every_piece_of_news() {
+fn filtered_subscription_receives_only_matching_flows() {
     let (_dir, store) = store(&RecordConfig::default());
     let mut everything = store.subscribe();
     let (asked, count) = std::sync::mpsc::channel();
@@ -120,7 +120,7 @@ fn a_slow_subscriber_is_notified_of_missed_events() {
 }
 
 #[test]
-fn marks_stay_on_a_flow_that_still_runs() {
+fn annotations_of_an_active_flow_are_stored() {
     let (_dir, store) = store(&RecordConfig::default());
     let flow = flow("a.test");
     let mut capture = store.recorder().unwrap().begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
@@ -145,7 +145,7 @@ fn marks_stay_on_a_flow_that_still_runs() {
 }
 
 #[test]
-fn one_process_writes_at_a_time() {
+fn only_one_process_can_open_the_store_for_writing() {
     let (dir, store) = store(&RecordConfig::default());
     assert!(matches!(SqliteStore::open(dir.path(), &RecordConfig::default()), Err(StoreError::Busy(_))));
     drop(store);

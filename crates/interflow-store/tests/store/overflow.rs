@@ -24,7 +24,7 @@ fn tight(overflow: OverflowPolicy) -> RecordConfig {
 }
 
 #[test]
-fn a_flow_waits_while_the_recorder_is_behind_and_is_woken() {
+fn capture_waits_for_a_full_queue_and_is_woken() {
     let (_dir, store) = store(&tight(OverflowPolicy::Wait));
     let recorder = store.recorder().unwrap();
     let flow = flow("a.test");
@@ -66,7 +66,7 @@ fn a_flow_waits_while_the_recorder_is_behind_and_is_woken() {
 }
 
 #[test]
-fn set_to_drop_captures_are_dropped_and_counted() {
+fn drop_policy_discards_and_counts_overflowing_captures() {
     let (_dir, store) = store(&tight(OverflowPolicy::Drop));
     let recorder = store.recorder().unwrap();
     let flow = flow("a.test");

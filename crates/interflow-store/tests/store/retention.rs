@@ -18,7 +18,7 @@ fn whole(store: &SqliteStore, flow: &Flow) -> Vec<u8> {
 }
 
 #[test]
-fn pruning_gives_disk_back_and_keeps_shared_chunks() {
+fn pruning_frees_disk_space_and_keeps_shared_chunks() {
     let (dir, store) = store(&small_segments());
     let recorder = store.recorder().unwrap();
     let shared = noise(400_000, 77);
@@ -49,7 +49,7 @@ fn pruning_gives_disk_back_and_keeps_shared_chunks() {
 }
 
 #[test]
-fn the_oldest_flows_go_when_the_store_is_over_its_bound() {
+fn oldest_flows_are_deleted_above_the_size_limit() {
     let config = RecordConfig { retention_bytes: ByteSize(6 << 20), ..small_segments() };
     let dir = tempfile::tempdir().unwrap();
     let flows: Vec<Flow> = {
@@ -73,7 +73,7 @@ fn the_oldest_flows_go_when_the_store_is_over_its_bound() {
 }
 
 #[test]
-fn flows_over_the_age_go_and_running_ones_stay() {
+fn flows_over_the_age_limit_are_deleted_and_active_ones_kept() {
     let config = RecordConfig { retention_age: HumanDuration(Duration::from_millis(300)), ..small_segments() };
     let dir = tempfile::tempdir().unwrap();
     let old = {
@@ -111,7 +111,7 @@ fn push(recorder: &dyn Recorder, i: u64) {
 }
 
 #[test]
-fn the_bound_of_bytes_holds_while_traffic_is_written() {
+fn size_limit_holds_during_writes() {
     let bound = 16 << 20;
     let config = RecordConfig { retention_bytes: ByteSize(bound), ..RecordConfig::default() };
     let (dir, store) = store(&config);
@@ -134,7 +134,7 @@ fn the_bound_of_bytes_holds_while_traffic_is_written() {
 }
 
 #[test]
-fn one_flow_that_alone_exceeds_the_bound_keeps_only_its_beginning() {
+fn flow_that_alone_exceeds_the_size_limit_is_truncated() {
     let config = RecordConfig { retention_bytes: ByteSize(4 << 20), ..RecordConfig::default() };
     let (dir, store) = store(&config);
     let recorder = store.recorder().unwrap();
@@ -153,7 +153,7 @@ fn one_flow_that_alone_exceeds_the_bound_keeps_only_its_beginning() {
 }
 
 #[test]
-fn a_check_finds_nothing_wrong_while_retention_works() {
+fn check_reports_no_problems_during_retention() {
     let config = RecordConfig { retention_bytes: ByteSize(6 << 20), ..RecordConfig::default() };
     let (_dir, store) = store(&config);
     let recorder = store.recorder().unwrap();

@@ -15,7 +15,7 @@ fn read(store: &SqliteStore, id: FlowId, direction: Direction) -> Vec<u8> {
 }
 
 #[test]
-fn an_exchange_comes_back_with_everything_it_had() {
+fn exchange_round_trips_with_all_details() {
     let (_dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let mut flow = flow("Api.Test");
@@ -115,7 +115,7 @@ fn an_exchange_comes_back_with_everything_it_had() {
 }
 
 #[test]
-fn bodies_of_every_length_and_every_range_come_back() {
+fn bodies_of_every_length_and_range_round_trip() {
     let (dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let lengths = [0, 1, 511, 512, 513, 8_192, 12_287, 12_288, 12_289, 65_536, 1 << 20, 3_000_000];
@@ -178,7 +178,7 @@ fn messages_keep_order_direction_and_time() {
 }
 
 #[test]
-fn tunnels_errors_and_dropped_captures_say_how_they_ended() {
+fn tunnels_errors_and_dropped_captures_record_their_outcome() {
     let (_dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let tunnel = flow("t.test");
@@ -222,7 +222,7 @@ fn configured_caps_are_applied_and_reported() {
 }
 
 #[test]
-fn without_bodies_only_sizes_are_kept() {
+fn disabled_body_recording_stores_only_sizes() {
     let (_dir, store) = store(&RecordConfig { bodies: false, ..RecordConfig::default() });
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", b"secret words", b"more");
     store.flush().unwrap();

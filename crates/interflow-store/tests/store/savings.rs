@@ -19,7 +19,7 @@ fn history(turns: u64) -> String {
 }
 
 #[test]
-fn growing_histories_take_a_fraction_of_their_bytes() {
+fn growing_chat_histories_are_deduplicated_to_a_tenth() {
     let (dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let mut raw = 0;

@@ -67,7 +67,7 @@ fn queries_find_rows_by_columns_by_matching_and_by_bodies() {
 }
 
 #[test]
-fn pages_follow_one_another_in_both_orders() {
+fn pages_are_contiguous_in_both_orders() {
     let (_dir, store, flows) = filled();
     for order in [ListOrder::Newest, ListOrder::Oldest] {
         let mut ids: Vec<_> = flows.iter().map(|f| f.id).collect();
@@ -86,7 +86,7 @@ fn pages_follow_one_another_in_both_orders() {
 }
 
 #[test]
-fn a_search_tells_its_progress_and_can_be_stopped() {
+fn search_reports_progress_and_can_be_cancelled() {
     let (_dir, store, _) = filled();
     let query = Query::parse("body:number").unwrap();
     let last = std::sync::Mutex::new(None);
@@ -114,7 +114,7 @@ fn a_search_tells_its_progress_and_can_be_stopped() {
 }
 
 #[test]
-fn a_summary_is_selected_like_its_row_or_says_that_it_cannot_tell() {
+fn summary_matches_like_its_row_or_is_undecided() {
     let (_dir, store, flows) = filled();
     let row = store.get(flows[8].id).unwrap();
     let summary = row.summary(Timestamp::now());

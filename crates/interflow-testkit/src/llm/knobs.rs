@@ -132,7 +132,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn text_is_cut_between_characters_and_nothing_is_lost() {
+    fn text_is_split_at_character_boundaries_without_loss() {
         for (text, n) in [("héllo wörld", 3), ("ab", 5), ("", 4), ("日本語", 2)] {
             let pieces = cut(text, n);
             assert!(pieces.len() <= n.max(1));

@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_shown_in_a_line() {
+    fn pending_requests_are_formatted_in_one_line() {
         let state = json!({"mode": "ask", "pending": [
             {"id": "approval-3", "kind": "approval", "what": "request", "url": "https://a.test/x\u{1b}[1m?q=1", "method": "GET",
              "client": {"process": "curl", "address": "127.0.0.1"}, "waiting": 2, "until": 0},
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_for_a_while_says_until_when() {
+    fn temporary_mode_shows_its_expiry() {
         let until = Timestamp::now().micros() + 15 * 60 * 1_000_000 + 500_000;
         let line = mode_line(&json!({"mode": "ask", "mode_until": until, "mode_is_configured": false}));
         assert!(line.starts_with("ask until 2") && line.ends_with("(15:00 left)"), "{line}");
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_shown_in_a_line() {
+    fn rule_is_formatted_in_one_line() {
         let rule = json!({"id": "r1", "source": "global", "action": "deny", "hosts": ["*.x.test", "y"], "methods": ["GET"],
             "used": 7, "note": "why", "until": "2027-01-01T00:00:00Z"});
         let expected = "r1                global   deny   *.x.test y, GET, until 2027-01-01T00:00:00Z  (7 used)  # why";

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_a_moment_or_a_time_from_now() {
+    fn key_expiry_is_a_date_or_a_duration() {
         assert_eq!(parse_expiry("2027-01-31").unwrap().to_string(), "2027-01-31T00:00:00Z");
         let soon = parse_expiry("1d").unwrap().as_second() - Timestamp::now().as_second();
         assert!((86_399..=86_401).contains(&soon), "{soon}");

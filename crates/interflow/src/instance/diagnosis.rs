@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ports_of_the_running_instance_are_checked_and_not_those_of_the_configuration() {
+    fn ports_of_the_running_instance_are_checked_instead_of_the_configured_ones() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

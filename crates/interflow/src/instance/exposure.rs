@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_anybody_may_use_and_an_admin_port_that_others_reach_are_warned_of() {
+    fn open_proxy_and_exposed_admin_port_are_warned_about() {
         let open = config("[proxy]\nlisten = [\"0.0.0.0:7070\"]\n[admin]\nlisten = \"0.0.0.0:7072\"");
         let said = config_warnings(&open);
         assert!(said.len() == 2 && said[0].contains("0.0.0.0:7070") && said[1].contains("0.0.0.0:7072"), "{said:?}");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_lets_anybody_spend_the_providers_keys_is_warned_of() {
+    fn gateway_that_exposes_provider_keys_is_warned_about() {
         for (text, warned) in [
             ("[keys]\nrequire_virtual_key = false\n[keys.provider]\nopenai = \"env:K\"", true),
             ("[keys]\nrequire_virtual_key = false\n[llm.provider.openai]\napi_key = \"env:K\"", true),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn users_or_rules_that_refuse_strangers_are_enough() {
+    fn users_or_access_rules_suppress_the_open_proxy_warning() {
         let listen = "[proxy]\nlisten = [\"[::]:7070\"]\n";
         for (more, warned) in [
             ("", true),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_shown_as_those_that_clients_can_use() {
+    fn wildcard_address_is_shown_as_usable_addresses() {
         let shown = usable("0.0.0.0:7070".parse().unwrap());
         assert_eq!(shown[0].to_string(), "127.0.0.1:7070");
         assert!(shown.iter().all(|a| !a.ip().is_unspecified() && a.port() == 7070), "{shown:?}");

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_written_replaced_or_removed_has_changed_and_what_is_beside_it_says_nothing() {
+    fn watched_file_changes_are_detected_and_other_files_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("c.toml"), "a").unwrap();
@@ -203,7 +203,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_that_leads_to_another_file_has_changed() {
+    fn replaced_symlink_is_detected_as_a_change() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for version in ["v1", "v2"] {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn former_flags_and_commands_are_refused_with_the_present_name() {
+    fn renamed_flags_and_commands_are_refused_with_the_new_name() {
         for (line, refused, suggested) in [
             ("interflow --home x run", "'--home'", "'--data-dir'"),
             ("interflow run --home=x", "'--home'", "'--data-dir'"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_present_key_exists_and_no_former_one_does() {
+    fn renamed_keys_map_to_existing_ones() {
         let schema = crate::instance::config::InterflowConfig::schema();
         for (old, new) in KEYS {
             assert!(exists(&schema, new), "{new}");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_exported_comes_back_by_either_way() {
+async fn exports_can_be_imported_with_and_without_a_running_instance() {
     let home = Home::filled().await;
     for (name, start) in [("all.har", "{"), ("all.jsonl", "{\"interflow\"")] {
         let file = home.path(name);
@@ -23,7 +23,7 @@ async fn what_is_exported_comes_back_by_either_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn formats_go_to_standard_output() {
+async fn exports_are_written_to_standard_output() {
     let home = Home::filled().await;
     let har: Value = serde_json::from_str(&home.flows(&["export", "status:404"]).ok()).unwrap();
     assert_eq!(har["log"]["entries"].as_array().unwrap().len(), 1);
@@ -37,7 +37,7 @@ async fn formats_go_to_standard_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_of_compressed_files_are_true() {
+async fn compressed_file_extensions_select_the_compression() {
     let home = Home::filled().await;
     for (name, magic) in
         [("all.har.gz", &[0x1f, 0x8b][..]), ("all.jsonl.gz", &[0x1f, 0x8b]), ("all.zhar", &[0x78, 0x9c])]
@@ -51,7 +51,7 @@ async fn names_of_compressed_files_are_true() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_no_archive_is_named_and_the_others_go_on() {
+async fn invalid_archive_is_named_and_other_files_are_imported() {
     let home = Home::filled().await;
     let (good, bad) = (home.path("good.jsonl"), home.path("bad.har"));
     home.flows(&["export", "-o", &good]).ok();

@@ -7,7 +7,7 @@ fn count(home: &Home, query: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pruning_asks_first_and_wants_to_know_what() {
+async fn pruning_needs_a_selection_and_a_confirmation() {
     let home = Home::filled().await;
     assert!(home.flows(&["prune"]).fails(2).contains("no flows selected"));
     home.flows(&["prune", "--all", "status:404"]).fails(2);
@@ -27,7 +27,7 @@ async fn pruning_asks_first_and_wants_to_know_what() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_instance_is_asked_to_prune_and_to_tag() {
+async fn prune_and_tag_are_delegated_to_the_running_instance() {
     let home = Home::filled().await;
     let running = home.start();
     home.flows(&["tag", "last", "slow", "odd", "--comment", "look here"]).ok();
@@ -41,7 +41,7 @@ async fn a_running_instance_is_asked_to_prune_and_to_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tags_are_put_on_and_taken_off() {
+async fn tags_are_added_and_removed() {
     let home = Home::filled().await;
     home.flows(&["tag", "last-1", "a", "b"]).ok();
     home.flows(&["tag", "last-1", "a", "--remove"]).ok();
@@ -52,7 +52,7 @@ async fn tags_are_put_on_and_taken_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_is_checked_and_damage_is_named() {
+async fn check_verifies_a_store_and_reports_damage() {
     let home = Home::new().await;
     let running = home.start();
     running.get("/bytes/200000").await;
@@ -74,7 +74,7 @@ async fn a_store_is_checked_and_damage_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn figures_come_from_the_store_and_from_the_instance() {
+async fn stats_come_from_the_store_and_from_the_running_instance() {
     let home = Home::filled().await;
     let resting = home.flows(&["stats"]).ok();
     assert!(resting.lines().any(|l| l.starts_with("flows") && l.ends_with(" 4")), "{resting}");

@@ -33,12 +33,12 @@ fn replays(home: &Home) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_sent_again_without_an_instance() {
+async fn request_is_replayed_without_an_instance() {
     replays(&Home::filled().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_sent_again_through_the_running_instance() {
+async fn request_is_replayed_through_the_running_instance() {
     let home = Home::filled().await;
     let running = home.start();
     replays(&home);
@@ -46,7 +46,7 @@ async fn a_request_is_sent_again_through_the_running_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn masked_fields_are_not_sent_and_that_is_said() {
+async fn masked_fields_are_not_replayed_and_a_notice_is_printed() {
     let home = Home::new().await;
     let running = home.start();
     running.post("/echo", "Cookie: secret=1\r\n", "x").await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flows_are_followed_as_they_end() {
+async fn tail_prints_flows_as_they_end() {
     let home = Home::filled().await;
     let running = home.start();
     let tail = Following::new(home.command(&["flows", "tail", "-n", "1", "status:>=200", "-path:/hidden"]));
@@ -19,7 +19,7 @@ async fn flows_are_followed_as_they_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_of_json_are_whole_flows() {
+async fn tail_jsonl_lines_are_complete_flows() {
     let home = Home::new().await;
     let running = home.start();
     let tail = Following::new(home.command(&["flows", "tail", "--format", "jsonl", "-n", "0"]));
@@ -37,7 +37,7 @@ async fn lines_of_json_are_whole_flows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tail_outlives_instances() {
+async fn tail_survives_instance_restarts() {
     let home = Home::new().await;
     let tail = Following::new(home.command(&["flows", "tail", "--format", "jsonl"]));
     for path in ["/status/201", "/status/202"] {

@@ -25,7 +25,7 @@ async fn a_list_prints_newest_last_in_columns_without_colours_in_a_pipe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queries_select_and_opposites_need_no_quoting() {
+async fn queries_select_and_negated_terms_need_no_quoting() {
     let home = Home::filled().await;
     for (words, count) in [
         (&["status:404"][..], 1),
@@ -72,7 +72,7 @@ async fn a_flow_is_shown_with_heads_body_messages_and_timings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_has_seen_enough_is_no_error() {
+async fn closed_output_pipe_is_not_an_error() {
     let home = Home::filled().await;
     for words in [&["list", "--all", "--format", "jsonl"][..], &["export", "--format", "jsonl"], &["show", "last"]] {
         let mut child =
@@ -96,7 +96,7 @@ async fn two_flows_are_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_recording_every_command_says_so() {
+async fn commands_without_a_recording_report_it() {
     let home = Home::new().await;
     for words in
         [&["list"][..], &["show", "last"], &["count"], &["check"], &["stats"], &["export"], &["prune", "--all"]]
@@ -108,7 +108,7 @@ async fn without_a_recording_every_command_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_latest_of_very_many_are_listed_a_page_at_a_time_and_end_with_the_latest() {
+async fn large_list_is_paged_and_ends_with_the_latest_flow() {
     let home = Home::new().await;
     let entry = |i: usize| {
         serde_json::json!({

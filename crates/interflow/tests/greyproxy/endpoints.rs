@@ -24,7 +24,7 @@ fn ids(it: &Running) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_endpoint_rule_tells_to_be_a_question_is_redacted_as_one() {
+async fn messages_of_an_endpoint_rule_are_redacted_as_prompts() {
     let origin = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
     let config = "[upstream.hosts]\n'llm.corp.test' = ['127.0.0.1']\n[redact]\nproxied = \"redact\"\n";
     let it = Running::start(config, &[]);
@@ -44,7 +44,7 @@ async fn what_an_endpoint_rule_tells_to_be_a_question_is_redacted_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_rule_says_how_exchanges_are_read_until_it_is_changed_or_taken_back() {
+async fn endpoint_rule_selects_the_decoder_until_changed_or_removed() {
     let reply =
         json!({"choices": [{"message": {"role": "assistant", "content": "by the rule"}, "finish_reason": "stop"}]});
     let origin = Origin::http().answering(move |_| Reply::json(&reply)).start().await;
@@ -94,7 +94,7 @@ async fn an_endpoint_rule_says_how_exchanges_are_read_until_it_is_changed_or_tak
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_and_credentials_tell_when_they_were_made_and_used() {
+async fn rules_and_credentials_report_creation_and_last_use() {
     let origin = Origin::http().start().await;
     let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.hosts]\n'shop.test' = ['127.0.0.1']\n", &[]);
     let this_year = jiff::Timestamp::now().strftime("%Y-").to_string();

@@ -232,7 +232,7 @@ async fn greywall_uses_its_own_api_and_events() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_of_a_session_go_to_their_hosts_alone_and_are_recorded_nowhere() {
+async fn session_credentials_reach_only_their_hosts_and_are_not_recorded() {
     const MARKER: &str = "planted-marker-5f2c";
     let origin = Origin::http().start().await;
     let config = "[upstream.hosts]\n'bound.test' = ['127.0.0.1']\n'other.test' = ['127.0.0.1']\n";
@@ -286,7 +286,7 @@ async fn credentials_of_a_session_go_to_their_hosts_alone_and_are_recorded_nowhe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_goes_into_bodies_and_messages_and_is_recorded_nowhere() {
+async fn secret_is_injected_into_bodies_and_messages_and_not_recorded() {
     const MARKER: &str = "planted-marker-\"9b1d\"";
     const PLAIN: &str = "planted-marker-";
     let origin = Origin::http().start().await;
@@ -411,7 +411,7 @@ fn drop_and_search(mut it: Running, marker: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_to_an_address_is_decided_by_the_name_that_dns_gave_it_out_for() {
+async fn connection_to_an_address_is_matched_by_its_dns_name() {
     let origin = Origin::http().bind("127.0.0.2:0".parse().unwrap()).start().await;
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let at = server.local_addr().unwrap();
@@ -450,7 +450,7 @@ async fn a_connection_to_an_address_is_decided_by_the_name_that_dns_gave_it_out_
 }
 
 #[test]
-fn a_database_is_taken_over_with_a_report_of_what_was_not() {
+fn greyproxy_database_is_imported_with_a_report_of_skipped_items() {
     let folder = tempfile::tempdir().unwrap();
     database::make(folder.path());
     let home = tempfile::tempdir().unwrap();
@@ -498,7 +498,7 @@ fn a_database_is_taken_over_with_a_report_of_what_was_not() {
 }
 
 #[test]
-fn without_the_key_credentials_stay_where_they_are_and_what_is_no_database_is_refused() {
+fn undecryptable_credentials_are_skipped_and_invalid_databases_refused() {
     let folder = tempfile::tempdir().unwrap();
     database::make(folder.path());
     std::fs::write(folder.path().join("session.key"), [8; 32]).unwrap();
@@ -540,7 +540,7 @@ async fn desktop_notifications_name_client_and_host_only() {
 }
 
 #[tokio::test]
-async fn a_client_of_testkit_reaches_the_origin_through_a_compat_port() {
+async fn compat_port_proxies_to_the_origin() {
     let origin = Origin::http().start().await;
     let it = Running::start("", &[]);
     let answer = client::get_through(it.proxy(), &origin.url("/status/204")).await.unwrap();
@@ -548,7 +548,7 @@ async fn a_client_of_testkit_reaches_the_origin_through_a_compat_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_are_held_at_once_and_who_leaves_takes_the_question_along() {
+async fn pending_requests_are_capped_and_disconnecting_clients_free_theirs() {
     const MOST: usize = 1500;
     let names: String = (0..MOST + 1).map(|n| format!("'h{n}.test' = ['127.0.0.1']\n")).collect();
     let config = format!(

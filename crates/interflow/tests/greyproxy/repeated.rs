@@ -40,7 +40,7 @@ fn repeat(request: &Request) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_comes_back_in_another_form_is_a_placeholder_again() {
+async fn encoded_secret_in_a_response_is_masked_with_its_placeholder() {
     let origin = Origin::http().answering(repeat).start().await;
     let it = Running::start("", &[]);
     let mut add =
@@ -72,7 +72,7 @@ async fn a_secret_that_comes_back_in_another_form_is_a_placeholder_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compressed_body_has_the_secret_put_in_and_loses_its_coding() {
+async fn compressed_body_gets_its_secret_injected_uncompressed() {
     let origin = Origin::http().answering(|_| Reply::ok("fine")).start().await;
     let it = Running::start("", &[]);
     let mut add =

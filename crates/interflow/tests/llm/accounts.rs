@@ -9,7 +9,7 @@ use crate::instance::Home;
 const MARKER: &str = "planted.marker@firm.test";
 
 #[tokio::test]
-async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
+async fn audit_log_and_metrics_record_requests_but_never_message_text() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--id", "k1", "--owner", "Ann", "--model", "gpt-4o"]).ok().trim().to_owned();
     let config = format!(
@@ -72,7 +72,7 @@ async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
 }
 
 #[tokio::test]
-async fn what_a_streamed_answer_holds_is_in_the_audit_log_and_what_has_no_price_is_counted() {
+async fn streamed_response_findings_are_audited_and_unpriced_models_counted() {
     let home = Home::new().await;
     let config = format!(
         "[audit]\nenabled = true\n[redact]\nresponses = \"flag\"\nurl = \"pass\"\n[llm.provider.openai]\nurl = \"{}\"\n",
@@ -141,7 +141,7 @@ async fn a_log_truncated_at_either_end_is_reported() {
 }
 
 #[tokio::test]
-async fn spans_reach_a_collector_and_the_clients_trace_goes_on() {
+async fn spans_are_exported_and_continue_the_clients_trace() {
     let home = Home::new().await;
     let collector = Origin::http().answering(|_| Reply::ok("{}")).start().await;
     let config = format!(
@@ -170,7 +170,7 @@ async fn spans_reach_a_collector_and_the_clients_trace_goes_on() {
 }
 
 #[tokio::test]
-async fn opentelemetrys_variables_name_the_collector_that_the_configuration_does_not() {
+async fn opentelemetry_variables_configure_the_collector() {
     let home = Home::new().await;
     let collector = Origin::http().answering(|_| Reply::ok("{}")).start().await;
     let config =

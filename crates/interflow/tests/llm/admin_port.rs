@@ -7,7 +7,7 @@ use interflow_testkit::Wire;
 use crate::instance::Home;
 
 #[tokio::test]
-async fn the_admin_port_answers_when_clients_of_the_proxy_have_taken_all_descriptors() {
+async fn admin_port_responds_when_proxy_clients_exhaust_the_descriptors() {
     let home = Home::new().await;
     let running = home.start_with_descriptors("", 400);
     // More connections than descriptors; whether the last ones are accepted does not matter.
@@ -28,7 +28,7 @@ async fn the_admin_port_answers_when_clients_of_the_proxy_have_taken_all_descrip
 }
 
 #[tokio::test]
-async fn idle_clients_of_the_admin_port_yield_to_active_ones() {
+async fn idle_admin_connections_yield_to_active_ones() {
     let home = Home::new().await;
     let running = home.start("[admin]\nmax_connections = 8\nheader_timeout = \"10m\"\n");
     let mut used = Wire::connect(running.admin).await.unwrap();
@@ -46,7 +46,7 @@ async fn idle_clients_of_the_admin_port_yield_to_active_ones() {
 }
 
 #[tokio::test]
-async fn open_logs_in_once_and_the_token_is_printed_to_terminals_alone() {
+async fn login_link_is_valid_once_and_the_token_is_printed_only_to_terminals() {
     let home = Home::new().await;
     assert!(home.say(&["open", "--print"]).fails(1).contains("interflow run"));
     let running = home.start_with_descriptors("", 1024);

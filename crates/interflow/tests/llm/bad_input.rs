@@ -17,7 +17,7 @@ fn chat(content: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn bad_bodies_are_refused_by_their_cause_and_never_sent() {
+async fn invalid_request_bodies_are_refused_by_cause_and_never_sent() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
     let running = home.start(&format!("[llm.provider.openai]\nurl = \"{}\"\n", provider.url("")));
@@ -76,7 +76,7 @@ async fn an_html_response_of_a_provider_is_handled_by_response_mode() {
 }
 
 #[tokio::test]
-async fn thinking_that_the_provider_signed_keeps_its_bytes_when_answers_are_redacted() {
+async fn signed_thinking_blocks_are_unchanged_when_responses_are_redacted() {
     let home = Home::new().await;
     let thought = r#"{"type":"thinking","thinking":"SSN 123-45-6789","signature":"EqQBCgIYAhIM"}"#;
     let whole = format!(
@@ -114,7 +114,7 @@ async fn thinking_that_the_provider_signed_keeps_its_bytes_when_answers_are_reda
 }
 
 #[tokio::test]
-async fn a_policy_with_an_unknown_type_keeps_the_instance_from_starting() {
+async fn policy_with_an_unknown_kind_prevents_startup() {
     let home = Home::new().await;
     std::fs::write(home.dir.path().join("policy.toml"), "[kind.shoe-size]\nstrategy = { use = \"mask\" }\n").unwrap();
     let policy = home.dir.path().join("policy.toml").display().to_string();

@@ -22,7 +22,7 @@ fn metadata(request: &Request) -> Reply {
 }
 
 #[tokio::test]
-async fn requests_carry_what_the_machine_is_given_and_it_is_fetched_once() {
+async fn ambient_cloud_credentials_are_added_and_fetched_once() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::json(&json!({}))).start().await;
     let near = Origin::http().answering(metadata).start().await;
@@ -62,7 +62,7 @@ async fn requests_carry_what_the_machine_is_given_and_it_is_fetched_once() {
 }
 
 #[tokio::test]
-async fn metadata_services_bypass_guard_and_proxy_and_their_refusal_is_reported() {
+async fn metadata_requests_bypass_filter_and_proxy_and_refusals_are_reported() {
     let home = Home::new().await;
     let near = Origin::http().answering(|_| Reply::status(403).body("secret-of-metadata")).start().await;
     let nobody = Origin::nobody().await;

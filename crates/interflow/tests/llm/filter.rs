@@ -43,7 +43,7 @@ async fn philters_clients_can_use_the_gateway() {
 }
 
 #[tokio::test]
-async fn a_second_opinion_is_asked_before_a_request_goes_on() {
+async fn external_detector_is_queried_before_a_request_is_forwarded() {
     let home = Home::new().await;
     let broken = Arc::new(AtomicBool::new(false));
     let state = Arc::clone(&broken);

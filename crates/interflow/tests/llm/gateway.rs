@@ -17,7 +17,7 @@ fn request_id(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_request_has_one_id_at_the_client_the_provider_in_the_record_and_in_the_audit_log() {
+async fn request_id_is_the_same_for_client_provider_recording_and_audit_log() {
     let home = Home::new().await;
     let provider =
         Origin::http().answering(|_| Reply::json(&json!({})).header("X-Request-Id", "req_theirs")).start().await;
@@ -43,7 +43,7 @@ async fn a_request_has_one_id_at_the_client_the_provider_in_the_record_and_in_th
 }
 
 #[tokio::test]
-async fn answers_of_the_gateways_own_carry_the_id_too() {
+async fn gateway_error_responses_carry_the_request_id() {
     let home = Home::new().await;
     let nobody = Origin::nobody().await;
     let config = format!("[keys]\nrequire_virtual_key = true\n[llm.provider.local]\nurl = \"http://{nobody}\"\n");
@@ -68,7 +68,7 @@ async fn answers_of_the_gateways_own_carry_the_id_too() {
 }
 
 #[tokio::test]
-async fn the_gateway_speaks_tls_by_its_own_ca_when_it_is_asked_to() {
+async fn gateway_serves_tls_with_its_own_ca_if_configured() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
     let running = home.start(&format!("[gateway]\ntls_self_signed = true\n{}", upstreams(&provider)));
@@ -103,7 +103,7 @@ async fn begun(running: &Running) -> Wire {
 }
 
 #[tokio::test]
-async fn beyond_the_gateways_capacity_clients_are_asked_to_come_back_and_places_are_given_back() {
+async fn requests_over_the_concurrency_limit_get_503_and_slots_are_released() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
     let running = home.start(&format!("[gateway]\nmax_concurrent_requests = 2\n{}", upstreams(&provider)));

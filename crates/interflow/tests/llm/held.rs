@@ -27,7 +27,7 @@ fn attack() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn requests_that_grow_in_memory_are_refused_when_it_is_spent_with_and_without_redaction() {
+async fn requests_over_the_memory_limit_are_refused_with_and_without_redaction() {
     // Inspected bodies take memory for each text; others only for the decompressed body.
     for (mode, limit, refused) in
         [("off", "1MiB", true), ("flag", "1MiB", true), ("redact", "48MiB", true), ("off", "48MiB", false)]
@@ -75,7 +75,7 @@ fn half_a_message() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn websocket_messages_count_and_are_not_inspected_once_the_memory_is_spent() {
+async fn websocket_messages_count_against_memory_and_are_uninspected_over_it() {
     for (limit, counted) in [("1GiB", true), ("1MiB", false)] {
         let home = Home::new().await;
         let running = home.start(&format!("[limits]\nheld_bytes = \"{limit}\"\n"));
@@ -105,7 +105,7 @@ async fn websocket_messages_count_and_are_not_inspected_once_the_memory_is_spent
 }
 
 #[tokio::test]
-async fn clients_that_leave_give_their_places_back_at_once() {
+async fn client_disconnect_releases_its_concurrency_slot() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::ok("{}").delay(Duration::from_secs(600))).start().await;
     let quota = "[[quota.rule]]\nname = \"two\"\ncount_by = \"global\"\nallow = { concurrent = 2 }\n";

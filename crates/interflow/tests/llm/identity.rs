@@ -13,7 +13,7 @@ fn keys_file(home: &Home, text: &str) {
 }
 
 #[tokio::test]
-async fn a_key_whose_hash_is_bcrypts_is_taken_like_any_other() {
+async fn virtual_key_with_a_bcrypt_hash_is_accepted() {
     let home = Home::new().await;
     keys_file(
         &home,
@@ -44,7 +44,7 @@ async fn a_key_whose_hash_is_bcrypts_is_taken_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_clients_own_key_passes_beside_keys_with_bcrypts_hashes() {
+async fn clients_own_provider_key_is_forwarded_alongside_bcrypt_keys() {
     let home = Home::new().await;
     keys_file(&home, &format!("[[key]]\nid = \"team\"\nhash = \"{SLOW}\"\n"));
     let running = home.start("[keys]\nrequire_virtual_key = false\n");
@@ -60,7 +60,7 @@ async fn tell(running: &Running, key: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_key_names_the_policy_of_its_requests() {
+async fn virtual_key_selects_the_redaction_policy() {
     let home = Home::new().await;
     std::fs::write(home.dir.path().join("strict.toml"), "always = [\"Bluebird\"]\n").unwrap();
     let config = format!(
@@ -114,7 +114,7 @@ async fn clients_behind_a_trusted_proxy_are_limited_and_recorded_by_their_own_ad
 }
 
 #[tokio::test]
-async fn a_client_behind_a_trusted_proxy_on_this_machine_is_no_local_one() {
+async fn remote_client_behind_a_local_trusted_proxy_is_not_treated_as_local() {
     let home = Home::new().await;
     let running = home.start(&format!(
         "[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk-gate\"\n",

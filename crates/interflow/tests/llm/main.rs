@@ -73,7 +73,7 @@ async fn a_virtual_key_is_not_leaked_on_routes_to_other_origins() {
 }
 
 #[tokio::test]
-async fn the_gateways_own_key_is_added_for_other_machines_only_with_a_virtual_key() {
+async fn provider_key_is_added_for_remote_clients_only_with_a_virtual_key() {
     for (required, remote_without) in [("", 401), ("[keys]\nrequire_virtual_key = false\n", 200)] {
         let home = Home::new().await;
         let key = home.keys(&["add"]).ok().trim().to_owned();
@@ -140,7 +140,7 @@ async fn a_revoked_key_is_refused_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_limit_answers_429_with_the_time_to_wait() {
+async fn exceeded_limit_returns_429_with_retry_after() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--requests", "2/h"]).ok().trim().to_owned();
     let running = home.start("[keys.provider]\nlocalhost = \"sk-real\"\n");
@@ -158,7 +158,7 @@ async fn a_limit_answers_429_with_the_time_to_wait() {
 }
 
 #[tokio::test]
-async fn rules_of_the_configuration_count_money_and_are_reloaded() {
+async fn quota_rules_limit_cost_and_are_reloaded() {
     let home = Home::new().await;
     let rule = |dollars: &str| format!("[[quota.rule]]\nname = \"all\"\nallow = {{ money_per_day = {dollars} }}\n");
     let running = home.start_with_log(&rule("0.0"));
@@ -175,7 +175,7 @@ async fn rules_of_the_configuration_count_money_and_are_reloaded() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
+async fn invalid_keys_rules_and_prices_are_reported_at_startup() {
     let home = Home::new().await;
     for (file, text, config, says) in [
         ("keys.toml", "[[key]]\nid = \"a\"\nhash = \"plain\"\n", "", "keys.toml: line 1: the key `a`"),
@@ -192,7 +192,7 @@ async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_balancer_without_forwarding_header_is_reported_once() {
+async fn missing_proxy_protocol_header_is_logged_once() {
     let home = Home::new().await;
     let running = home.start_with_log("[proxy]\nproxy_protocol_trusted = [\"127.0.0.0/8\"]\n");
     for _ in 0..3 {

@@ -171,7 +171,7 @@ async fn intercepted(running: &Running, ca: &str, shape: &Shape) -> Wire {
 }
 
 #[tokio::test]
-async fn each_shape_of_each_provider_is_redacted_and_restored_through_gateway_and_interception() {
+async fn every_provider_format_is_redacted_and_restored_on_both_paths() {
     let home = Home::new().await;
     let provider = parrot().await;
     let running = home.start(&config(&home, &provider));

@@ -64,7 +64,7 @@ async fn conversations(home: &Home, n: usize) -> String {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_under_a_path_of_models_is_recorded_whole_and_breaks_nothing() {
+async fn malformed_llm_traffic_is_recorded_whole_without_errors() {
     let home = Home::new().await;
     let provider = Origin::http().answering(answer).start().await;
     let running = home.start("");
@@ -137,7 +137,7 @@ async fn requests(proxy: std::net::SocketAddr, authority: String, n: usize) {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_viewer_that_never_reads_is_cut_with_a_notice_while_memory_stays_and_every_flow_is_recorded() {
+async fn event_client_that_never_reads_is_disconnected_with_bounded_memory() {
     const ROUND: usize = 4000;
     let home = Home::new().await;
     let origin = Origin::http().unrecorded().answering(|_| Reply::ok("ok")).start().await;
@@ -171,7 +171,7 @@ async fn a_viewer_that_never_reads_is_cut_with_a_notice_while_memory_stays_and_e
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_code_of_the_start_is_given_back_and_what_is_needed_comes_again() {
+async fn startup_code_pages_are_released_and_reloaded_on_demand() {
     let home = Home::new().await;
     let origin = Origin::http().answering(|_| Reply::ok("ok")).start().await;
     let running = home.start("");

@@ -105,7 +105,7 @@ async fn geminis_live_is_redacted_and_restored() {
 }
 
 #[tokio::test]
-async fn what_a_rule_sends_back_to_the_provider_is_redacted_or_refused() {
+async fn messages_injected_by_a_rule_are_redacted_or_refused() {
     let home = Home::new().await;
     let (builder, received) = llm::provider(Origin::http());
     received.watch_for(SSN);
@@ -137,7 +137,7 @@ async fn what_a_rule_sends_back_to_the_provider_is_redacted_or_refused() {
 }
 
 #[tokio::test]
-async fn websockets_have_keys_and_limits_too() {
+async fn virtual_keys_and_limits_apply_to_websockets() {
     let home = Home::new().await;
     let once = home.keys(&["add", "--id", "once", "--requests", "1/h"]).ok().trim().to_owned();
     let listed = home.keys(&["add", "--id", "listed", "--model", "gpt-*"]).ok().trim().to_owned();

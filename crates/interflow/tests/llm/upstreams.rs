@@ -17,7 +17,7 @@ async fn failing_and_good() -> (Origin, Origin) {
 }
 
 #[tokio::test]
-async fn a_models_other_name_is_put_where_the_provider_reads_it() {
+async fn model_alias_is_written_where_the_provider_expects_it() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::json(&json!({}))).start().await;
     let names = ["openai", "gemini", "vertex", "azure"];
@@ -55,7 +55,7 @@ async fn a_models_other_name_is_put_where_the_provider_reads_it() {
 }
 
 #[tokio::test]
-async fn a_fallback_at_another_host_is_not_given_the_credentials_of_the_first() {
+async fn fallback_on_another_host_does_not_get_the_first_upstreams_credentials() {
     let home = Home::new().await;
     let (failing, good) = failing_and_good().await;
     let running = home.start(&format!(
@@ -80,7 +80,7 @@ async fn a_fallback_at_another_host_is_not_given_the_credentials_of_the_first() 
 }
 
 #[tokio::test]
-async fn what_is_exempt_for_one_upstream_is_not_exempt_for_those_behind_it() {
+async fn redaction_exemption_of_an_upstream_does_not_apply_to_its_fallbacks() {
     for (exempt, answered) in [("mode = \"off\"", 200), ("mode = \"flag\"", 200), ("policy = \"lax.toml\"", 500)] {
         let home = Home::new().await;
         std::fs::write(home.dir.path().join("lax.toml"), "kinds = [\"email-address\"]\n").unwrap();
@@ -109,7 +109,7 @@ fn lists(request: &Request) -> Reply {
 }
 
 #[tokio::test]
-async fn a_key_for_some_models_sees_and_reaches_no_others() {
+async fn model_restricted_key_can_list_and_use_only_its_models() {
     let home = Home::new().await;
     let provider = Origin::http().answering(lists).start().await;
     let names = ["openai", "anthropic", "gemini", "azure", "ollama"];

@@ -7,7 +7,7 @@ use interflow_testkit::{Origin, Reply, pattern};
 use super::{Gateway, LOCAL, encoded};
 
 #[tokio::test]
-async fn its_paths_stand_at_the_root_when_that_is_wanted() {
+async fn mediaflow_paths_are_served_at_the_root_if_enabled() {
     let origin = Origin::http().start().await;
     let path = format!("/proxy/stream?d={}", encoded(&origin.url("/bytes/9")));
     assert_eq!(Gateway::local().get(&path).await.status, 404);
@@ -18,7 +18,7 @@ async fn its_paths_stand_at_the_root_when_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_player_logs_in_at_its_provider() {
+async fn xtream_player_logs_in_through_the_gateway() {
     let origin = Origin::http()
         .answering(|r| {
             let host = r.header("host").unwrap_or_default().to_owned();
@@ -54,7 +54,7 @@ async fn a_player_logs_in_at_its_provider() {
 }
 
 #[tokio::test]
-async fn the_command_line_makes_links_that_work() {
+async fn cli_generates_working_media_links() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::local();
     let said =
@@ -66,7 +66,7 @@ async fn the_command_line_makes_links_that_work() {
 }
 
 #[test]
-fn the_command_line_refuses_links_that_could_not_work() {
+fn cli_refuses_unusable_media_links() {
     let (home, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let url = |home: &tempfile::TempDir, more: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_interflow"));
@@ -91,7 +91,7 @@ fn the_command_line_refuses_links_that_could_not_work() {
 }
 
 #[tokio::test]
-async fn what_a_list_says_of_a_channel_its_link_does() {
+async fn playlist_channel_options_become_link_parameters() {
     const LIST: &str = "#EXTM3U\n#EXTINF:-1,A\n#EXTVLCOPT:http-user-agent=Box 1\n#EXTHTTP:{\"Cookie\":\"a=b\"}\nhttp://HOST/a\n#EXTINF:-1,B\nhttp://HOST/b\n#EXTINF:-1,C\nhttp://HOST/c|User-Agent=Box%202&Referer=http%3A%2F%2Fr.test%2F\n";
     let origin = Origin::http()
         .answering(|r| match r.path() {
@@ -115,7 +115,7 @@ async fn what_a_list_says_of_a_channel_its_link_does() {
 }
 
 #[tokio::test]
-async fn habits_of_its_clients_are_understood() {
+async fn mediaflow_client_conventions_are_accepted() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n[media.compat]\nmediaflow = true\n"));
     let body = serde_json::json!({ "destination_url": origin.url("/bytes/9"), "query_params": { "api_password": "hunter22" } });

@@ -57,7 +57,7 @@ fn links(text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_manifest_is_played_as_hls() {
+async fn dash_manifest_is_converted_to_hls() {
     let origin = origin().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
     let path = gateway.path("/proxy/mpd/manifest.m3u8", &origin.url("/m.mpd"));
@@ -77,7 +77,7 @@ async fn a_manifest_is_played_as_hls() {
 }
 
 #[tokio::test]
-async fn files_with_an_index_are_cut_by_it() {
+async fn indexed_files_are_segmented_by_their_index() {
     let origin = origin().await;
     let gateway = Gateway::local();
     let mpd = MPD.replace("<BaseURL>BASE/gone/</BaseURL>", "");
@@ -97,7 +97,7 @@ async fn files_with_an_index_are_cut_by_it() {
 }
 
 #[tokio::test]
-async fn a_manifest_stays_one_when_that_is_wanted() {
+async fn dash_manifest_is_returned_as_dash_if_requested() {
     let origin = origin().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
     let path = gateway.path("/proxy/mpd/manifest.mpd", &origin.url("/m.mpd"));

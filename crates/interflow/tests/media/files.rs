@@ -68,7 +68,7 @@ async fn origin() -> Origin {
 }
 
 #[tokio::test]
-async fn any_range_of_an_encrypted_file_comes_in_clear() {
+async fn any_range_of_an_encrypted_file_is_returned_decrypted() {
     let origin = origin().await;
     let gateway = Gateway::local();
     for (name, whole) in [("progressive", clear_progressive()), ("cenc", clear("cenc")), ("cbcs", clear("cbcs"))] {
@@ -93,7 +93,7 @@ async fn any_range_of_an_encrypted_file_comes_in_clear() {
 }
 
 #[tokio::test]
-async fn conditions_and_heads_of_a_decrypted_file_are_right() {
+async fn conditional_and_head_requests_of_a_decrypted_file_are_correct() {
     let origin = origin().await;
     let gateway = Gateway::local();
     let path = gateway.path("/proxy/stream", &origin.url("/progressive.mp4")) + KEYS;
@@ -114,7 +114,7 @@ async fn conditions_and_heads_of_a_decrypted_file_are_right() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_decrypted_says_why() {
+async fn undecryptable_file_is_refused_with_the_reason() {
     let origin = origin().await;
     let gateway = Gateway::local();
     let other = "&key_id=ffffffffffffffffffffffffffffffff&key=00112233445566778899aabbccddeeff";
@@ -155,7 +155,7 @@ fn split(data: &[u8]) -> usize {
 }
 
 #[tokio::test]
-async fn samples_of_hls_in_mp4_are_decrypted_when_keys_are_applied() {
+async fn hls_fmp4_sample_aes_segments_are_decrypted_with_given_keys() {
     let data = seed("cbcs");
     let at = split(&data);
     let (n, rest) = (data.len(), data.len() - at);
@@ -261,7 +261,7 @@ async fn a_segment_is_fetched_and_decrypted_once_for_all() {
 }
 
 #[tokio::test]
-async fn segments_outlive_a_restart_on_disk() {
+async fn cached_segments_survive_a_restart_on_disk() {
     let origin = Origin::http().start().await;
     let lines = format!("{LOCAL}[media.cache]\ndisk = \"10MiB\"\n");
     let mut gateway = Gateway::start(&lines);
@@ -297,7 +297,7 @@ fn fragment_of(data: &[u8]) -> usize {
 }
 
 #[tokio::test]
-async fn a_segment_that_cannot_be_decrypted_is_never_a_good_answer() {
+async fn undecryptable_segment_is_never_a_successful_response() {
     let whole = seed("cbcs");
     let at = fragment_of(&whole);
     let (init, media) = (whole[..at].to_vec(), whole[at..].to_vec());

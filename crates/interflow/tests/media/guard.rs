@@ -25,7 +25,7 @@ async fn private_addresses_are_refused_by_address_name_and_redirect() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_inside_gains_nothing() {
+async fn name_that_resolves_to_a_private_address_is_refused() {
     let inside = Origin::http().start().await;
     let gateway = Gateway::start("[upstream.hosts]\n\"rebound.test\" = [\"127.0.0.1\"]\n");
     let destination = format!("http://rebound.test:{}/", inside.port());
@@ -44,7 +44,7 @@ async fn a_redirect_to_a_private_address_is_refused() {
 }
 
 #[tokio::test]
-async fn our_own_ports_are_never_fetched_from() {
+async fn own_ports_are_never_fetched() {
     let gateway = Gateway::local();
     let own = format!("http://{}/media/health", gateway.addr);
     assert_eq!(gateway.get(&gateway.path("/proxy/stream", &own)).await.status, 508);
@@ -65,7 +65,7 @@ async fn without_a_password_only_this_machine_is_served() {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for_and_never_sent_on() {
+async fn password_is_required_and_never_forwarded() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!(
         "{LOCAL}api_password = \"hunter22\"\n[[media.user]]\nname = \"ann\"\npassword = \"ann's own\"\n"
@@ -83,7 +83,7 @@ async fn a_password_is_asked_for_and_never_sent_on() {
 }
 
 #[tokio::test]
-async fn pages_may_read_what_they_were_given_a_link_for() {
+async fn cors_allows_configured_and_local_origins() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}cors = [\"https://player.test\"]\n"));
     let path = gateway.path("/proxy/stream", &origin.url("/"));
@@ -98,7 +98,7 @@ async fn pages_may_read_what_they_were_given_a_link_for() {
 }
 
 #[tokio::test]
-async fn quotas_hold_for_each_user_and_rules_for_models_leave_media_alone() {
+async fn media_quotas_apply_per_user_and_model_quotas_do_not_apply() {
     let origin = Origin::http().start().await;
     let user = |name: &str| format!("[[media.user]]\nname = \"{name}\"\npassword = \"{name}-pass\"\n");
     let rule = |more: &str| format!("[[quota.rule]]\nname = \"{}\"\ncount_by = \"user\"\n{more}\n", more.len());

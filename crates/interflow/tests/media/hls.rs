@@ -30,7 +30,7 @@ fn urls(text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_player_finds_its_way_from_master_to_segments_and_keys() {
+async fn player_follows_urls_from_master_playlist_to_segments_and_keys() {
     for (lines, query) in
         [(LOCAL.to_owned(), ""), (format!("{LOCAL}api_password = \"hunter22\"\n"), "&api_password=hunter22")]
     {
@@ -63,7 +63,7 @@ async fn a_player_finds_its_way_from_master_to_segments_and_keys() {
 }
 
 #[tokio::test]
-async fn a_child_url_leads_nowhere_else() {
+async fn modified_child_url_is_refused() {
     let origin = Origin::http().answering(|r| answers(r.path())).start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
     let path = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/x/master.m3u8"));
@@ -77,7 +77,7 @@ async fn a_child_url_leads_nowhere_else() {
 }
 
 #[tokio::test]
-async fn children_of_a_sealed_link_hide_where_they_lead_and_expire_with_it() {
+async fn child_urls_of_a_sealed_link_hide_their_destination_and_expire() {
     let origin = Origin::http().answering(|r| answers(r.path())).start().await;
     let gateway = Gateway::local();
     let body = serde_json::json!({
@@ -97,7 +97,7 @@ async fn children_of_a_sealed_link_hide_where_they_lead_and_expire_with_it() {
 }
 
 #[tokio::test]
-async fn directives_of_low_latency_players_reach_the_origin() {
+async fn low_latency_hls_directives_are_forwarded() {
     let origin = Origin::http().answering(|_| Reply::ok("#EXTM3U\n#EXT-X-TARGETDURATION:4\n")).start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
     let path = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/m.m3u8?a=b"));
@@ -152,7 +152,7 @@ async fn non_playlists_are_detected() {
 }
 
 #[tokio::test]
-async fn a_playlist_without_end_is_refused_in_bounded_memory() {
+async fn endless_playlist_is_refused_in_bounded_memory() {
     let line = "#EXTINF:4,\nsegment.ts\n".repeat(5000);
     let origin = Origin::http()
         .answering(move |_| {
@@ -173,7 +173,7 @@ async fn a_playlist_without_end_is_refused_in_bounded_memory() {
 }
 
 #[tokio::test]
-async fn many_viewers_make_one_request() {
+async fn concurrent_viewers_share_one_origin_request() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let origin = Origin::http()
@@ -209,7 +209,7 @@ async fn many_viewers_make_one_request() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_to_be_shared_reaches_everybody_all_the_same() {
+async fn segments_too_large_to_share_are_delivered_to_every_viewer() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}[media.cache]\nentry = \"100KB\"\n"));
     for path in ["/bytes/400000", "/slow/400000?piece=40000&gap=5"] {
@@ -243,7 +243,7 @@ async fn steering_and_assets_are_rewritten() {
 }
 
 #[tokio::test]
-async fn lists_are_merged_and_guides_kept() {
+async fn playlists_are_merged_and_epg_urls_kept() {
     let origin = Origin::http()
         .answering(|r| match r.path() {
             "/a.m3u" => Reply::ok("#EXTM3U\n#EXTINF:-1,Zoo\nhttp://h/z\n"),
@@ -268,7 +268,7 @@ async fn lists_are_merged_and_guides_kept() {
 }
 
 #[tokio::test]
-async fn a_list_of_a_hundred_thousand_channels_keeps_its_attributes() {
+async fn playlist_of_100000_channels_keeps_its_attributes() {
     let channel = |n: usize| {
         format!(
             "#EXTINF:-1 tvg-id=\"c{n}\" tvg-logo=\"http://l/{n}.png\" group-title=\"A, b\" catchup=\"xc\",Channel {n}, HD\n#EXTVLCOPT:http-user-agent=x\nhttp://line.test/live/u/p/{n}\n"
@@ -296,7 +296,7 @@ async fn a_list_of_a_hundred_thousand_channels_keeps_its_attributes() {
 }
 
 #[tokio::test]
-async fn children_are_resolved_behind_redirects() {
+async fn child_urls_are_resolved_against_the_redirect_target() {
     let origin = Origin::http()
         .answering(|r| match r.path() {
             "/a.m3u8" => Reply::status(302).header("Location", "/deep/er/b.m3u8"),
@@ -316,7 +316,7 @@ async fn children_are_resolved_behind_redirects() {
 }
 
 #[tokio::test]
-async fn playlists_and_manifests_that_come_coded_are_read() {
+async fn compressed_playlists_and_manifests_are_decoded() {
     let gzip = |text: &str| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
@@ -351,7 +351,7 @@ async fn playlists_and_manifests_that_come_coded_are_read() {
 }
 
 #[tokio::test]
-async fn a_small_playlist_does_not_become_a_large_one() {
+async fn variable_expansion_in_a_playlist_is_bounded() {
     let text = format!("#EXTM3U\n#EXT-X-DEFINE:NAME=\"v\",VALUE=\"{}\"\n#EXT-X-TARGETDURATION:4\n", "x".repeat(10_000));
     let text = text + &"{$v}\n".repeat(40_000);
     let origin = Origin::http().answering(move |_| Reply::ok(text.clone())).start().await;
@@ -361,7 +361,7 @@ async fn a_small_playlist_does_not_become_a_large_one() {
 }
 
 #[tokio::test]
-async fn segments_under_keys_of_256_bits_and_keys_in_the_playlist_come_in_clear() {
+async fn aes_256_segments_and_keys_inside_the_playlist_are_decrypted() {
     // `openssl enc -aes-256-cbc -K 000102…1f -iv 0…01` and `-aes-128-cbc -K 000102…0f -iv 0…01` of `0123456789abcdef`.
     const LONG: &str = "1f63080861d16d609ab1a2b0cf69a526c67b5a1f9b72422203ae5474b8c9b645";
     const SHORT: &str = "ca78d959acca4a53335366860a6a11d4f3d514f1d940b73e2382b6bf87f8d52e";

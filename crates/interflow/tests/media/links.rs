@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Gateway, LOCAL};
 
 #[tokio::test]
-async fn a_link_is_made_and_shows_nothing() {
+async fn generated_link_reveals_no_secrets() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
     let request = json!({
@@ -31,7 +31,7 @@ async fn a_link_is_made_and_shows_nothing() {
 }
 
 #[tokio::test]
-async fn links_hold_for_their_time_client_path_and_host_only() {
+async fn links_are_bound_to_expiry_client_path_and_host() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::local();
     let link = async |more: serde_json::Value| {
@@ -61,7 +61,7 @@ async fn links_hold_for_their_time_client_path_and_host_only() {
 }
 
 #[tokio::test]
-async fn forwarded_addresses_are_believed_from_trusted_proxies_only() {
+async fn forwarded_addresses_are_accepted_only_from_trusted_proxies() {
     let origin = Origin::http().start().await;
     let trusting =
         Gateway::start(&format!("{LOCAL}trusted_proxies = [\"127.0.0.1/32\"]\napi_password = \"hunter22\"\n"));
@@ -75,7 +75,7 @@ async fn forwarded_addresses_are_believed_from_trusted_proxies_only() {
 }
 
 #[tokio::test]
-async fn proxies_that_the_gateway_trusts_are_believed_by_media_too() {
+async fn gateway_trusted_proxies_apply_to_media() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!(
         "{LOCAL}api_password = \"hunter22\"\n[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n"
@@ -95,7 +95,7 @@ async fn proxies_that_the_gateway_trusts_are_believed_by_media_too() {
 }
 
 #[tokio::test]
-async fn a_viewers_link_writes_nothing_and_reaches_no_other_endpoint() {
+async fn viewer_link_cannot_write_or_reach_other_endpoints() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
     let request = json!({

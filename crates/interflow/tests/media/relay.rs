@@ -29,7 +29,7 @@ fn file(request: &Request, n: usize) -> Reply {
 }
 
 #[tokio::test]
-async fn bytes_ranges_and_validators_pass_as_they_are() {
+async fn bodies_ranges_and_validators_are_relayed_unchanged() {
     let origin = Origin::http().answering(|r| file(r, 10_000)).start().await;
     let gateway = Gateway::local();
     let path = gateway.path("/proxy/stream", &origin.url("/v.mp4?a=b&c"));
@@ -50,7 +50,7 @@ async fn bytes_ranges_and_validators_pass_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_link_says_what_is_sent_and_what_comes_back() {
+async fn link_parameters_set_request_and_response_headers() {
     let origin = Origin::http()
         .answering(|_| {
             Reply::ok("x").header("ETag", "\"e\"").header("Set-Cookie", "a=b").header("Content-Type", "text/html")
@@ -73,7 +73,7 @@ async fn a_link_says_what_is_sent_and_what_comes_back() {
 }
 
 #[tokio::test]
-async fn statuses_of_the_origin_pass() {
+async fn origin_statuses_are_relayed() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::local();
     for status in [403, 404, 429, 500, 503] {
@@ -90,7 +90,7 @@ async fn statuses_of_the_origin_pass() {
 }
 
 #[tokio::test]
-async fn a_body_goes_on_after_the_origin_dropped_it() {
+async fn body_is_resumed_after_the_origin_disconnects() {
     let tries = AtomicUsize::new(0);
     let origin = Origin::http()
         .answering(move |r| {
@@ -115,7 +115,7 @@ async fn a_body_goes_on_after_the_origin_dropped_it() {
 }
 
 #[tokio::test]
-async fn the_rest_of_something_else_is_never_appended() {
+async fn changed_resource_is_never_appended_on_resume() {
     let tries = AtomicUsize::new(0);
     let origin = Origin::http()
         .answering(move |r| {
@@ -135,7 +135,7 @@ async fn the_rest_of_something_else_is_never_appended() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_and_credentials_stay_behind() {
+async fn redirects_are_followed_without_credentials() {
     let other = Origin::http().answering(|_| Reply::ok("there")).start().await;
     let target = other.url("/x?y");
     let origin = Origin::http()
@@ -161,7 +161,7 @@ async fn redirects_are_followed_and_credentials_stay_behind() {
 }
 
 #[tokio::test]
-async fn a_slow_stream_is_not_cut_and_a_client_that_leaves_ends_it() {
+async fn slow_stream_is_not_cut_off_and_client_disconnect_ends_it() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::local();
     let answer = gateway.get(&gateway.path("/proxy/stream", &origin.url("/slow/5000?piece=500&gap=60"))).await;
@@ -176,7 +176,7 @@ async fn a_slow_stream_is_not_cut_and_a_client_that_leaves_ends_it() {
 }
 
 #[tokio::test]
-async fn a_false_front_is_taken_off_a_transport_stream() {
+async fn fake_image_prefix_is_stripped_from_a_transport_stream() {
     let mut body = b"\x89PNG\r\n\x1a\n".to_vec();
     body.extend([0xff; 900]);
     let packets: Vec<u8> = (0..20_u8).flat_map(|n| std::iter::once(0x47).chain(std::iter::repeat_n(n, 187))).collect();
@@ -190,7 +190,7 @@ async fn a_false_front_is_taken_off_a_transport_stream() {
 }
 
 #[tokio::test]
-async fn small_endpoints_answer() {
+async fn health_and_base64_endpoints_respond() {
     let gateway = Gateway::local();
     assert_eq!(gateway.get("/media/health").await.json()["status"], "healthy");
     let url = "https://a.test/x?y=1";

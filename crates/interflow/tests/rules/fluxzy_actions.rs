@@ -37,7 +37,7 @@ fn got(origin: &Origin, path: &str, field: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn heads_are_changed_with_fluxzys_defaults() {
+async fn headers_are_edited_with_fluxzy_defaults() {
     let home = Home::new().await;
     let field = |kind: &str, more: &str| format!("{{typeKind: {kind}, headerName: X-A, headerValue: 'new', {more}}}");
     let rules = [
@@ -114,7 +114,7 @@ async fn heads_are_changed_with_fluxzys_defaults() {
 }
 
 #[tokio::test]
-async fn answers_come_without_an_origin() {
+async fn mock_actions_respond_without_an_origin() {
     let home = Home::new().await;
     std::fs::create_dir_all(home.path("site/sub")).unwrap();
     home.write("site/index.html", "<p>front</p>");
@@ -188,7 +188,7 @@ async fn answers_come_without_an_origin() {
 }
 
 #[tokio::test]
-async fn time_is_taken_where_an_action_says_so() {
+async fn delay_and_throttle_actions_take_their_time() {
     let home = Home::new().await;
     let rules = [
         on("/throttled", "{typeKind: averageThrottle, bandwidthBytesPerSeconds: 100000, throttleChannel: response}"),
@@ -260,7 +260,7 @@ async fn sessions_are_captured_applied_and_cleared() {
 }
 
 #[tokio::test]
-async fn notes_are_written_once_and_variables_belong_to_one_flow() {
+async fn file_append_writes_once_and_variables_are_per_flow() {
     let home = Home::new().await;
     let lines = home.path("lines.log").display().to_string();
     let rules = [
@@ -309,7 +309,7 @@ async fn notes_are_written_once_and_variables_belong_to_one_flow() {
 }
 
 #[tokio::test]
-async fn html_is_injected_behind_its_tag_in_any_coding() {
+async fn html_is_injected_after_its_tag_in_any_content_coding() {
     let home = Home::new().await;
     let page = "<html><head lang=x><title>t</title></head><body class=b>text</body></html>";
     let origin = Origin::http()
@@ -355,7 +355,7 @@ async fn html_is_injected_behind_its_tag_in_any_coding() {
 }
 
 #[tokio::test]
-async fn breakpoints_hold_until_a_decision() {
+async fn breakpoints_hold_flows_until_a_decision() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", &file(&[on("/", "{typeKind: BreakPoint}")])));
     let (proxy, url) = (running.proxy, home.origin.url("/held"));
@@ -397,7 +397,7 @@ async fn inside(running: &Running, home: &Home, origin: &Origin, path: &str) -> 
 }
 
 #[tokio::test]
-async fn certificates_out_of_pkcs12_are_shown_to_origins_and_clients() {
+async fn pkcs12_certificates_are_presented_to_origins_and_clients() {
     let home = Home::new().await;
     let clients = Arc::new(TestCa::new());
     let origin = Origin::https().names(&["localhost"]).client_ca(clients.clone()).start().await;
@@ -449,7 +449,7 @@ async fn certificates_out_of_pkcs12_are_shown_to_origins_and_clients() {
 }
 
 #[tokio::test]
-async fn ways_to_the_origin_are_as_the_actions_say() {
+async fn upstream_route_actions_are_applied() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
     let rules = [
@@ -504,7 +504,7 @@ fn recorded(home: &Home, path: &str) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_writes_it() {
+async fn upstream_proxy_action_sends_credentials_and_honours_the_bypass_list() {
     let home = Home::new().await;
     let proxy = Origin::http().answering(|_| Reply::ok("by the proxy")).start().await;
     let rules = file(&[format!(
@@ -531,7 +531,7 @@ async fn upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_wri
 }
 
 #[tokio::test]
-async fn skipped_tls_is_not_intercepted_and_fingerprints_need_their_build() {
+async fn skipped_tls_is_not_intercepted_and_fingerprints_need_the_feature() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
     let rules =

@@ -28,7 +28,7 @@ async fn send(running: &Running, request: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn filters_on_connections_and_processes_know_both_ends() {
+async fn connection_and_process_filters_match_both_ends() {
     let home = Home::new().await;
     let own = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned();
     let (id, name) = (std::process::id(), own.to_uppercase());
@@ -67,7 +67,7 @@ async fn filters_on_connections_and_processes_know_both_ends() {
 }
 
 #[tokio::test]
-async fn the_number_of_a_connection_is_the_one_that_is_recorded() {
+async fn connection_filter_uses_the_recorded_connection_number() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", &marking(&["{typeKind: connection, connectionId: 0}"])));
     assert!(seen(&running.get(&home.origin.url("/a")).await).is_empty());
@@ -82,7 +82,7 @@ async fn the_number_of_a_connection_is_the_one_that_is_recorded() {
 }
 
 #[tokio::test]
-async fn bodies_are_known_by_their_announcement_and_http2_by_itself() {
+async fn body_filter_uses_framing_headers_and_h2_filter_the_version() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
     let filters = ["{typeKind: hasRequestBody}", "{typeKind: h2TrafficOnly}", "{typeKind: isSecure}"];
@@ -107,7 +107,7 @@ async fn bodies_are_known_by_their_announcement_and_http2_by_itself() {
 }
 
 #[tokio::test]
-async fn websockets_the_own_address_and_network_errors_are_recognised() {
+async fn websocket_own_address_and_network_error_filters_match() {
     let home = Home::new().await;
     let origin = Origin::http()
         .answering(|r| if r.path() == "/528" { Reply::status(528) } else { Reply::websocket_echo() })
@@ -151,7 +151,7 @@ async fn websockets_the_own_address_and_network_errors_are_recognised() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn programs_see_the_head_and_decide_by_their_exit_code() {
+async fn exec_filter_programs_get_the_head_and_decide_by_exit_code() {
     let home = Home::new().await;
     let filters = [
         r#"{typeKind: exec, filename: bash, arguments: "-c \"env | grep -q 'X-Want: 7'\"", writeHeaderToEnv: true}"#,

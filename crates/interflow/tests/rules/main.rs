@@ -15,7 +15,7 @@ use serde_json::Value;
 use default_rules_file::{Api, Home, until};
 
 #[tokio::test]
-async fn rules_act_are_reloaded_and_a_bad_file_is_refused() {
+async fn rules_are_applied_and_reloaded_and_an_invalid_file_is_refused() {
     let home = Home::new().await;
     let rules = home.write(
         "r.toml",
@@ -53,7 +53,7 @@ async fn rules_act_are_reloaded_and_a_bad_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bad_file_stops_the_start_with_its_place() {
+async fn invalid_rule_file_prevents_startup_with_its_position() {
     let home = Home::new().await;
     let rules = home.write("r.yaml", "rules:\n  - when: hots:a\n    then: abort\n");
     let said = home.run(&["run", "--listen-proxy", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0", "--rules", &rules]);
@@ -99,7 +99,7 @@ async fn files_are_checked_listed_and_tested() {
 }
 
 #[tokio::test]
-async fn a_running_instance_explains_counts_changes_and_holds() {
+async fn running_instance_explains_counts_edits_and_holds_by_rules() {
     let home = Home::new().await;
     let file = home.write("r.yaml", CHECKED);
     let running = home.start(&file);

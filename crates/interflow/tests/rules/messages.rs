@@ -36,7 +36,7 @@ fn recorded(home: &Home, query: &str) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn websocket_messages_are_changed_dropped_put_in_answered_and_tagged() {
+async fn websocket_messages_are_edited_dropped_injected_answered_and_tagged() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", RULES));
     let mut socket = open(&running, &home.origin).await;
@@ -79,7 +79,7 @@ async fn websocket_messages_are_changed_dropped_put_in_answered_and_tagged() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_read_what_rules_answer_is_let_go() {
+async fn client_that_does_not_read_injected_replies_is_disconnected() {
     let home = Home::new().await;
     let rules = r#"rules: [{when: {message: '*', from: client}, then: [{inject_message: {text: '${message}', to: back}}, drop_message]}]"#;
     let running = home.start(&home.write("r.yaml", rules));
@@ -105,7 +105,7 @@ fn frame(text: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn grpc_messages_are_changed_dropped_put_in_and_tagged() {
+async fn grpc_messages_are_edited_dropped_injected_and_tagged() {
     let home = Home::new().await;
     let echo = |r: &interflow_testkit::Request| {
         let reply = Reply::ok(r.body.clone()).header("Content-Type", "application/grpc");
@@ -134,7 +134,7 @@ async fn grpc_messages_are_changed_dropped_put_in_and_tagged() {
 }
 
 #[tokio::test]
-async fn events_are_changed_dropped_and_put_in() {
+async fn events_are_edited_dropped_and_injected() {
     let home = Home::new().await;
     let stream = |_: &interflow_testkit::Request| {
         Reply::ok("data: plain\n\nid: 7\ndata: swallow\n\ndata: more\n\n").header("Content-Type", "text/event-stream")

@@ -70,7 +70,7 @@ fn recorded(home: &Home, text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() {
+async fn messages_edited_by_rules_are_recorded_with_their_originals() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", EDITS));
     let long = "alpha and so on ".repeat(20_000);
@@ -128,7 +128,7 @@ async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() 
 }
 
 #[tokio::test]
-async fn what_no_rule_changes_is_recorded_once() {
+async fn unedited_messages_are_recorded_once() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", EDITS));
     assert_eq!(post(&running, &home.origin.url("/same"), "", "the alpha").await.status, 200);
@@ -145,7 +145,7 @@ async fn what_no_rule_changes_is_recorded_once() {
 }
 
 #[tokio::test]
-async fn redacted_values_are_in_no_original() {
+async fn recorded_originals_do_not_contain_redacted_values() {
     const SSN: &str = "536-22-8726";
     let home = Home::new().await;
     let rules = home.write(
@@ -173,7 +173,7 @@ async fn redacted_values_are_in_no_original() {
 }
 
 #[tokio::test]
-async fn a_secret_is_in_no_original_of_a_message_with_its_placeholder() {
+async fn recorded_originals_do_not_contain_injected_secrets() {
     const REAL: &str = "real-secret-9f8e7d6c5b4a";
     let home = Home::new().await;
     let rules = home.write("r.yaml", EDITS);

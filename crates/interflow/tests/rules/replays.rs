@@ -5,7 +5,7 @@ use interflow_testkit::{Origin, Reply};
 use crate::default_rules_file::{Home, until};
 
 #[tokio::test]
-async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is_gone() {
+async fn recorded_flows_and_archives_are_replayed_for_a_missing_origin() {
     let home = Home::new().await;
     let count = std::sync::atomic::AtomicUsize::new(0);
     let origin = Origin::http()
@@ -50,7 +50,7 @@ async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is
 }
 
 #[tokio::test]
-async fn mitmproxys_options_about_replay_are_taken_over() {
+async fn mitmproxy_replay_options_are_imported() {
     let home = Home::new().await;
     // The imported rule is loaded, so its recording must exist.
     let entry = r#"{"startedDateTime":"2026-01-01T00:00:00Z","time":1,"request":{"method":"GET","url":"http://a.test/","httpVersion":"HTTP/1.1","headers":[],"queryString":[],"cookies":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],"cookies":[],"content":{"size":1,"mimeType":"text/plain","text":"a"},"redirectURL":"","headersSize":-1,"bodySize":1},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}"#;
@@ -86,7 +86,7 @@ async fn mitmproxys_options_about_replay_are_taken_over() {
 }
 
 #[tokio::test]
-async fn an_archive_that_is_none_is_refused_with_its_place() {
+async fn invalid_replay_archive_is_refused_with_its_position() {
     let home = Home::new().await;
     let cut = home.write("cut.har", "{\"log\": {\"entries\": [{");
     let rules = home.write("r.yaml", &format!("rules: [{{then: {{replay: '{cut}'}}}}]"));

@@ -34,7 +34,7 @@ async fn name_server() -> Origin {
 }
 
 #[tokio::test]
-async fn names_are_resolved_over_https_by_rule_and_by_configuration() {
+async fn dns_over_https_is_used_by_rule_and_by_configuration() {
     let server = name_server().await;
     let url = format!("https://localhost:{}/dns-query", server.port());
     for by_rule in [true, false] {
@@ -61,7 +61,7 @@ async fn names_are_resolved_over_https_by_rule_and_by_configuration() {
 }
 
 #[tokio::test]
-async fn a_name_server_that_cannot_be_verified_is_not_asked() {
+async fn unverified_doh_server_is_not_queried() {
     let home = Home::new().await;
     let server = name_server().await;
     let url = format!("https://localhost:{}/dns-query", server.port());
@@ -73,7 +73,7 @@ async fn a_name_server_that_cannot_be_verified_is_not_asked() {
 }
 
 #[tokio::test]
-async fn only_the_version_of_tls_that_a_rule_names_is_spoken() {
+async fn tls_version_rule_restricts_the_upstream_version() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
     let config = trusting(&home, origin.ca(), "");
@@ -98,7 +98,7 @@ fn recorded(home: &Home, path: &str) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn clients_are_offered_http1_alone_where_a_rule_says_so() {
+async fn serve_http1_rule_offers_clients_only_http1() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost", "127.0.0.1"]).start().await;
     let config = trusting(&home, origin.ca(), "");
@@ -112,7 +112,7 @@ async fn clients_are_offered_http1_alone_where_a_rule_says_so() {
 }
 
 #[tokio::test]
-async fn clients_are_shown_the_certificate_that_a_rule_names() {
+async fn show_certificate_rule_presents_the_given_certificate() {
     let home = Home::new().await;
     let corporate = TestCa::new();
     let (chain, key) = corporate.leaf_pem(&["localhost"]);
@@ -153,7 +153,7 @@ async fn no_origin_is_probed_before_a_rule_selects_the_route() {
 }
 
 #[tokio::test]
-async fn marks_and_variables_of_a_tunnel_stand_on_the_requests_inside() {
+async fn tags_and_variables_of_a_tunnel_apply_to_its_requests() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
     let config = trusting(&home, origin.ca(), "");
@@ -173,7 +173,7 @@ async fn marks_and_variables_of_a_tunnel_stand_on_the_requests_inside() {
 }
 
 #[tokio::test]
-async fn an_import_that_would_not_load_ends_with_an_error_that_names_its_option() {
+async fn unloadable_import_fails_with_the_option_name() {
     let home = Home::new().await;
     let config = home.write("config.yaml", "mode: [socks5]\nssl_insecure: true\nblock_list: ['/!jpg/418']\n");
     let said = home.run(&["rules", "import", &config]);

@@ -119,7 +119,7 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 }
 
 #[tokio::test]
-async fn aws_takes_variables_first_and_a_role_with_them() {
+async fn aws_environment_credentials_come_first_with_an_optional_role() {
     let set = [("AWS_ACCESS_KEY_ID", "AKIA1"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_REGION", "eu-west-1")];
     let it = run(Provider::Bedrock, |_| (), &set, vec![], vec![]).await;
     assert_eq!((it.keys().0.as_str(), it.web.len(), it.metadata.len()), ("AKIA1", 0, 0));
@@ -176,7 +176,7 @@ async fn aws_reads_the_shared_files() {
 }
 
 #[tokio::test]
-async fn aws_asks_the_containers_endpoint_with_its_token() {
+async fn aws_container_endpoint_is_queried_with_its_token() {
     let (_folder, path) = file("pod-token\n");
     let set = [
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
@@ -199,7 +199,7 @@ async fn aws_asks_the_containers_endpoint_with_its_token() {
 }
 
 #[tokio::test]
-async fn aws_asks_the_instance_in_a_session_of_imdsv2() {
+async fn aws_instance_metadata_is_queried_with_imdsv2() {
     let roles = "/latest/meta-data/iam/security-credentials/";
     let answers = vec![
         ("/latest/api/token", 200, "session-1".to_owned()),
@@ -232,7 +232,7 @@ async fn aws_asks_the_instance_in_a_session_of_imdsv2() {
 }
 
 #[tokio::test]
-async fn azure_proves_a_federated_identity_to_entra() {
+async fn azure_federated_identity_is_exchanged_for_a_token() {
     let (_folder, path) = file("k8s.jwt\n");
     let set = [
         ("AZURE_FEDERATED_TOKEN_FILE", path.as_str()),
@@ -256,7 +256,7 @@ async fn azure_proves_a_federated_identity_to_entra() {
 }
 
 #[tokio::test]
-async fn azure_asks_for_a_managed_identity() {
+async fn azure_managed_identity_token_is_requested() {
     let until = jiff::Timestamp::now().as_second() + 3_600;
     let token = json!({"access_token": "eyM", "expires_on": until.to_string()}).to_string();
     let set =
@@ -325,7 +325,7 @@ async fn google_reads_the_files_of_application_default_credentials() {
 }
 
 #[tokio::test]
-async fn google_asks_the_metadata_server() {
+async fn google_metadata_server_is_queried() {
     let answers = vec![(
         "/service-accounts/default/token",
         200,
@@ -348,7 +348,7 @@ async fn google_asks_the_metadata_server() {
 }
 
 #[test]
-fn ambient_credentials_stand_alone_and_belong_to_clouds() {
+fn ambient_credentials_are_exclusive_and_only_for_clouds() {
     let of = |provider, change: &dyn Fn(&mut LlmUpstreamConfig)| {
         let mut config =
             LlmUpstreamConfig { credentials: Some(CredentialsMode::Ambient), ..LlmUpstreamConfig::default() };

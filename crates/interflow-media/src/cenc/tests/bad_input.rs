@@ -10,7 +10,7 @@ fn error(data: &[u8]) -> String {
 }
 
 #[test]
-fn an_unknown_kid_is_named_before_any_media_comes_out() {
+fn unknown_kid_is_reported_before_any_media_output() {
     let spec = Spec { kid: [0xdd; 16], ..Spec::of(b"cenc") };
     let samples = samples(3, 1);
     let (init, segment) = (one_track(&spec), segment(&spec, &samples));
@@ -58,7 +58,7 @@ fn a_stream_fails_where_its_key_changes_to_an_unknown_one() {
 }
 
 #[test]
-fn what_does_not_hold_together_is_refused_by_name() {
+fn inconsistent_encryption_boxes_are_refused_by_name() {
     let spec = Spec::of(b"cenc");
     let one = samples(3, 1);
     let init = one_track(&spec);
@@ -94,7 +94,7 @@ fn what_does_not_hold_together_is_refused_by_name() {
 }
 
 #[test]
-fn a_stream_that_ends_early_says_so_wherever_it_is_cut() {
+fn truncated_stream_is_an_error_at_any_cut() {
     let spec = Spec::of(b"cbcs");
     let samples = samples(3, 1);
     let data = [one_track(&spec), boxed(b"free", &[b"abc"]), segment(&spec, &samples)].concat();
@@ -119,7 +119,7 @@ fn a_stream_that_ends_early_says_so_wherever_it_is_cut() {
 }
 
 #[test]
-fn limits_hold_for_indexes_and_for_media_that_waits() {
+fn index_size_and_buffered_media_are_limited() {
     let spec = Spec::of(b"cenc");
     let samples = samples(3, 1);
     let total: usize = sizes(&samples).sum();
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_at_all_are_survived(data in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_never_panic(data in prop::collection::vec(any::<u8>(), 0..600)) {
         let _ = decrypt_in(&mut CencDecrypter::new(ContentKeyRing::any(ContentKey(KEY))), &data, 13);
     }
 }

@@ -108,7 +108,7 @@ fn a_file_with_its_index_first_decrypts_as_a_stream() {
 }
 
 #[test]
-fn an_index_at_the_end_is_asked_for_in_a_stream_and_found_by_a_probe() {
+fn trailing_index_is_an_error_in_a_stream_and_found_by_a_probe() {
     for aux in [Aux::Senc, Aux::Media] {
         let (data, clear) = file(&Spec::of(b"cbcs"), false, aux);
         assert!(matches!(decrypt(&data), Err(CencError::IndexAtEnd { offset: 12 })));
@@ -122,7 +122,7 @@ fn an_index_at_the_end_is_asked_for_in_a_stream_and_found_by_a_probe() {
 }
 
 #[test]
-fn fragmented_files_and_others_have_no_index_of_their_own() {
+fn fragmented_and_other_files_have_no_sample_index() {
     let spec = Spec::of(b"cenc");
     let fragmented = [one_track(&spec), segment(&spec, &samples(2, 1))].concat();
     assert!(open(&fragmented, 4096).unwrap().is_none());
@@ -132,7 +132,7 @@ fn fragmented_files_and_others_have_no_index_of_their_own() {
 }
 
 #[test]
-fn a_probe_refuses_missing_keys_and_information_behind_the_file() {
+fn probe_refuses_missing_keys_and_auxiliary_data_beyond_the_file() {
     let spec = Spec { kid: [3; 16], ..Spec::of(b"cenc") };
     let (data, _) = file(&spec, false, Aux::Senc);
     assert!(matches!(open(&data, 4096).err(), Some(CencError::NoKey { kid: KeyId([3, ..]), track: 1 })));
@@ -143,7 +143,7 @@ fn a_probe_refuses_missing_keys_and_information_behind_the_file() {
 
 proptest! {
     #[test]
-    fn any_range_is_a_part_of_the_whole(scheme in 0_usize..4, index_first: bool, a in 0_usize..10_000, b in 0_usize..10_000, step in 1_usize..500) {
+    fn decrypted_range_equals_that_part_of_the_whole(scheme in 0_usize..4, index_first: bool, a in 0_usize..10_000, b in 0_usize..10_000, step in 1_usize..500) {
         let (data, _) = file(&Spec::of([b"cenc", b"cens", b"cbc1", b"cbcs"][scheme]), index_first, Aux::Senc);
         let file = open(&data, 300).unwrap().unwrap();
         let whole = range(&file, &data, 0..data.len() as u64, 4096);

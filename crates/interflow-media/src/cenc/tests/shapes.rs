@@ -24,7 +24,7 @@ fn every_scheme_decrypts_with_and_without_subsamples_patterns_and_own_ivs() {
 }
 
 #[test]
-fn a_sample_without_information_is_encrypted_whole_with_the_constant_iv() {
+fn sample_without_auxiliary_data_is_decrypted_whole_with_the_constant_iv() {
     let spec = Spec { iv_size: 0, pattern: (0, 0), ..Spec::of(b"cbcs") };
     let samples = whole_samples(5, 1);
     let head = moof(|n| vec![traf(1, &[trun(n + 8, sizes(&samples))])]);
@@ -32,7 +32,7 @@ fn a_sample_without_information_is_encrypted_whole_with_the_constant_iv() {
 }
 
 #[test]
-fn the_init_segment_alone_names_the_format_below_encryption() {
+fn decrypted_init_segment_has_the_original_sample_formats() {
     let spec = Spec::of(b"cbcs");
     let data =
         init(&[track(1, b"vide", &[spec.video_entry()], &[]), track(2, b"soun", &[spec.audio_entry()], &[])], &[]);
@@ -45,7 +45,7 @@ fn the_init_segment_alone_names_the_format_below_encryption() {
 }
 
 #[test]
-fn information_may_stand_before_the_run_in_piff_form_or_only_under_saio() {
+fn auxiliary_data_may_precede_the_run_be_piff_or_only_in_saio() {
     let spec = Spec { iv_size: 8, ..Spec::of(b"cenc") };
     let samples = samples(6, 9);
     let information: Vec<u8> = samples.iter().flat_map(|s| spec.information(s)).collect();
@@ -86,7 +86,7 @@ fn information_may_stand_before_the_run_in_piff_form_or_only_under_saio() {
 }
 
 #[test]
-fn information_in_media_data_is_awaited_before_and_behind_the_samples() {
+fn auxiliary_data_in_mdat_is_awaited_before_and_after_the_samples() {
     for scheme in [b"cenc", b"cbcs"] {
         let spec = Spec { iv_size: 16, ..Spec::of(scheme) };
         let samples = samples(6, 9);
@@ -108,7 +108,7 @@ fn information_in_media_data_is_awaited_before_and_behind_the_samples() {
 }
 
 #[test]
-fn several_runs_have_an_offset_each_and_information_beside_their_data() {
+fn runs_have_their_own_offsets_and_auxiliary_data() {
     let spec = Spec { iv_size: 8, ..Spec::of(b"cenc") };
     let (one, two) = (samples(3, 1), samples(4, 2));
     let aux = |s: &[Plain]| s.iter().flat_map(|s| spec.information(s)).collect::<Vec<u8>>();
@@ -127,7 +127,7 @@ fn several_runs_have_an_offset_each_and_information_beside_their_data() {
 }
 
 #[test]
-fn tracks_are_interleaved_with_a_scheme_and_a_key_each() {
+fn interleaved_tracks_have_their_own_scheme_and_key() {
     let (video, audio) = (Spec::of(b"cbcs"), Spec { iv_size: 8, ..Spec::of(b"cenc") }.other());
     let (v, a) = (samples(4, 1), whole_samples(4, 2));
     let order: Vec<Vec<u8>> =
@@ -152,7 +152,7 @@ fn tracks_are_interleaved_with_a_scheme_and_a_key_each() {
 }
 
 #[test]
-fn a_clear_lead_and_defaults_of_trex_are_obeyed() {
+fn clear_lead_and_trex_defaults_are_applied() {
     let spec = Spec::of(b"cenc");
     let samples = samples(3, 4);
     let entries = [spec.video_entry(), clear_entry()];
@@ -213,7 +213,7 @@ fn piff_tracks_are_decrypted_in_both_ciphers() {
 }
 
 #[test]
-fn many_fragments_large_sizes_absolute_bases_and_open_ended_media_follow_one_another() {
+fn consecutive_fragments_of_every_layout_are_decrypted() {
     let spec = Spec::of(b"cbc1");
     let (one, two) = (samples(3, 1), samples(5, 2));
     let mut data = [one_track(&spec), boxed(b"styp", &[b"msdh"]), segment(&spec, &one)].concat();
@@ -234,7 +234,7 @@ fn many_fragments_large_sizes_absolute_bases_and_open_ended_media_follow_one_ano
 }
 
 #[test]
-fn clear_media_pass_untouched_without_keys() {
+fn clear_media_is_unchanged_without_keys() {
     let init = init(&[track(1, b"vide", &[clear_entry()], &[])], &[trex(1, 1, 0)]);
     let samples = samples(3, 1);
     let head = moof(|n| vec![traf(1, &[trun(n + 8, sizes(&samples))])]);
@@ -244,7 +244,7 @@ fn clear_media_pass_untouched_without_keys() {
 }
 
 #[test]
-fn media_come_out_as_they_come_in_and_in_the_same_memory() {
+fn media_is_decrypted_in_place_as_it_arrives() {
     let spec = Spec::of(b"cenc");
     let samples = samples(20, 1);
     let init = super::super::InitSegment::parse(&one_track(&spec)).unwrap();
@@ -276,7 +276,7 @@ fn a_shared_chunk_is_not_modified() {
 
 proptest! {
     #[test]
-    fn any_cuts_give_the_same_bytes(scheme in 0_usize..4, aux_behind: bool, cuts in prop::collection::vec(1_usize..400, 1..60)) {
+    fn output_is_independent_of_segmentation(scheme in 0_usize..4, aux_behind: bool, cuts in prop::collection::vec(1_usize..400, 1..60)) {
         let spec = Spec::of([b"cenc", b"cens", b"cbc1", b"cbcs"][scheme]);
         let samples = samples(5, 8);
         let information: Vec<u8> = samples.iter().flat_map(|s| spec.information(s)).collect();

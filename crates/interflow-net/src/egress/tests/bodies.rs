@@ -169,7 +169,7 @@ async fn a_refusal_instead_of_100_continue_skips_the_body() {
 }
 
 #[tokio::test]
-async fn an_origin_that_knows_no_100_continue_gets_the_body_after_a_second() {
+async fn body_is_sent_after_one_second_without_100_continue() {
     let origin = Origin::new(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.read_exact(&mut [0; 15]).await.unwrap();

@@ -42,7 +42,7 @@ async fn serve_in_pieces(raw: String, close: bool, piece: usize) -> Origin {
 }
 
 #[tokio::test]
-async fn every_framing_arrives_whole_however_it_is_cut() {
+async fn response_bodies_of_every_framing_are_complete_at_any_segmentation() {
     for (method, rest, close, body, reusable) in GOOD {
         for piece in [usize::MAX, 7, 1] {
             let origin = serve_in_pieces(format!("{OK}{rest}"), *close, piece).await;
@@ -62,7 +62,7 @@ async fn every_framing_arrives_whole_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_small_response_needs_no_stream() {
+async fn small_response_body_is_returned_without_a_stream() {
     for rest in ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"] {
         let origin = Origin::answering(format!("{OK}{rest}")).await;
         let route = origin.route();
@@ -72,7 +72,7 @@ async fn a_small_response_needs_no_stream() {
 }
 
 #[tokio::test]
-async fn a_stream_knows_how_much_is_left_and_trailers_come_last() {
+async fn stream_reports_remaining_bytes_and_returns_trailers_last() {
     let origin = serve_in_pieces(format!("{OK}Content-Length: 10\r\n\r\n0123456789"), false, 4).await;
     let route = origin.route();
     let mut body = UpstreamProbe::new().send(&egress(), &route, get(&route)).await.unwrap().body;
@@ -91,7 +91,7 @@ async fn a_stream_knows_how_much_is_left_and_trailers_come_last() {
 }
 
 #[tokio::test]
-async fn the_connection_is_free_once_the_last_byte_is_out() {
+async fn connection_is_reusable_once_the_last_body_byte_was_read() {
     let origin = serve_in_pieces(format!("{OK}Content-Length: 5\r\n\r\nhello"), false, 3).await;
     let (egress, route) = (egress(), origin.route());
     let mut body = UpstreamProbe::new().send(&egress, &route, get(&route)).await.unwrap().body;
@@ -267,7 +267,7 @@ async fn timings_and_addresses_are_reported() {
 }
 
 #[tokio::test]
-async fn an_http_proxy_at_the_end_of_the_chain_gets_the_request_itself() {
+async fn last_http_proxy_of_a_chain_receives_plain_requests_in_absolute_form() {
     let proxy = Origin::new(|_, mut stream| async move {
         while let Some(head) = read_head(&mut stream).await {
             let answer = format!("{OK}Content-Length: {}\r\n\r\n{head}", head.len());

@@ -56,7 +56,7 @@ async fn read_all(body: &mut h2::RecvStream) -> (Vec<u8>, Option<HeaderMap>) {
 }
 
 #[tokio::test]
-async fn requests_and_responses_pass_with_trailers_over_one_connection() {
+async fn http2_requests_and_responses_carry_trailers_over_one_connection() {
     let origin = origin(|_, _, (request, mut respond)| async move {
         let (parts, mut body) = request.into_parts();
         assert_eq!((parts.uri.path(), parts.headers["x-a"].to_str().unwrap()), ("/p", "b"));
@@ -198,7 +198,7 @@ async fn a_stream_reset_otherwise_is_reported_and_not_retried() {
 }
 
 #[tokio::test]
-async fn extended_connect_gives_a_stream_of_bytes() {
+async fn extended_connect_opens_a_byte_stream() {
     let origin = origin(|_, _, (request, mut respond)| async move {
         assert_eq!(request.method(), Method::CONNECT);
         assert_eq!(request.extensions().get::<h2::ext::Protocol>().unwrap().as_str(), "websocket");
@@ -247,7 +247,7 @@ async fn excess_streams_open_another_connection_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn a_window_opens_only_as_the_body_is_read() {
+async fn flow_control_window_opens_only_as_the_body_is_read() {
     let given = Arc::new(AtomicUsize::new(0));
     let count = given.clone();
     let origin = origin(move |_, _, (_, mut respond)| {

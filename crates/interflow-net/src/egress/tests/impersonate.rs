@@ -91,7 +91,7 @@ const FIELDS: &[(&str, &str)] =
     &[("Accept", "*/*"), ("X-Own", "1"), ("User-Agent", "test"), ("sec-ch-ua", "\"x\";v=\"1\"")];
 
 #[tokio::test]
-async fn each_profile_opens_http2_as_its_client_does() {
+async fn each_profile_sends_the_http2_preface_of_its_client() {
     for profile in PROFILES {
         let (_origin, route, sent) = listening(Alpn::Both).await;
         let all = ask(&egress(), &like(&route, profile.name), &sent).await;
@@ -129,7 +129,7 @@ fn headers_frame(all: &[u8]) -> (u8, u32, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn a_preface_given_as_text_is_sent_with_priorities_and_unknown_settings() {
+async fn http2_fingerprint_text_determines_the_preface_that_is_sent() {
     for text in [
         "1:65536;4:131072;5:16384|12517377|3:0:0:201,5:0:0:101,7:0:0:1,9:0:7:1,11:0:3:1,13:0:0:241|m,p,a,s",
         "5:32768;2:0;6:100000;1:4096;3:7|65535|0|s,p,m,a",

@@ -77,7 +77,7 @@ async fn at_once(egress: &UpstreamClient, route: &UpstreamRoute, n: usize) {
 }
 
 #[tokio::test]
-async fn idle_connections_are_bounded_per_host_and_in_all() {
+async fn idle_connections_are_bounded_per_host_and_in_total() {
     let (a, b) = (Origin::answering(ANSWER).await, Origin::answering(ANSWER).await);
     let pool = PoolLimits { idle_per_host: 4, idle_total: 6, ..PoolLimits::default() };
     let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
@@ -116,7 +116,7 @@ async fn the_origins_keep_alive_timeout_is_respected() {
 }
 
 #[tokio::test]
-async fn dead_and_outdated_connections_do_not_pile_up() {
+async fn dead_and_expired_idle_connections_are_swept() {
     let origin = Origin::new(|n, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.write_all(ANSWER.as_bytes()).await.unwrap();

@@ -21,7 +21,7 @@ async fn forgetful() -> Origin {
 }
 
 #[tokio::test]
-async fn a_reused_connection_that_dies_is_replaced_once_for_idempotent_requests() {
+async fn idempotent_request_on_a_dead_reused_connection_is_retried_once() {
     for method in ["GET", "PUT", "DELETE"] {
         let origin = forgetful().await;
         let (egress, route) = (egress(), origin.route());
@@ -35,7 +35,7 @@ async fn a_reused_connection_that_dies_is_replaced_once_for_idempotent_requests(
 }
 
 #[tokio::test]
-async fn non_idempotent_requests_are_not_sent_twice() {
+async fn non_replayable_request_on_a_dead_connection_is_not_retried() {
     let stream = || Body::stream(Pieces::new(&[Some("hello")]));
     for (method, body) in
         [("POST", Body::Empty), ("POST", Body::Full("x".into())), ("POST", stream()), ("PUT", stream())]
@@ -55,7 +55,7 @@ async fn non_idempotent_requests_are_not_sent_twice() {
 }
 
 #[tokio::test]
-async fn a_fresh_connection_that_dies_is_not_replaced() {
+async fn failure_on_a_new_connection_is_not_retried() {
     let origin = Origin::new(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
     })
@@ -66,7 +66,7 @@ async fn a_fresh_connection_that_dies_is_not_replaced() {
 }
 
 #[tokio::test]
-async fn the_replacement_is_not_replaced() {
+async fn failed_retry_is_not_retried_again() {
     let origin = Origin::new(|n, mut stream| async move {
         if n == 0 {
             read_head(&mut stream).await.unwrap();
@@ -82,7 +82,7 @@ async fn the_replacement_is_not_replaced() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_while_idle_is_seen_before_use_even_for_post() {
+async fn connection_closed_while_idle_is_detected_before_reuse_even_for_post() {
     let origin = Origin::new(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.write_all(ANSWER.as_bytes()).await.unwrap();

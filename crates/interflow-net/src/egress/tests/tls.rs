@@ -51,7 +51,7 @@ async fn alpn(egress: &UpstreamClient, route: &UpstreamRoute) -> Result<HttpVers
 }
 
 #[tokio::test]
-async fn each_protocol_is_used_where_both_sides_support_it() {
+async fn protocol_is_negotiated_by_alpn_within_the_route_option() {
     use UpstreamProtocol::*;
     for (offered, protocol, expected) in [
         (Alpn::Both, Auto, "h2"),
@@ -74,7 +74,7 @@ async fn each_protocol_is_used_where_both_sides_support_it() {
 }
 
 #[tokio::test]
-async fn the_clients_protocol_is_used_for_the_origin_too() {
+async fn match_client_uses_the_clients_protocol_upstream() {
     let (_origin, route) = origin(Alpn::Both).await;
     let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
     let egress = egress();
@@ -98,7 +98,7 @@ async fn the_clients_protocol_is_used_for_the_origin_too() {
 }
 
 #[tokio::test]
-async fn the_probing_connection_serves_the_request() {
+async fn connection_opened_by_alpn_probe_is_reused_for_the_request() {
     for (offered, version) in [(Alpn::Http1, HttpVersion::Http11), (Alpn::Both, HttpVersion::H2)] {
         let (origin, route) = origin(offered).await;
         let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
@@ -126,7 +126,7 @@ async fn an_http2_only_origin_gets_translated_http1_requests() {
 }
 
 #[tokio::test]
-async fn first_requests_at_once_share_one_http2_handshake() {
+async fn concurrent_first_requests_share_one_http2_connection() {
     let (origin, route) = origin(Alpn::Both).await;
     let egress = egress();
     let all = futures_util::future::join_all((0..20).map(|_| fetch(&egress, &route)));
@@ -135,7 +135,7 @@ async fn first_requests_at_once_share_one_http2_handshake() {
 }
 
 #[tokio::test]
-async fn requests_do_not_queue_before_an_unresponsive_origin() {
+async fn concurrent_handshakes_with_an_unresponsive_origin_time_out_in_parallel() {
     let origin = Origin::new(|_, stream| async move {
         tokio::time::sleep(Duration::from_secs(10)).await;
         drop(stream);

@@ -147,7 +147,7 @@ fn table() -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_in_and_bytes_out() {
+async fn request_and_response_bytes_match_the_table() {
     for (request, want) in table() {
         assert_eq!(exchange(&[request.as_bytes()]).await, want, "{request}");
     }
@@ -176,7 +176,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_large_body_comes_through_both_ways() {
+async fn large_body_is_echoed_unchanged() {
     let (client, task) = serve(FunctionService(by_path), options());
     let body: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     let (mut read, mut write) = tokio::io::split(client);
@@ -194,7 +194,7 @@ async fn a_large_body_comes_through_both_ways() {
 }
 
 #[tokio::test]
-async fn each_frame_of_a_stream_goes_out_at_once() {
+async fn each_streamed_frame_is_flushed_immediately() {
     let (feed, fed) = mpsc::unbounded_channel();
     let fed = Mutex::new(Some(fed));
     let service = FunctionService(move |_| {
@@ -213,7 +213,7 @@ async fn each_frame_of_a_stream_goes_out_at_once() {
 }
 
 #[tokio::test]
-async fn an_expected_100_comes_from_the_service_and_before_the_body() {
+async fn service_sends_100_continue_before_the_body_is_read() {
     let service = FunctionService(|request: IncomingRequest| async move {
         request.interim.send(ResponseHead::new(StatusCode::CONTINUE));
         by_path(request).await
@@ -314,7 +314,7 @@ async fn tcp_pair() -> (tokio::net::TcpStream, IoStream) {
 }
 
 #[tokio::test]
-async fn a_half_close_drops_a_service_that_waits_for_a_person() {
+async fn half_close_drops_a_service_paused_for_an_operator_decision() {
     let count = Arc::new(AtomicUsize::new(0));
     let alive = count.clone();
     let service = Arc::new(FunctionService(move |request: IncomingRequest| {
@@ -433,7 +433,7 @@ async fn a_half_closed_client_is_served_if_configured() {
 }
 
 #[tokio::test]
-async fn a_half_closed_client_gets_all_pipelined_responses() {
+async fn half_close_after_pipelined_requests_cancels_the_remaining_ones() {
     let (ended, answer) = leaving(Leaves::HalfCloses, &GET.repeat(2), false).await;
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::ClientGone);

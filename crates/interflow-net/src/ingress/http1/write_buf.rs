@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn it_accepts_no_more_than_its_limit() {
+    fn write_buffer_has_no_room_above_the_high_water_mark() {
         let mut out = WriteBuf::default();
         let mut put = 0;
         while out.has_room() {

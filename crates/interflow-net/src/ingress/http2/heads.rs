@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_come_out_resolved() {
+    fn http2_request_targets_are_resolved() {
         for (method, uri, fields, want) in [
             ("GET", "https://a.test/x?y", &[][..], "https://a.test/x?y"),
             ("GET", "http://a.test:8080", &[], "http://a.test:8080/"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn host_is_added_and_cookie_crumbs_become_one_field() {
+    fn host_is_added_and_split_cookie_fields_are_joined() {
         let head = request(parts(
             "GET",
             "https://a.test/",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_one_connection_are_left_out_of_responses() {
+    fn hop_by_hop_fields_are_removed_from_responses() {
         let headers: Headers =
             [("Connection", "x"), ("Keep-Alive", "1"), ("X-A", "1"), ("Transfer-Encoding", "chunked"), ("x-a", "2")]
                 .into_iter()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_that_would_frame_the_message_are_left_out() {
+    fn framing_fields_are_removed_from_trailers() {
         let mut map = HeaderMap::new();
         map.insert("content-length", HeaderValue::from_static("3"));
         map.insert("grpc-status", HeaderValue::from_static("0"));

@@ -111,7 +111,7 @@ async fn messages_without_content_have_no_body() {
 }
 
 #[tokio::test]
-async fn early_hints_come_ahead_of_the_response() {
+async fn early_hints_precede_the_response() {
     let mut client = serve(FunctionService(by_path)).await;
     let (mut response, _) = client.request(get("/hints"), true);
     let hints = poll_fn(|cx| response.poll_informational(cx)).await.unwrap().unwrap();
@@ -120,7 +120,7 @@ async fn early_hints_come_ahead_of_the_response() {
 }
 
 #[tokio::test]
-async fn a_large_body_comes_through_both_ways() {
+async fn large_body_is_echoed_unchanged() {
     let mut client = serve(FunctionService(by_path)).await;
     let body: Bytes = (0..3_000_000u32).map(|i| b'a' + (i % 26) as u8).collect();
     let (response, mut send) = client.request(post("/back"), false);
@@ -139,7 +139,7 @@ async fn a_large_body_comes_through_both_ways() {
 }
 
 #[tokio::test]
-async fn each_frame_of_a_stream_goes_out_at_once() {
+async fn each_streamed_frame_is_flushed_immediately() {
     let (feed, fed) = mpsc::unbounded_channel();
     let fed = Mutex::new(Some(fed));
     let service = FunctionService(move |_| {
@@ -201,7 +201,7 @@ async fn heads_are_converted_to_the_shared_types() {
 }
 
 #[tokio::test]
-async fn a_host_that_names_another_origin_is_refused() {
+async fn host_header_that_contradicts_the_authority_is_refused() {
     let mut client = serve(FunctionService(by_path)).await;
     let mut request = get("/echo");
     request.headers_mut().insert("host", HeaderValue::from_static("b.test"));
@@ -209,7 +209,7 @@ async fn a_host_that_names_another_origin_is_refused() {
 }
 
 #[tokio::test]
-async fn fields_of_one_connection_do_not_reach_the_client() {
+async fn hop_by_hop_fields_do_not_reach_the_client() {
     let service = FunctionService(|_| async {
         let head = ResponseHead::new(StatusCode::OK)
             .with_header("Connection", "x")
@@ -239,7 +239,7 @@ async fn incomplete_responses_reset_their_stream() {
 }
 
 #[tokio::test]
-async fn a_request_body_of_another_length_than_announced_is_an_error() {
+async fn request_body_shorter_than_its_content_length_is_an_error() {
     let (seen, mut outcome) = mpsc::unbounded_channel();
     let service = FunctionService(move |request: IncomingRequest| {
         let seen = seen.clone();
@@ -434,7 +434,7 @@ async fn a_client_that_reads_nothing_times_out() {
 }
 
 #[tokio::test]
-async fn trailers_alone_make_a_whole_response() {
+async fn response_with_only_trailers_is_complete() {
     let service = FunctionService(|_| async {
         let trailers: Headers = [("grpc-status", "0")].into_iter().collect();
         ok(frames(vec![Ok(BodyFrame::Trailers(trailers))]))

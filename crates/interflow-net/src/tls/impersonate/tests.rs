@@ -57,7 +57,7 @@ fn place() -> (Authority, ServerTls, Arc<TlsProfile>) {
 }
 
 #[tokio::test]
-async fn each_profile_sends_the_hello_of_its_client() {
+async fn each_profile_sends_the_client_hello_of_its_client() {
     assert!(
         context::remove_unsupported(&mut PROFILES[0].fingerprint().tls).is_empty(),
         "built by `make impersonate-test`"
@@ -93,7 +93,7 @@ async fn each_profile_sends_the_hello_of_its_client() {
 }
 
 #[tokio::test]
-async fn chromiums_random_parts_differ_per_connection() {
+async fn chromium_hello_is_randomized_per_connection() {
     let (_ca, server, base) = place();
     let like = impersonating(&base, "chrome");
     let (mut orders, mut ciphers, mut signatures) = (HashSet::new(), HashSet::new(), HashSet::new());
@@ -171,7 +171,7 @@ async fn every_cipher_in_the_table_is_sent() {
 }
 
 #[tokio::test]
-async fn certificates_are_verified_as_without_impersonation() {
+async fn impersonated_handshakes_verify_certificates_as_usual() {
     let ca = Authority::new("Test CA");
     let other = Authority::new("Other CA");
     let mut expired = names(&["a.example"]);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_rule_is_named_by_its_place() {
+    fn invalid_access_rule_is_reported_with_its_index() {
         let bad = [rule(AccessAction::Deny, |_| ()), rule(AccessAction::Deny, |r| r.ports = vec!["9-1".into()])];
         let e = AccessRules::new(&bad).unwrap_err();
         assert!(e.starts_with("access.rule[1]: `9-1`"), "{e}");

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn special_addresses_are_known() {
+    fn special_purpose_addresses_are_recognised() {
         for (ip, special) in [
             ("8.8.8.8", false),
             ("10.0.0.1", true),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn private_addresses_are_denied_but_for_the_allowed_ones() {
+    fn private_addresses_are_denied_except_allowed_networks() {
         let g = PrivateAddressFilter::new(true, vec!["10.1.0.0/16".parse().unwrap()], Vec::new());
         assert!(g.check("10.1.2.3:80".parse().unwrap()).is_ok());
         assert_eq!(g.check("10.2.2.3:80".parse().unwrap()).unwrap_err().kind(), ErrorKind::Denied);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_is_good_for_its_name_until_it_is_given_back_or_forgotten() {
+    fn ephemeral_credential_is_valid_for_its_user_until_revoked_or_idle() {
         let (issued, now) = (EphemeralCredentials::default(), Instant::now());
         let password = issued.issue("exec", now);
         assert_eq!(password.len(), 48);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_so_many() {
+    fn ephemeral_credentials_are_bounded() {
         let (issued, now) = (EphemeralCredentials::default(), Instant::now());
         let first = issued.issue("first", now);
         (0..MAX_CREDENTIALS).for_each(|_| drop(issued.issue("exec", now + Duration::from_secs(1))));

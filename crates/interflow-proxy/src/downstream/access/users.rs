@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_kinds_of_hash_are_verified_and_remembered() {
+    async fn both_password_hash_kinds_are_verified_and_cached() {
         let users = users();
         let client = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..2 {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named() {
+    fn invalid_line_is_reported_with_its_number() {
         for (text, line, says) in [
             ("bob:plain", 1, "not plain passwords"),
             ("# x\nbob", 2, "expected name:hash"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn basic_credentials_are_read_in_any_case() {
+    fn basic_scheme_is_parsed_case_insensitively() {
         for value in ["Basic dTpwOnE=", "basic dTpwOnE=", "BASIC   dTpwOnE= "] {
             assert_eq!(BasicCredentials::from_basic(value.as_bytes()), Some(credentials("u", "p:q")), "{value}");
         }

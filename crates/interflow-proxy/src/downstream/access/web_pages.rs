@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_site_is_refused_whatever_name_it_reaches_the_gateway_by() {
+    fn cross_site_requests_are_refused_for_any_host_name_of_the_gateway() {
         use WebPageRefusal::{ForeignOrigin, UnknownHost};
         let policy = policy();
         for (host, fields, refused) in [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_that_is_none_is_named() {
+    fn invalid_gateway_origin_is_reported_with_its_key() {
         for origin in ["app.test", "https://app.test/", "https://"] {
             let config = GatewayConfig { origins: vec![origin.into()], ..GatewayConfig::default() };
             assert!(WebPagePolicy::new(&config).unwrap_err().contains("gateway.origins"), "{origin}");

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nouns_stand_in_their_order() {
+    fn eponym_nouns_are_sorted() {
         assert!(EPONYM_NOUNS.windows(2).all(|w| w[0] < w[1]));
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_types_stand_in_their_order() {
+    fn type_suffixes_are_sorted() {
         assert!(TYPE_ENDS.windows(2).all(|w| w[0] < w[1]));
     }
 }

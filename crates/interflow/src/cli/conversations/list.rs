@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_short() {
+    fn counts_ages_and_texts_are_abbreviated() {
         assert_eq!([count(9_999), count(12_345), count(2_500_000)], ["9999", "12.3k", "2.50M"]);
         assert_eq!([format_age(59_000_000), format_age(61_000_000), format_age(90_000_000_000)], ["59s", "1m", "1d"]);
         assert_eq!(truncate("a\u{1b}[31m\nb and more", 8), "a [31m …");

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn only_terms_of_a_query_are_touched() {
+    fn only_negated_query_terms_are_rewritten() {
         for (line, expected) in [
             ("interflow flows list -path:/x -n 5", "interflow flows list !path:/x -n 5"),
             (

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_flows_are_named_by_their_distance() {
+    fn latest_flows_are_addressed_by_offset() {
         for (word, back) in [
             ("last", Some(0)),
             ("last-1", Some(1)),

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_to_the_terminal() {
+    fn table_line_is_truncated_to_the_terminal_width() {
         let flow = row(&format!("/{}", "long".repeat(50)));
         for width in [80, 100, 200] {
             let line = drawn(Some(width), &flow);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_say_what_a_flow_was() {
+    fn table_columns_describe_a_flow() {
         let line = drawn(None, &row("/x"));
         for word in ["22:13:20", " 404 ", " GET ", "a.test/x", " svg "] {
             assert!(line.contains(word), "{word} in {line}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_cannot_steer_the_terminal() {
+    fn path_cannot_inject_terminal_control_sequences() {
         let line = drawn(None, &row("/\u{1b}]0;owned\u{7}\u{202e}"));
         assert!(!line.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{line:?}");
     }

@@ -66,7 +66,7 @@ lisen: { port: 1 }
 "#;
 
     #[test]
-    fn what_has_a_counterpart_is_taken_over_and_the_rest_is_said() {
+    fn philter_config_is_imported_and_unsupported_keys_are_reported() {
         let imported = import(THEIRS).unwrap();
         let config: InterflowConfig =
             toml::from_str(&imported.text).unwrap_or_else(|e| panic!("{e}\n{}", imported.text));
@@ -116,7 +116,7 @@ lisen: { port: 1 }
     }
 
     #[test]
-    fn another_version_is_refused() {
+    fn unsupported_philter_config_version_is_refused() {
         assert!(import("version: 2").is_err());
         assert!(import("- [").is_err());
         assert!(import("{}").is_ok());

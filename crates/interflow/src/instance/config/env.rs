@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_names_no_key_is_reported_with_what_is_near_and_ignored() {
+    fn unknown_variable_is_ignored_and_reported_with_a_suggestion() {
         let found = of(&[
             ("INTERFLOW_INTERCEPT_MOD", "none"),
             ("INTERFLOW_ZZZ", "1"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_variable_is_reported_with_the_present_one() {
+    fn renamed_variable_is_reported_with_its_new_name() {
         let found = of(&[("INTERFLOW_HOME", "/data"), ("INTERFLOW_INTERCEPT_NEVER", "[]")]);
         assert!(found.values.is_empty());
         assert!(found.unknown[0].ends_with("did you mean INTERFLOW_DATA_DIR?"), "{:?}", found.unknown);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_sets_for_services_and_what_our_tools_read_is_not_even_reported() {
+    fn kubernetes_service_variables_and_tool_variables_are_not_reported() {
         let found = of(&[
             ("INTERFLOW_SERVICE_HOST", "10.0.0.1"),
             ("INTERFLOW_SERVICE_PORT", "7070"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_sets_for_services_never_sets_a_key() {
+    fn kubernetes_service_variables_never_set_a_key() {
         for (name, _) in keys() {
             assert!(!is_service_link(&name, "7070"), "{name}: the key cannot be set");
             let looks_like_a_service = name.ends_with("_PORT");

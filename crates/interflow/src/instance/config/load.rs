@@ -183,18 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_the_defaults() {
+    fn empty_file_is_the_default_config() {
         assert_eq!(parse("", "c.toml", &[]), Ok(InterflowConfig::default()));
     }
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn printed_config_parses_back() {
         let printed = toml::to_string_pretty(&InterflowConfig::default()).unwrap();
         assert_eq!(parse(&printed, "c.toml", &[]), Ok(InterflowConfig::default()), "{printed}");
     }
 
     #[test]
-    fn errors_name_the_place_and_a_remedy() {
+    fn config_errors_have_a_position_and_a_suggestion() {
         for (text, error) in [
             ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
             ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_lie_over_the_file() {
+    fn environment_variables_override_the_file() {
         let vars = |list: &[(&str, &str)]| {
             let list: Vec<_> = list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
             env::overrides(&list).values
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_in_the_text() {
+    fn key_position_is_found_in_the_text() {
         assert_eq!(key_position("a = 1\n[upstream]\nextra_ca = []\n", "upstream.extra_ca"), Some((3, 1)));
         assert_eq!(key_position("", "upstream.extra_ca"), None);
     }

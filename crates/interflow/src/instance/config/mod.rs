@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_of_compatibility_can_be_moved_and_turned_off() {
+    fn compat_port_can_be_changed_and_disabled() {
         for (port, ports) in [(None, vec![7071, 8888]), (Some(9999), vec![7071, 9999]), (Some(0), vec![7071])] {
             let mut config = InterflowConfig::default();
             config.gateway.listen = vec!["127.0.0.1:7071".parse().unwrap()];

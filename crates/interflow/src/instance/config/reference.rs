@@ -96,14 +96,14 @@ mod tests {
     /// The page describes the whole product.
     #[cfg(all(feature = "media", feature = "compat"))]
     #[test]
-    fn the_page_in_docs_is_the_one_made_from_the_code() {
+    fn docs_config_reference_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
         let there = std::fs::read_to_string(path).unwrap_or_default();
         assert!(there == markdown(), "docs/config.md is stale: run `interflow config reference > docs/config.md`");
     }
 
     #[test]
-    fn every_key_has_a_meaning() {
+    fn every_key_has_a_description() {
         for line in markdown().lines().filter(|l| l.starts_with("| `")) {
             assert!(!line.ends_with("|  |"), "no meaning: {line}");
         }
