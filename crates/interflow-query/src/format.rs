@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 use crate::ast::{Expr, RegexSource, Term, TermTest, TextPattern};
-use crate::key::{Key, ValueKind};
+use crate::key::Key;
 use crate::term::{is_special, is_special_start, regex_extent, takes_paths};
-use crate::value::{NumberKind, format_number, format_time};
+use crate::value::{format_number, format_time, number_kind};
 
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,16 +57,6 @@ impl fmt::Display for Term {
             TermTest::Net(net) if net.prefix_len() == net.max_prefix_len() => write!(f, "{}", net.addr()),
             TermTest::Net(net) => write!(f, "{net}"),
         }
-    }
-}
-
-/// The kind of numbers a key takes; a plain count for a key that takes none.
-pub(crate) fn number_kind(key: Key) -> NumberKind {
-    match key.kind() {
-        ValueKind::Status => NumberKind::Status,
-        ValueKind::Bytes => NumberKind::Bytes,
-        ValueKind::Duration => NumberKind::Duration,
-        _ => NumberKind::Count,
     }
 }
 

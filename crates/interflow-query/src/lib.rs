@@ -10,6 +10,7 @@ mod complete;
 mod error;
 mod format;
 pub mod key;
+mod limits;
 mod matcher;
 mod mitmproxy;
 mod parse;
@@ -24,5 +25,6 @@ pub use ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTes
 pub use complete::{Completion, complete, help};
 pub use error::QueryError;
 pub use key::{Flag, Key};
-pub use query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query};
+pub use limits::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
+pub use query::Query;
 pub use subject::{Fact, QuerySubject, Tristate};

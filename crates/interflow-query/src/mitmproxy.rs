@@ -4,8 +4,8 @@
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::error::QueryError;
 use crate::key::{Flag, Key, closest_name};
+use crate::limits::{MAX_DEPTH, MAX_TERMS};
 use crate::pattern;
-use crate::query::{MAX_DEPTH, MAX_TERMS};
 
 type Result<T> = std::result::Result<T, QueryError>;
 

@@ -7,8 +7,8 @@
 use crate::ast::{Expr, QuerySpan};
 use crate::error::QueryError;
 use crate::key::{FLAGS, KEYS, Key, ValueKind, closest_name};
+use crate::limits::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
 use crate::mitmproxy;
-use crate::query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 

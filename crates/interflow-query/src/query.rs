@@ -8,20 +8,13 @@ use interflow_types::{Direction, Phase};
 use crate::ast::{Expr, TermTest};
 use crate::error::QueryError;
 use crate::key::{Flag, Key};
+use crate::limits::MAX_LENGTH;
 use crate::matcher::{self, CompiledExpr};
-use crate::sql::{self, SqlColumns, SqlCondition};
 use crate::subject::{QuerySubject, Tristate};
 use crate::{mitmproxy, parse};
 
-/// Limits of a query: bytes, nested parentheses, and terms.
-pub const MAX_LENGTH: usize = 16 * 1024;
-
-pub const MAX_DEPTH: usize = 32;
-
-pub const MAX_TERMS: usize = 512;
-
-/// A parsed and compiled query. Bounded: at most [`MAX_LENGTH`] bytes, [`MAX_TERMS`] terms and [`MAX_DEPTH`] nested
-/// parentheses, because queries come from users and from rules.
+/// A parsed and compiled query. Bounded: at most [`MAX_LENGTH`] bytes, [`MAX_TERMS`](crate::MAX_TERMS) terms and
+/// [`MAX_DEPTH`](crate::MAX_DEPTH) nested parentheses, because queries come from users and from rules.
 ///
 /// ```
 /// use interflow_query::{Fact, Key, Query, QuerySubject, Tristate};
@@ -125,11 +118,6 @@ impl Query {
                     && matcher::key_directions(term.key).contains(&side);
         });
         wanted
-    }
-
-    /// The part that a store can evaluate, and what must be matched on the resulting rows.
-    pub fn to_sql(&self, columns: &dyn SqlColumns) -> SqlCondition {
-        sql::translate(&self.expr, columns)
     }
 }
 

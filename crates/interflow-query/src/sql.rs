@@ -69,7 +69,14 @@ struct SqlFragment {
     exact: bool,
 }
 
-pub(crate) fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
+impl Query {
+    /// The part that a store can evaluate, and what must be matched on the resulting rows.
+    pub fn to_sql(&self, columns: &dyn SqlColumns) -> SqlCondition {
+        translate(self.expr(), columns)
+    }
+}
+
+fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
     // Only the top-level conjunction is split: its parts are independent filters. Within a part, the residual query
     // repeats the whole part, exact or not.
     let parts = if let Expr::And(parts) = expr { parts.as_slice() } else { std::slice::from_ref(expr) };

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
-use crate::format::number_kind;
 use crate::key::{FLAGS, Flag, Key, ValueKind, closest_name};
 use crate::parse::{QueryParser, Result, TermSubject};
 use crate::{pattern, value};
@@ -237,7 +236,7 @@ impl QueryParser<'_> {
         let raw = word.plain();
         match key.kind() {
             ValueKind::Count | ValueKind::Status | ValueKind::Bytes | ValueKind::Duration => {
-                value::number(number_kind(key), raw.unwrap_or("*")).map(TermTest::Number).map_err(wrong)
+                value::number(value::number_kind(key), raw.unwrap_or("*")).map(TermTest::Number).map_err(wrong)
             }
             ValueKind::Time => value::time(raw.unwrap_or("*")).map(TermTest::Time).map_err(wrong),
             ValueKind::Flag => self.flag(raw, word.span),

@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 use interflow_types::units::{SIZE_UNITS, TIME_UNITS, format_with_unit, parse_with_unit};
 
 use crate::ast::{CompareOp, NumberTest, TimePoint, TimeTest};
+use crate::key::{Key, ValueKind};
 
 /// Sizes may leave the `B` out.
 const SHORT_SIZES: [(&str, u64); 4] = [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("K", 1000)];
@@ -25,6 +26,16 @@ pub(crate) enum NumberKind {
     Status,
     Bytes,
     Duration,
+}
+
+/// The kind of numbers a key takes; a plain count for a key that takes none.
+pub(crate) fn number_kind(key: Key) -> NumberKind {
+    match key.kind() {
+        ValueKind::Status => NumberKind::Status,
+        ValueKind::Bytes => NumberKind::Bytes,
+        ValueKind::Duration => NumberKind::Duration,
+        _ => NumberKind::Count,
+    }
 }
 
 pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, ExpectedHint> {
