@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use interflow_types::Host;
 use subtle::ConstantTimeEq as _;
 
-use crate::api::ApiError;
+use crate::error::ApiError;
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, login};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::server::AdminState;
+use crate::state::AdminState;
 
 /// The process responds.
 pub(crate) async fn livez() -> &'static str {

@@ -4,6 +4,9 @@
 mod api;
 mod auth;
 mod config;
+mod doctor;
+mod error;
+mod event_clients;
 mod health;
 mod login;
 pub mod mcp;
@@ -11,12 +14,15 @@ mod metrics;
 mod serve;
 mod server;
 mod sessions;
+mod state;
 mod status_page;
 mod ui;
 
-pub use api::instance::{DoctorFinding, FindingState};
 pub use api::rules::flow_fixture;
-pub use api::{ApiError, run_query};
+pub use api::run_query;
 pub use config::AdminConfig;
+pub use doctor::{DoctorFinding, DoctorFn, FindingState};
+pub use error::ApiError;
 pub use serve::{PortLimits, serve};
-pub use server::{AdminDeps, AdminServer, AdminState, DoctorFn, LimitDeps};
+pub use server::AdminServer;
+pub use state::{AdminDeps, AdminState, LimitDeps};

@@ -16,10 +16,9 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::auth::{AuthGuard, client_of};
+use crate::sessions::LOGIN_PATH;
 use crate::ui;
 
-/// Accepts the form and one-time codes.
-pub(crate) const PATH: &str = "/login";
 /// Ends a session.
 const LOGOUT: &str = "/logout";
 /// Maximum size of the form, in bytes.
@@ -66,9 +65,11 @@ pub(crate) async fn handle_login(
     let path = request.uri().path();
     let client = client_of(&request);
     match path {
-        PATH if *request.method() == Method::POST => return Ok(submit_form(guard, client, request.into_body()).await),
+        LOGIN_PATH if *request.method() == Method::POST => {
+            return Ok(submit_form(guard, client, request.into_body()).await);
+        }
         LOGOUT if *request.method() == Method::POST => return Ok(logout(guard)),
-        PATH if reads => {
+        LOGIN_PATH if reads => {
             let LoginParams { code, next, .. } = login_params(request.uri());
             let next = safe_next(next.as_deref().unwrap_or("/")).to_owned();
             return Ok(match code {
@@ -112,7 +113,7 @@ fn login_params(uri: &Uri) -> LoginParams {
 /// A local path to redirect to; the first page for anything that might lead to another site.
 fn safe_next(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
-    if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(PATH) { next } else { "/" }
+    if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(LOGIN_PATH) { next } else { "/" }
 }
 
 async fn submit_form(guard: &Arc<AuthGuard>, client: Option<IpAddr>, body: Body) -> Response {
@@ -191,7 +192,7 @@ fn login_page(guard: &AuthGuard, client: Option<IpAddr>, next: &str, error: Opti
          <meta name=\"color-scheme\" content=\"light dark\"><title>Log in · Interflow</title>\
          <style>{STYLE}</style></head><body><main><h1>Interflow</h1>\
          <p>Log in with the admin token of this instance.</p>{error}\
-         <form method=\"post\" action=\"{PATH}\"><input type=\"hidden\" name=\"next\" value=\"{next}\">\
+         <form method=\"post\" action=\"{LOGIN_PATH}\"><input type=\"hidden\" name=\"next\" value=\"{next}\">\
          <label for=\"token\">Admin token</label>\
          <input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" autofocus required>\
          <button type=\"submit\">Log in</button></form>\

@@ -12,8 +12,9 @@ use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
 use interflow_rules::ActiveRules;
 use interflow_store::StoreStats;
 
-use crate::api::{EventClients, run_query};
-use crate::server::AdminState;
+use crate::api::run_query;
+use crate::event_clients::EventClients;
+use crate::state::AdminState;
 
 pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
     let mut page = MetricsPage::default();

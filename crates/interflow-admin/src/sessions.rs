@@ -11,6 +11,8 @@ use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq as _;
 
+/// The path of the login page; accepts its form and one-time codes.
+pub(crate) const LOGIN_PATH: &str = "/login";
 /// Lifetime of a one-time code.
 pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of one-time codes; the oldest is dropped.

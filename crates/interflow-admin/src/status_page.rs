@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Html;
 
-use crate::server::AdminState;
+use crate::state::AdminState;
 
 /// The state of the instance, and how to get the web UI.
 pub(crate) async fn status(State(state): State<Arc<AdminState>>) -> Html<String> {

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use interflow_types::media_type;
 use rust_embed::RustEmbed;
 
-use crate::server::AdminState;
+use crate::state::AdminState;
 use crate::{api, status_page};
 
 #[derive(RustEmbed)]

@@ -21,9 +21,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::run_query;
-use super::error::{ApiError, Result};
 use super::input::{StrictJson, StrictQuery, query};
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Maximum duration of a long poll.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(60);

@@ -14,8 +14,8 @@ use futures_util::{StreamExt, stream};
 use interflow_store::FlowStore;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::error::{ApiError, Result};
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Maximum size of a text to check, in bytes.
 const MAX_CHECKED: usize = 4 << 20;

@@ -14,10 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::{run_query, streamed_body, transfer};
-use super::error::{ApiError, Result};
 use super::input::{FlowSidePath, StrictQuery};
 use super::{untrusted_content, view};
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// End of the window that a view may cover, in bytes of the decoded body.
 const MAX_VIEW: u64 = 64 << 20;

@@ -21,10 +21,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::run_query;
-use super::error::{ApiError, Result};
 use super::input::{StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Maximum number of conversations per page.
 const MAX_PAGE: usize = 500;

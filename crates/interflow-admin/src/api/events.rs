@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -26,10 +26,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
 use super::blocking::run_query;
-use super::error::{ApiError, ErrorDetails, Result};
 use super::input::StrictQuery;
 use super::loaded_flow::LoadedFlow;
-use crate::server::AdminState;
+use crate::error::{ApiError, ErrorDetails, Result};
+use crate::state::AdminState;
 
 /// Maximum number of clients.
 const MAX_CLIENTS: usize = 64;
@@ -45,31 +45,6 @@ const MAX_LOOKUPS: usize = 200;
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Maximum size of a client message, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
-
-/// Connected clients, and counters of past ones.
-#[derive(Debug, Default)]
-pub(crate) struct EventClients {
-    open: AtomicUsize,
-    cut: AtomicU64,
-    passed_by: AtomicU64,
-}
-
-impl EventClients {
-    /// Clients connected now.
-    pub(crate) fn count(&self) -> usize {
-        self.open.load(Relaxed)
-    }
-
-    /// Clients disconnected because they did not read.
-    pub(crate) fn disconnected_count(&self) -> u64 {
-        self.cut.load(Relaxed)
-    }
-
-    /// Summaries dropped because a client was too slow.
-    pub(crate) fn skipped_count(&self) -> u64 {
-        self.passed_by.load(Relaxed)
-    }
-}
 
 /// A connected client's slot, released when dropped.
 struct ClientSlot(Arc<AdminState>);

@@ -18,10 +18,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::{CancelFlag, run_query};
-use super::error::{ApiError, Result};
 use super::input::{FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Maximum number of flows per page.
 const MAX_PAGE: usize = 1000;

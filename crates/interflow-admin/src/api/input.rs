@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use interflow_types::{Direction, FlowId};
 use serde::de::DeserializeOwned;
 
-use super::error::{ApiError, Result};
+use crate::error::{ApiError, Result};
 
 /// Maximum size of a JSON body, in bytes; a replay request contains the body to send.
 const MAX_JSON: usize = 64 << 20;

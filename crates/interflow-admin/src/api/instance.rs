@@ -15,11 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::blocking::run_query;
-use super::error::{ApiError, Result};
 use super::input::{StrictJson, StrictQuery};
+use crate::doctor::DoctorFinding;
+use crate::error::{ApiError, Result};
 use crate::mcp::secret_masking::is_secret;
-use crate::server::AdminState;
-use crate::sessions::CODE_LIFETIME;
+use crate::sessions::{CODE_LIFETIME, LOGIN_PATH};
+use crate::state::AdminState;
 
 /// Figures of the instance.
 #[derive(Serialize, JsonSchema)]
@@ -142,7 +143,7 @@ pub(crate) struct LoginLink {
 /// `POST /login-links`: a path that logs one browser in, once and within a short time, so that no token appears in a
 /// URL.
 pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<LoginLink> {
-    let path = format!("{}?code={}", crate::login::PATH, state.sessions.issue_code());
+    let path = format!("{}?code={}", LOGIN_PATH, state.sessions.issue_code());
     Json(LoginLink { path, expires_in: CODE_LIFETIME.as_secs() })
 }
 
@@ -262,24 +263,6 @@ pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<CaView> {
         leaves_signed: ca.leaves_signed(),
         leaves_cached: ca.leaves_cached(),
     })
-}
-
-/// The result of one check.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct DoctorFinding {
-    /// Subject of the check.
-    pub what: String,
-    pub state: FindingState,
-    /// Observation and remedy.
-    pub text: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FindingState {
-    Good,
-    Notice,
-    Bad,
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -13,9 +13,9 @@ use interflow_limits::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::error::{ApiError, Result};
 use super::input::StrictJson;
-use crate::server::{AdminState, LimitDeps};
+use crate::error::{ApiError, Result};
+use crate::state::{AdminState, LimitDeps};
 
 /// The properties of a new key.
 #[derive(Default, Deserialize, JsonSchema)]

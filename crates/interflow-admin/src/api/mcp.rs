@@ -9,11 +9,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use super::blocking::run_query;
-use super::error::{ApiError, Result};
 use super::input::{FlowIdPath, StrictJson};
 use super::{flows, replay, rules};
+use crate::error::{ApiError, Result};
 use crate::mcp::{self, RemoteToolCall, ToolAction, WriteAccess};
-use crate::server::AdminState;
+use crate::state::AdminState;
 
 /// `POST /mcp`
 pub(crate) async fn post(

@@ -12,9 +12,9 @@ use interflow_types::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::error::{ApiError, Result};
 use super::input::StrictJson;
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
     state.media.get().ok_or_else(|| {

@@ -5,11 +5,10 @@ mod approvals;
 mod blocking;
 mod body;
 mod conversations;
-mod error;
 mod events;
 mod flows;
 mod input;
-pub(crate) mod instance;
+mod instance;
 mod limits;
 mod loaded_flow;
 pub(crate) mod mcp;
@@ -34,11 +33,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 
-use crate::server::AdminState;
+use crate::error::ApiError;
+use crate::state::AdminState;
 
 pub use blocking::run_query;
-pub use error::ApiError;
-pub(crate) use events::EventClients;
 
 /// The API's path prefix.
 pub(crate) const ROOT: &str = "/api/v1";

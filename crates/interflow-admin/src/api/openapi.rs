@@ -6,9 +6,9 @@ use axum::Json;
 use serde_json::{Map, Value, json};
 
 use super::ROOT;
-use super::error::ErrorBody;
 use super::operation::{ApiSchemas, Operation};
 use super::routes::{ApiRoute, all_routes};
+use crate::error::ErrorBody;
 
 /// Descriptions of path parameters, by their name in the path.
 const PATH_PARAMETERS: [(&str, &str); 3] = [

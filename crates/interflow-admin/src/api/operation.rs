@@ -14,9 +14,9 @@ use schemars::generate::{Contract, SchemaSettings};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::error::ApiError;
 use super::input::{FlowIdPath, FlowSidePath, MessagePath, StrictJson, StrictQuery};
-use crate::server::AdminState;
+use crate::error::ApiError;
+use crate::state::AdminState;
 
 /// Where the document keeps its schemas.
 const SCHEMAS: &str = "#/components/schemas/";

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::approvals::MAX_WAIT;
-use super::error::{ApiError, Result};
 use super::input::{StrictJson, StrictQuery, query};
 use super::pending_filter::PendingSubject;
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Id prefix of flows held by rules.
 const RULE: &str = "rule-";

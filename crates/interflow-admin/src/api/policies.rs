@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::blocking::check_text;
-use super::error::{ApiError, Result, TextProblem};
 use super::input::{StrictJson, StrictQuery};
 use super::privacy::redaction_disabled;
 use super::rules::require_unchanged;
-use crate::server::AdminState;
+use crate::error::{ApiError, Result, TextProblem};
+use crate::state::AdminState;
 
 /// Selects a policy by its file.
 #[derive(Deserialize, JsonSchema)]

@@ -16,9 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::{check_text, run_query};
-use super::error::{ApiError, Result};
 use super::input::{StrictJson, StrictQuery};
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Maximum size of a text to try, in bytes.
 const MAX_TEXT: usize = 1 << 20;

@@ -6,8 +6,8 @@ use interflow_query::{Query, complete as completions, help as help_text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::error::{ApiError, ErrorDetails, Result};
 use super::input::StrictQuery;
+use crate::error::{ApiError, ErrorDetails, Result};
 
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

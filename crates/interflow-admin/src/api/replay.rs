@@ -18,9 +18,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::run_query;
-use super::error::{ApiError, Result};
 use super::input::{FlowIdPath, StrictJson, StrictQuery, flow_id};
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Maximum bytes of one flow that are loaded into memory.
 const MAX_BODY: u64 = 256 << 20;

@@ -12,7 +12,7 @@ use super::{
     approvals, body, conversations, events, flows, instance, limits, openapi, pending, policies, privacy, query_assist,
     replay, rules, transfer,
 };
-use crate::server::AdminState;
+use crate::state::AdminState;
 
 /// Adds to the documentation of a route.
 type DescribeFn = fn(&mut Operation, &mut ApiSchemas);

@@ -23,9 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::blocking::{check_text, run_query};
-use super::error::{ApiError, Result, TextProblem};
 use super::input::{FlowIdPath, StrictJson, StrictQuery};
-use crate::server::AdminState;
+use crate::error::{ApiError, Result, TextProblem};
+use crate::state::AdminState;
 
 /// Maximum size of a body that rules are evaluated on.
 const MAX_BODY: usize = 64 << 20;

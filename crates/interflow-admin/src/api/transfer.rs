@@ -17,10 +17,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blocking::{StreamWriter, read_upload, run_query, streamed_body, transfer};
-use super::error::{ApiError, Result};
 use super::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, query};
 use super::untrusted_content;
-use crate::server::AdminState;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
 
 /// Flows read from the store at a time.
 const PAGE: usize = 100;

@@ -1,0 +1,141 @@
+//! What the handlers share: the components of the instance, and the limits of concurrent work.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+#[cfg(feature = "media")]
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use interflow_approvals::approvals::Approvals;
+use interflow_archive::view::ProtoSchemas;
+use interflow_conversations::conversations::indexer::IndexerHandle;
+use interflow_limits::{KeyStore, UsageLimiter};
+use interflow_llm_gateway::llm_telemetry::LlmTelemetry;
+use interflow_llm_gateway::redaction::RedactionService;
+#[cfg(feature = "media")]
+use interflow_media::MediaService;
+use interflow_proxy::ProxyServer;
+use interflow_rules::ActiveRules;
+use interflow_store::FlowStore;
+use tokio::sync::Semaphore;
+
+use crate::AdminConfig;
+use crate::doctor::DoctorFn;
+use crate::error::ApiError;
+use crate::event_clients::EventClients;
+use crate::serve::PortLimits;
+use crate::sessions::BrowserSessions;
+
+/// Concurrent store queries; more wait.
+const MAX_QUERIES: usize = 16;
+/// Concurrent text checks; more wait.
+const MAX_CHECKS: usize = 2;
+/// Concurrent exports, imports, searches and raw bodies; more are rejected.
+const MAX_TRANSFERS: usize = 32;
+
+/// The dependencies of the admin side.
+pub struct AdminDeps {
+    /// The proxy.
+    pub engine: Arc<ProxyServer>,
+    /// The flow store, if recording is enabled.
+    pub store: Option<Arc<dyn FlowStore>>,
+    /// The conversation indexer, if recording is enabled.
+    pub conversations: Option<IndexerHandle>,
+    /// The configuration at startup, as JSON; reloadable settings are read from the proxy each time.
+    pub config: serde_json::Value,
+    /// The active rules.
+    pub rules: Option<Arc<ActiveRules>>,
+    /// The access token.
+    pub token: String,
+    /// The file that contains the token; `None` if the operator gave it in another way.
+    pub token_file: Option<PathBuf>,
+    /// Redaction of requests to LLM providers, if enabled.
+    pub redaction: Option<Arc<RedactionService>>,
+    /// Keys, limits and telemetry of LLM traffic, if enabled.
+    pub limits: Option<LimitDeps>,
+    /// Schemas for displaying gRPC and Protocol Buffers.
+    pub schemas: Arc<ProtoSchemas>,
+    /// Approvals, if enabled.
+    pub approvals: Option<Arc<Approvals>>,
+    /// Runs the checks of `interflow doctor`; may take a second.
+    pub doctor: Option<DoctorFn>,
+}
+
+/// Keys and limits of LLM traffic.
+#[derive(Clone)]
+pub struct LimitDeps {
+    pub keys: Arc<KeyStore>,
+    pub limits: Arc<UsageLimiter>,
+    pub accounts: Arc<LlmTelemetry>,
+}
+
+/// State shared by handlers.
+pub struct AdminState {
+    pub engine: Arc<ProxyServer>,
+    pub store: Option<Arc<dyn FlowStore>>,
+    pub conversations: Option<IndexerHandle>,
+    /// The media component, once it was given.
+    #[cfg(feature = "media")]
+    pub media: OnceLock<Arc<MediaService>>,
+    pub redaction: Option<Arc<RedactionService>>,
+    pub config: serde_json::Value,
+    pub rules: Option<Arc<ActiveRules>>,
+    pub schemas: Arc<ProtoSchemas>,
+    pub approvals: Option<Arc<Approvals>>,
+    pub doctor: Option<DoctorFn>,
+    pub(crate) address: SocketAddr,
+    pub(crate) questions: Arc<Semaphore>,
+    pub(crate) transfers: Arc<Semaphore>,
+    pub(crate) viewers: EventClients,
+    pub(crate) events_patience: Duration,
+    pub(crate) mcp_writes: bool,
+    pub limits: Option<LimitDeps>,
+    pub(crate) sessions: Arc<BrowserSessions>,
+    /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
+    pub(crate) checks: Arc<Semaphore>,
+    pub port_limits: PortLimits,
+}
+
+impl AdminState {
+    /// Joins the components that the binary gives to what the admin side keeps for itself.
+    pub(crate) fn new(
+        config: &AdminConfig,
+        address: SocketAddr,
+        sessions: Arc<BrowserSessions>,
+        deps: AdminDeps,
+    ) -> Self {
+        Self {
+            engine: deps.engine,
+            store: deps.store,
+            conversations: deps.conversations,
+            #[cfg(feature = "media")]
+            media: OnceLock::new(),
+            redaction: deps.redaction,
+            config: deps.config,
+            rules: deps.rules,
+            schemas: deps.schemas,
+            approvals: deps.approvals,
+            doctor: deps.doctor,
+            address,
+            questions: Arc::new(Semaphore::new(MAX_QUERIES)),
+            transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
+            viewers: EventClients::default(),
+            events_patience: config.events_write_timeout.0,
+            mcp_writes: config.mcp_writes,
+            limits: deps.limits,
+            sessions,
+            checks: Arc::new(Semaphore::new(MAX_CHECKS)),
+            port_limits: PortLimits::new(config),
+        }
+    }
+
+    /// The store, or an error if nothing is recorded.
+    pub fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
+        self.store.clone().ok_or_else(|| {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
+                .remedy("set record.enabled = true and start without --no-record")
+        })
+    }
+}
