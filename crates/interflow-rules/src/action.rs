@@ -10,7 +10,6 @@ use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::error::unknown_key_message;
-use crate::matchers::OneOrManyStrings;
 use crate::params::{
     AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, ByteOffsetParams, CaptureParams, CertificateParams,
     ConnectToParams, CookieLine, DelayParams, DnsServerParam, EditParams, FingerprintParam, HoldParams,
@@ -18,6 +17,7 @@ use crate::params::{
     ReplaceField, ReplayParams, SaveSessionParams, ScriptParams, SessionPartParams, TemplatePairs, ThrottleParams,
     TlsVersionParam, UpstreamProxyParams, VariableParams,
 };
+use crate::string_list::OneOrManyStrings;
 use crate::template::TextTemplate;
 
 /// Static metadata of an action.

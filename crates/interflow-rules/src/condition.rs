@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use interflow_query::{Expr, Flag, Key, Query, TermTest, Tristate};
 use interflow_types::{Direction, HostPattern, Phase, Timestamp};
 
-use crate::exec::ExecCondition;
+use crate::exec_run::ExecCondition;
 use crate::text_predicate::{TextField, TextPredicate};
 use crate::view::FlowView;
 

@@ -1,54 +1,26 @@
-//! Conditions decided by the exit code of a program: Fluxzy's `exec` filter, with a time limit.
+//! Conditions decided by the exit code of a program: Fluxzy's `exec` filter.
 //!
 //! A program may take long, and conditions are evaluated on a worker that serves other connections meanwhile. So the
-//! evaluation only says which program it needs ([`ExecAnswers::wanted`]); the rules of the phase wait for that program,
-//! and the condition is evaluated again with its answer.
+//! evaluation only says which program it needs ([`ExecAnswers`](crate::exec_run::ExecAnswers)); the rules of the phase
+//! wait for that program, and the condition is evaluated again with its answer.
 
-use std::cell::RefCell;
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use interflow_query::Tristate;
-use interflow_types::{ByteStr, Phase};
-use tokio::process::Command;
-use tokio::sync::Semaphore;
+use interflow_types::ByteStr;
 
-use crate::template::TextTemplate;
+use crate::exec_run::{ExecCondition, ExecRun};
 use crate::view::FlowView;
 
-/// How many filter programs run at once, in the whole process.
-const MAX_PROGRAMS: usize = 32;
-
-static SLOTS: Semaphore = Semaphore::const_new(MAX_PROGRAMS);
-
-#[derive(Debug)]
-pub struct ExecCondition {
-    pub program: TextTemplate,
-    pub arguments: Vec<TextTemplate>,
-    /// Whether the request's head is passed in `Exec.RequestHead`.
-    pub head_in_env: bool,
-    /// Time limit, including the wait for one of [`MAX_PROGRAMS`] slots.
-    pub limit: Duration,
-}
-
 impl ExecCondition {
-    pub(crate) fn phase(&self) -> Phase {
-        if self.head_in_env { Phase::RequestHead } else { Phase::Authority }
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        format!("`{}` ends with 0", self.program.source())
-    }
-
     /// The program's answer, if it ran; otherwise it is wanted from now on.
     pub(crate) fn evaluate(self: &Arc<Self>, view: &FlowView<'_>) -> Tristate {
         let Some(answers) = view.exec else { return Tristate::NotYet };
         let path = view.request.map(|r| r.url.path.clone());
-        if let Some((.., answer)) = answers.known.iter().find(|(c, p, _)| Arc::ptr_eq(c, self) && *p == path) {
-            return Tristate::Known(*answer);
+        if let Some(answer) = answers.known(self, path.as_ref()) {
+            return Tristate::Known(answer);
         }
-        answers.wanted.borrow_mut().get_or_insert_with(|| Box::new(self.render(path, view)));
+        answers.want(|| self.render(path, view));
         Tristate::NotYet
     }
 
@@ -68,77 +40,17 @@ impl ExecCondition {
     }
 }
 
-/// What programs answered in the evaluation of one rule, and the one that it needs next.
-#[derive(Default)]
-pub(crate) struct ExecAnswers {
-    /// By condition and by the request's path, of which a rule may judge several interpretations.
-    known: Vec<(Arc<ExecCondition>, Option<ByteStr>, bool)>,
-    wanted: RefCell<Option<Box<ExecRun>>>,
-}
-
-impl ExecAnswers {
-    /// The program that must run before the rule can be decided. If there is none it is decided, and the answers are
-    /// dropped: another rule runs its programs itself.
-    pub(crate) fn take_wanted(&mut self) -> Option<Box<ExecRun>> {
-        let wanted = self.wanted.take();
-        if wanted.is_none() {
-            self.known.clear();
-        }
-        wanted
-    }
-
-    pub(crate) fn record(&mut self, (condition, path): (Arc<ExecCondition>, Option<ByteStr>), answer: bool) {
-        self.known.push((condition, path, answer));
-    }
-}
-
-/// A program to run.
-pub(crate) struct ExecRun {
-    program: String,
-    arguments: Vec<String>,
-    head: Option<String>,
-    path: Option<ByteStr>,
-    condition: Arc<ExecCondition>,
-}
-
-impl ExecRun {
-    /// Under what its answer is recorded.
-    pub(crate) fn key(&self) -> (Arc<ExecCondition>, Option<ByteStr>) {
-        (Arc::clone(&self.condition), self.path.clone())
-    }
-
-    /// Runs the program; false if it cannot be started or takes too long. Cancel-safe: if this is dropped, the program
-    /// is killed.
-    pub(crate) async fn run(self) -> bool {
-        let (program, limit) = (self.condition.program.source(), self.condition.limit);
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.kill_on_drop(true);
-        if let Some(head) = &self.head {
-            command.env("Exec.RequestHead", head);
-        }
-        let ran = tokio::time::timeout(limit, async {
-            let _slot = SLOTS.acquire().await.expect("the semaphore is never closed");
-            command.status().await
-        });
-        match ran.await {
-            Ok(Ok(status)) => status.success(),
-            Ok(Err(e)) => {
-                tracing::warn!("the filter program {program} could not be started, so its rule does not match: {e}");
-                false
-            }
-            Err(_) => {
-                tracing::warn!("the filter program {program} took longer than {limit:?}, so its rule does not match");
-                false
-            }
-        }
-    }
-}
-
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
+    use std::time::Duration;
+
+    use interflow_types::Phase;
+
     use super::*;
+    use crate::exec_run::ExecAnswers;
     use crate::fixture::FlowFixture;
+    use crate::template::TextTemplate;
 
     async fn run(script: &str) -> bool {
         let sample = FlowFixture::for_get("http://a.test/x").with_header("X-A", "7").unwrap();

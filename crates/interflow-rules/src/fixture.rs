@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use interflow_types::{
-    Authority, ByteStr, ClientInfo, Direction, EntryKind, Flow, Headers, HttpVersion, Method, Phase, RequestHead,
-    ResponseHead, Scheme, StatusCode, StreamMessage, Timestamp, Url,
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, Headers, HttpVersion, Method, Phase, RequestHead, ResponseHead,
+    Scheme, StatusCode, StreamMessage, Timestamp,
 };
 
+use crate::url::parse_url;
 use crate::view::{FlowView, RuleConstants};
 
 /// A complete flow; bodies are without their content coding.
@@ -20,21 +21,6 @@ pub struct FlowFixture {
     pub response_body: Bytes,
     /// Messages of a WebSocket, event stream or gRPC stream.
     pub messages: Vec<StreamMessage>,
-}
-
-/// Parses an absolute URL.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn parse_url(text: &str) -> Result<Url, String> {
-    let bad = |what: &str| format!("`{text}` is not a URL ({what}): write it as https://host/path");
-    let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("the scheme is missing"))?;
-    let scheme = Scheme::parse(scheme).ok_or_else(|| bad("the scheme is http or https"))?;
-    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let authority = Authority::parse(&rest[..at], Some(scheme.default_port())).map_err(|e| bad(&e.to_string()))?;
-    let path = rest[at..].split('#').next().unwrap_or_default();
-    let path = if path.is_empty() { "/".to_owned() } else { crate::query_params::encode_path(path) };
-    Ok(Url { scheme, authority, path: path.into() })
 }
 
 impl FlowFixture {
@@ -136,25 +122,5 @@ impl FlowFixture {
     /// The path of the request, `/` for a tunnel.
     pub fn path(&self) -> ByteStr {
         self.request.as_ref().map_or_else(|| ByteStr::from_static("/"), |r| r.url.path.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_parsed() {
-        for (text, shown) in [
-            ("https://a.test", "https://a.test/"),
-            ("http://A.test:8080/x?y=1#z", "http://a.test:8080/x?y=1"),
-            ("wss://a.test?q", "https://a.test/?q"),
-            ("http://[::1]/", "http://[::1]/"),
-        ] {
-            assert_eq!(parse_url(text).unwrap().to_string(), shown);
-        }
-        for text in ["a.test", "ftp://a", "http://", "http://u:p@a/"] {
-            assert!(parse_url(text).is_err(), "{text}");
-        }
     }
 }

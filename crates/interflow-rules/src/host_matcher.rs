@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::condition::ConditionExpr;
-use crate::matchers::PatternMap;
+use crate::patterns::PatternMap;
 use crate::template::TextTemplate;
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 

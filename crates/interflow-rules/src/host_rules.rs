@@ -18,7 +18,7 @@ use crate::actions::{
 };
 use crate::body::{self, BodyReadState};
 use crate::config::OnFailure;
-use crate::exec::ExecRun;
+use crate::exec_run::ExecRun;
 use crate::flow_state::RuleState;
 use crate::index::{Candidates, Prefilter, RequestIndex};
 use crate::program::{CompiledRule, RuleProgram};

@@ -14,6 +14,7 @@ mod cookies;
 mod dates;
 mod error;
 mod exec;
+mod exec_run;
 mod expect;
 pub mod explain;
 mod fault_injection;
@@ -32,9 +33,11 @@ mod originals;
 pub mod params;
 mod path_checks;
 mod path_variants;
+mod patterns;
 pub mod phase_names;
 mod program;
 mod query_params;
+mod render;
 mod replay;
 mod requirements;
 mod rule_file;
@@ -46,8 +49,10 @@ pub mod simulate;
 mod sources;
 mod stage;
 mod static_files;
+mod string_list;
 mod template;
 mod text_predicate;
+mod url;
 mod verdict;
 mod view;
 
@@ -55,7 +60,7 @@ pub use condition::ConditionExpr;
 pub use config::{OnFailure, RulesConfig};
 pub use error::{RuleLoadError, RuleProblem};
 pub use expect::Expectation;
-pub use fixture::{FlowFixture, parse_url};
+pub use fixture::FlowFixture;
 pub use fluxzy::{ACTION_KINDS, FILTER_KINDS};
 pub use hold::{HeldFlow, HeldPart, HoldDecision, HoldQueue};
 pub use program::{CompiledRule, RuleProgram};
@@ -66,6 +71,7 @@ pub use service::{ExternalService, ServiceDef, ServiceTransport, TlsConnector};
 pub use sources::{RuleFileFormat, RuleFileSource};
 pub use stage::ActiveRules;
 pub use template::TEMPLATE_FACTS;
+pub use url::parse_url;
 
 /// A GET request, for tests.
 pub fn test_get_request(url: &str) -> expect::TestRequest {

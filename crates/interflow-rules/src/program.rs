@@ -274,7 +274,7 @@ impl<'c> Compiler<'c> {
         parsed: &ParsedRuleFile,
         at: &[PathSegment<'_>],
         rule: &str,
-        names: &crate::matchers::OneOrManyStrings,
+        names: &crate::string_list::OneOrManyStrings,
     ) {
         let known: Vec<&str> = self.services.iter().map(|(n, _)| n.as_str()).collect();
         let message = match &names.0[..] {

@@ -8,9 +8,9 @@ use interflow_types::{Body, Headers, Method, RequestHead, Response, ResponseHead
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::fixture::parse_url;
 use crate::params::{ReplayParams, ReplaySource};
 use crate::runtime::RuleRuntime;
+use crate::url::parse_url;
 
 /// Maximum size of a recording in bytes.
 const MAX_RECORDING_SIZE: u64 = 1 << 30;

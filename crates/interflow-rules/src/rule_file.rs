@@ -8,9 +8,10 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::action::ActionList;
 use crate::expect::Expectation;
-use crate::matchers::{OneOrManyStrings, RuleCondition};
+use crate::matchers::RuleCondition;
 use crate::phase_names;
 use crate::service::ServiceDef;
+use crate::string_list::OneOrManyStrings;
 use crate::template::TextTemplate;
 
 /// A rule file.

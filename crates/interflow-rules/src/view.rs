@@ -8,7 +8,7 @@ use interflow_types::{
     Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
 };
 
-use crate::exec::ExecAnswers;
+use crate::exec_run::ExecAnswers;
 use crate::flow_state::RuleState;
 
 /// Constants of the rule files, sorted by name.
@@ -366,7 +366,7 @@ mod tests {
             "http://[::1]:80/x",
             "https://127.0.0.1/",
         ] {
-            let url = crate::fixture::parse_url(text).unwrap();
+            let url = crate::url::parse_url(text).unwrap();
             assert_eq!(format_url(&url), url.to_string());
         }
     }

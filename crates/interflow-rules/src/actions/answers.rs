@@ -9,8 +9,9 @@ use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
 use crate::program::{CompiledRule, RuleProgram};
+use crate::render::RenderContext;
 use crate::static_files;
-use crate::template::{RenderContext, TextTemplate};
+use crate::template::TextTemplate;
 use crate::verdict::RuleVerdict;
 
 /// Maximum size of a file served as a response body, which is held in memory.

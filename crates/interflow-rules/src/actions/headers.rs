@@ -4,10 +4,11 @@ use interflow_types::{Headers, Method, Phase, StatusCode};
 
 use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
-use crate::fixture::parse_url;
 use crate::params::{CookieLine, MapRemoteParams, ReplaceField};
 use crate::program::{CompiledRule, RuleProgram};
-use crate::template::{RenderContext, TextTemplate};
+use crate::render::RenderContext;
+use crate::template::TextTemplate;
+use crate::url::parse_url;
 use crate::{cookies, query_params};
 
 /// Operation on a header field.

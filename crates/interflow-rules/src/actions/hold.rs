@@ -134,7 +134,7 @@ impl ExternalChanges {
             }
         }
         if let (Some(url), true) = (&self.url, request) {
-            let url = crate::fixture::parse_url(url)?;
+            let url = crate::url::parse_url(url)?;
             if let Some(r) = at.request_mut() {
                 if url.authority != r.url.authority {
                     r.headers.set("Host", url.authority.to_host_header(url.scheme)).map_err(|e| e.to_string())?;

@@ -22,11 +22,12 @@ use interflow_types::{
 use crate::action::Action;
 use crate::body::BodyEdits;
 use crate::config::OnFailure;
-use crate::exec::{ExecAnswers, ExecRun};
+use crate::exec_run::{ExecAnswers, ExecRun};
 use crate::flow_state::RuleState;
 use crate::originals::HeadBeforeEdit;
 use crate::program::{CompiledRule, RuleProgram};
-use crate::template::{RenderContext, TextTemplate};
+use crate::render::RenderContext;
+use crate::template::TextTemplate;
 use crate::verdict::RuleVerdict;
 use crate::view::FlowView;
 

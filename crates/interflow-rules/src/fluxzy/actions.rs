@@ -9,13 +9,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::node::FluxzyNode;
 use super::{ImportLog, phase_by_name};
 use crate::action::Action;
-use crate::matchers::OneOrManyStrings;
 use crate::params::{
     AnswerBody, AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, CertificateParams, ConnectToParams,
     CookieLine, DelayParams, DnsServerParam, FingerprintParam, InjectHtmlParams, MapLocalParams, MapRemoteParams,
     NameList, NoParams, SaveSessionParams, SessionPartParams, TemplatePairs, ThrottleParams, TlsVersionParam,
     UpstreamProxyParams, VariableParams,
 };
+use crate::string_list::OneOrManyStrings;
 use crate::template::{ReplacementTemplate, TextTemplate};
 
 /// Every action by its `typeKind` without the suffix, in lower case.

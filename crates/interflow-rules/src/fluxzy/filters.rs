@@ -9,7 +9,7 @@ use interflow_types::Direction::{self, Request, Response};
 use super::node::{FluxzyNode, template};
 use super::{ImportLog, comment_condition};
 use crate::condition::ConditionExpr;
-use crate::exec::ExecCondition;
+use crate::exec_run::ExecCondition;
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 
 /// Every filter by its `typeKind` without the suffix, in lower case.

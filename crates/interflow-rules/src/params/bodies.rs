@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::{AnswerBody, RegexParam};
 use crate::fault_injection::ThrottleBudget;
 use crate::json::{JsonPath, PatchOperation};
-use crate::matchers::OneOrManyStrings;
+use crate::string_list::OneOrManyStrings;
 use crate::template::{ReplacementTemplate, TextTemplate};
 
 /// An edit of a text.

@@ -59,7 +59,7 @@ impl TryFrom<RemoteMap> for MapRemoteParams {
 
     fn try_from(m: RemoteMap) -> Result<Self, String> {
         if let (None, Some(url)) = (&m.regex, m.to.0.as_literal()) {
-            crate::fixture::parse_url(url)?;
+            crate::url::parse_url(url)?;
         }
         Ok(Self { regex: m.regex.map(|r| r.0), to: m.to, keep_host: m.keep_host })
     }

@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::matchers::OneOrManyStrings;
+use crate::string_list::OneOrManyStrings;
 use crate::template::TextTemplate;
 use crate::text_predicate::build_regex;
 

@@ -8,7 +8,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::matchers::OneOrManyStrings;
+use crate::string_list::OneOrManyStrings;
 
 #[derive(Clone, Debug)]
 pub struct ReplayParams {

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::NameList;
-use crate::matchers::OneOrManyStrings;
+use crate::string_list::OneOrManyStrings;
 use crate::template::TextTemplate;
 
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl DnsServerParam {
     pub fn parse(text: &str) -> Result<Self, String> {
         let known = ["cloudflare", "google", "quad9"].iter().any(|k| text.eq_ignore_ascii_case(k));
         let plain = text.strip_suffix("{?dns}").unwrap_or(text);
-        if known || plain.starts_with("https://") && crate::fixture::parse_url(plain).is_ok() {
+        if known || plain.starts_with("https://") && crate::url::parse_url(plain).is_ok() {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(

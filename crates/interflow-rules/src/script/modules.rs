@@ -171,7 +171,7 @@ fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     let parse = lua.create_function(move |lua, text: LuaString| {
         let text = text.to_string_lossy();
         b.spend_bytes(text.len())?;
-        let Ok(url) = crate::fixture::parse_url(&text) else { return Ok(None) };
+        let Ok(url) = crate::url::parse_url(&text) else { return Ok(None) };
         let parts = lua.create_table()?;
         let (path, query) = url.path.split_once('?').map_or((url.path.as_str(), None), |(p, q)| (p, Some(q)));
         parts.set("scheme", url.scheme.as_str())?;

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::OnFailure;
-use crate::matchers::OneOrManyStrings;
+use crate::string_list::OneOrManyStrings;
 
 pub use connection::{ServiceTransport, TlsConnector};
 pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
@@ -43,12 +43,6 @@ pub struct ServiceDef {
     pub on_failure: OnFailure,
     /// A field for the handshake or each post: `X-Secret: abc`.
     pub auth_header: Option<String>,
-}
-
-impl PartialEq for OneOrManyStrings {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
 }
 
 /// A running service.
@@ -107,7 +101,7 @@ impl ExternalService {
             (None, Some(command), None) => {
                 start_connection(name, connection::ServiceTarget::command(&command.0)?, None)?
             }
-            (None, None, Some(post)) => ServiceKind::Post { url: crate::fixture::parse_url(post)?, egress },
+            (None, None, Some(post)) => ServiceKind::Post { url: crate::url::parse_url(post)?, egress },
             _ => return Err("a service has one of url, command and post".into()),
         };
         Ok(Arc::new(Self { name: name.to_owned(), def, kind: way }))
@@ -121,7 +115,7 @@ impl ExternalService {
         match (&def.url, &def.command, &def.post) {
             (Some(url), None, None) => connection::ServiceTarget::web_socket(url, def.auth_header.as_deref()).map(drop),
             (None, Some(command), None) => connection::ServiceTarget::command(&command.0).map(drop),
-            (None, None, Some(post)) => crate::fixture::parse_url(post).map(drop),
+            (None, None, Some(post)) => crate::url::parse_url(post).map(drop),
             _ => Err("a service has one of url, command and post".into()),
         }
     }
