@@ -9,8 +9,7 @@ use interflow_types::{Direction, Host, HostIndexKey, Phase, RequestHead, Respons
 use smallvec::SmallVec;
 
 use crate::condition::ConditionExpr;
-use crate::path_variants::{PathMatchMode, is_ambiguous};
-use crate::program::CompiledRule;
+use crate::path_mode::{PathMatchMode, is_ambiguous};
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 
 /// What a condition requires of the host.
@@ -210,8 +209,8 @@ pub(crate) struct Prefilter {
 impl Prefilter {
     /// The prefilter of a condition that is evaluated at `phase`. `indexed`: its requirements on the request were
     /// already tested by the index.
-    pub fn new(rule: &CompiledRule, phase: Phase, indexed: bool) -> Self {
-        Self { readings: rule.judged == PathMatchMode::Any, ..Self::for_condition(&rule.cond, phase, indexed) }
+    pub fn new(cond: &ConditionExpr, judged: PathMatchMode, phase: Phase, indexed: bool) -> Self {
+        Self { readings: judged == PathMatchMode::Any, ..Self::for_condition(cond, phase, indexed) }
     }
 
     fn for_condition(cond: &ConditionExpr, phase: Phase, indexed: bool) -> Self {

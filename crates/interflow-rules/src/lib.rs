@@ -6,8 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+mod action_phase;
+mod action_templates;
 mod actions;
 mod body;
+mod compiler;
 mod condition;
 mod config;
 mod cookies;
@@ -27,19 +30,16 @@ mod host_rules;
 mod index;
 mod json;
 mod matchers;
-mod messages;
 pub mod mitmproxy;
-mod originals;
 pub mod params;
 mod path_checks;
-mod path_variants;
+mod path_mode;
 mod patterns;
 pub mod phase_names;
 mod program;
 mod query_params;
 mod render;
 mod replay;
-mod requirements;
 mod rule_file;
 mod runtime;
 mod script;

@@ -87,7 +87,7 @@ pub(crate) fn check_files(action: &Action, config: &RulesConfig, around: &RuleRu
         Action::Impersonate(like) => {
             around.capabilities.as_ref().map_or(Ok(()), |m| m.check_fingerprint(like.as_str()))
         }
-        Action::Replay(r) => r.load(around),
+        Action::Replay(r) => r.load(around.recordings.as_deref()),
         Action::Script(s) => s.compile(config).map(drop),
         _ => Ok(()),
     }

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::params::{ReplayParams, ReplaySource};
-use crate::runtime::RuleRuntime;
 use crate::url::parse_url;
 
 /// Maximum size of a recording in bytes.
@@ -61,8 +60,8 @@ impl ReplayParams {
     ///
     /// # Errors
     /// A file that cannot be read or is invalid, or an invalid query.
-    pub(crate) fn load(&self, around: &RuleRuntime) -> Result<(), String> {
-        self.loaded.get_or_init(|| read_recording(&self.from, around)).as_ref().map(drop).map_err(Clone::clone)
+    pub(crate) fn load(&self, recordings: Option<&dyn RecordingSource>) -> Result<(), String> {
+        self.loaded.get_or_init(|| read_recording(&self.from, recordings)).as_ref().map(drop).map_err(Clone::clone)
     }
 
     /// The recorded response to a request; `None` if there is none, or none is left.
@@ -150,8 +149,8 @@ fn refresh_dates(head: &mut ResponseHead, recorded: Option<i64>) {
     }
 }
 
-fn read_recording(from: &ReplaySource, around: &RuleRuntime) -> Result<ReplayIndex, String> {
-    let entries = match (from, &around.recordings) {
+fn read_recording(from: &ReplaySource, recordings: Option<&dyn RecordingSource>) -> Result<ReplayIndex, String> {
+    let entries = match (from, recordings) {
         (ReplaySource::File(file), Some(recordings)) => {
             recordings.archive(file).map_err(|e| format!("the recording {}: {e}", file.display()))?
         }

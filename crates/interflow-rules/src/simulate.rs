@@ -10,7 +10,7 @@ use interflow_types::{
 
 use crate::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
 use crate::fixture::FlowFixture;
-use crate::host_rules::HostRules;
+use crate::host_rules::{HostRules, RulesByHost};
 use crate::program::RuleProgram;
 
 /// The result of a simulation.
@@ -47,7 +47,8 @@ pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation 
     let before: Vec<u64> = program.rules.iter().map(crate::program::CompiledRule::matches).collect();
     let mut trial = Simulation::default();
     let FlowFixture { mut flow, request, request_body, response, response_body, messages } = sample;
-    if let Some(bound) = program.host_rules(&flow.authority.host) {
+    let by_host = RulesByHost::new(Arc::clone(program));
+    if let Some(bound) = by_host.rules_for(&flow.authority.host) {
         let mut course =
             StageRun { bound: &bound, stage: &*bound, trial: &mut trial, flow: &mut flow, interest: PhaseSet::NONE };
         course.run_all(request, request_body, response, response_body, messages).await;
@@ -56,6 +57,7 @@ pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation 
         trial.response = response.map(|r| (r, response_body));
         trial.messages = messages;
     }
+    by_host.clear_cache();
     if let Some(shown) = flow.extension::<ClientTlsOverride>() {
         trial.client_tls = shown.clone();
     }

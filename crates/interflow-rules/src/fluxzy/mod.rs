@@ -8,10 +8,11 @@ mod node;
 use interflow_types::Phase;
 use serde_json::Value;
 
+use crate::action_phase::phase_for;
 use crate::condition::ConditionExpr;
 use crate::error::RuleProblem;
 use crate::phase_names;
-use crate::program::{CompiledRule, phase_for};
+use crate::program::CompiledRule;
 use crate::sources::{ParsedRuleFile, PathSegment};
 use node::FluxzyNode;
 
@@ -27,15 +28,6 @@ pub(crate) struct FluxzyImport {
     pub problems: Vec<RuleProblem>,
     /// Notes about features that are broken, ignored or different in Fluxzy.
     pub notes: Vec<RuleProblem>,
-}
-
-/// Whether a file is Fluxzy's: an entry has a filter or an action in its format.
-pub(crate) fn is_fluxzy(value: &Value) -> bool {
-    let has = |v: &Value, name: &str| v.as_object().is_some_and(|m| m.keys().any(|k| k.eq_ignore_ascii_case(name)));
-    let rules = value.as_object().and_then(|m| m.iter().find(|(k, _)| k.eq_ignore_ascii_case("rules")).map(|(_, v)| v));
-    rules
-        .and_then(Value::as_array)
-        .is_some_and(|list| list.iter().any(|r| ["filter", "action", "actions"].iter().any(|k| has(r, k))))
 }
 
 /// Collects errors and notes while a rule is read.

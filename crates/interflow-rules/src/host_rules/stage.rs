@@ -84,7 +84,7 @@ impl Stage for HostRules {
                 self.program.runtime.sessions.store_cookies(&host, &head.headers);
             }
             if flow.extension::<RuleState>().is_some_and(|s| s.uncached) {
-                before = Some(Box::new(originals::HeadBeforeEdit::Response(head.clone())));
+                before = Some(Box::new(crate::actions::HeadBeforeEdit::Response(head.clone())));
                 disable_caching(&mut head.headers);
             }
         }

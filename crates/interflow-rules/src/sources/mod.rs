@@ -138,13 +138,24 @@ impl RuleFileSource {
 fn parse_yaml(text: &str) -> Result<RuleFileContent, yaml::YamlError> {
     let document = YamlDocument::parse(text)?;
     let value = serde_json::Value::deserialize(document.deserializer())?;
-    if crate::fluxzy::is_fluxzy(&value) {
+    if is_fluxzy(&value) {
         return Ok(RuleFileContent::Fluxzy(value));
     }
     if value.is_null() {
         return Ok(RuleFileContent::Own(RuleFile::default()));
     }
     RuleFile::deserialize(document.deserializer()).map(RuleFileContent::Own)
+}
+
+/// Whether a file is Fluxzy's: an entry has a filter or an action in its format.
+fn is_fluxzy(value: &serde_json::Value) -> bool {
+    let has = |v: &serde_json::Value, name: &str| {
+        v.as_object().is_some_and(|m| m.keys().any(|k| k.eq_ignore_ascii_case(name)))
+    };
+    let rules = value.as_object().and_then(|m| m.iter().find(|(k, _)| k.eq_ignore_ascii_case("rules")).map(|(_, v)| v));
+    rules
+        .and_then(serde_json::Value::as_array)
+        .is_some_and(|list| list.iter().any(|r| ["filter", "action", "actions"].iter().any(|k| has(r, k))))
 }
 
 /// Reads sources and their includes; an included file precedes the one that includes it.

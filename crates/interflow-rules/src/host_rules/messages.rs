@@ -11,9 +11,9 @@ use interflow_types::{
     RequestHead, ResponseHead, Result, StreamMessage, Timestamp,
 };
 
+use super::HostRules;
 use crate::actions::{ActionContext, RequestAccess};
 use crate::body::{content_coding, is_event_stream, strip_body_headers};
-use crate::host_rules::HostRules;
 
 /// Maximum size of an event that rules see; larger ones are passed on.
 const MAX_MESSAGE_SIZE: usize = 16 << 20;
@@ -29,7 +29,7 @@ pub(crate) struct MessageRuleContext {
 
 impl MessageRuleContext {
     pub fn new(bound: &HostRules, at: &ActionContext<'_>, direction: Direction) -> Option<Self> {
-        let bound = bound.program().host_rules(&at.flow.authority.host)?;
+        let bound = bound.by_host.rules_for(&at.flow.authority.host)?;
         Some(Self {
             bound,
             flow: crate::view::copy_facts(at.flow),

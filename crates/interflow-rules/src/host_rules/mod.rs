@@ -1,6 +1,13 @@
 //! The rules that can match one host, as the stage that its plan calls.
 
+mod by_host;
+mod messages;
+mod originals;
+mod path_variants;
+mod requirements;
 mod stage;
+
+pub(crate) use by_host::RulesByHost;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,12 +29,11 @@ use crate::exec_run::ExecRun;
 use crate::flow_state::RuleState;
 use crate::index::{Candidates, Prefilter, RequestIndex};
 use crate::program::{CompiledRule, RuleProgram};
-use crate::requirements::{
-    has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body, runs_program,
-};
 use crate::service::ServiceMessageKind;
 use crate::verdict::RuleVerdict;
-use crate::{originals, path_variants};
+use requirements::{
+    has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body, runs_program,
+};
 
 /// A rule in one phase.
 #[derive(Debug)]
@@ -65,6 +71,7 @@ const PHASE_COUNT: usize = Phase::Done as usize + 1;
 /// The rules that can match one host.
 #[derive(Debug)]
 pub(crate) struct HostRules {
+    by_host: Arc<RulesByHost>,
     program: Arc<RuleProgram>,
     lists: [PhaseRuleList; PHASE_COUNT],
     interest: PhaseSet,
@@ -114,7 +121,8 @@ enum WalkResult {
 }
 
 impl HostRules {
-    pub fn new(program: Arc<RuleProgram>, rules: &[u32]) -> Self {
+    pub fn new(by_host: Arc<RulesByHost>, rules: &[u32]) -> Self {
+        let program = Arc::clone(&by_host.program);
         let mut lists: [PhaseRuleList; PHASE_COUNT] = Default::default();
         for id in rules {
             let rule = &program.rules[*id as usize];
@@ -156,7 +164,8 @@ impl HostRules {
         for phase in [Phase::RequestHead, Phase::RequestBody, Phase::ResponseHead, Phase::ResponseBody] {
             let PhaseRuleList { entries, index, .. } = &mut lists[phase as usize];
             for entry in entries {
-                entry.gate = Prefilter::new(&program.rules[entry.rule as usize], phase, index.is_some());
+                let rule = &program.rules[entry.rule as usize];
+                entry.gate = Prefilter::new(&rule.cond, rule.judged, phase, index.is_some());
             }
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
@@ -185,6 +194,7 @@ impl HostRules {
             later_body_rules: looks_back,
             lists,
             program,
+            by_host,
         }
     }
 
@@ -517,7 +527,7 @@ impl HostRules {
         if let Some(cap) = at.flow.extension::<RuleState>().and_then(|s| s.throttle[side as usize].clone()) {
             work.throttle = Some(cap);
         }
-        let messages = self.messages.then(|| crate::messages::MessageRuleContext::new(self, &at, side)).flatten();
+        let messages = self.messages.then(|| messages::MessageRuleContext::new(self, &at, side)).flatten();
         if work.is_empty() && messages.is_none() {
             at.keep_original(None);
             return Ok(body::into_body(seen));
@@ -538,7 +548,7 @@ impl HostRules {
             match body::finish(work, seen, headers) {
                 Ok(body) => {
                     let original = original.filter(|o| originals::is_different(o, &body));
-                    let body = crate::messages::apply_message_rules(messages, body, headers);
+                    let body = messages::apply_message_rules(messages, body, headers);
                     at.keep_original(original);
                     return Ok(body);
                 }
@@ -572,10 +582,6 @@ impl HostRules {
             // Asynchronous actions are not supported inside a body: the message continues.
             WalkResult::Wait(..) => MessageVerdict::Continue,
         }
-    }
-
-    pub(crate) fn program(&self) -> &Arc<RuleProgram> {
-        &self.program
     }
 }
 

@@ -1,16 +1,9 @@
 //! Saves messages as they were before rules edited them, for the recorder.
 
-use interflow_types::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase, RequestHead, ResponseHead};
+use interflow_types::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase};
 
-use crate::actions::{ActionContext, RequestAccess};
+use crate::actions::{ActionContext, HeadBeforeEdit, RequestAccess};
 use crate::body::BodyReadState;
-
-/// A head before the rules edited it.
-#[derive(Debug)]
-pub(crate) enum HeadBeforeEdit {
-    Request(RequestHead),
-    Response(ResponseHead),
-}
 
 impl ActionContext<'_> {
     /// Copies the head of this phase's side once, before the first rule that may edit it.
