@@ -326,7 +326,7 @@ fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
                 (Key::RespBody, _) => TextField::Body(Response),
                 _ => return,
             };
-            if let Ok(regex) = crate::text_predicate::build_regex(source.source(), source.ignore_case)
+            if let Ok(regex) = crate::regex_limits::build_regex(source.source(), source.ignore_case)
                 && group_names(&regex).next().is_some()
             {
                 all.push((place, regex));

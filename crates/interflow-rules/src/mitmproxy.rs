@@ -77,7 +77,7 @@ fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), 
             let folder = std::path::Path::new(&path).is_dir();
             let mut path = path.replace('$', "$$");
             // The first group, if any, is looked up below the folder.
-            if folder && crate::text_predicate::build_regex(&regex, false)?.captures_len() > 1 {
+            if folder && crate::regex_limits::build_regex(&regex, false)?.captures_len() > 1 {
                 path = format!("{}/${{1}}", path.trim_end_matches('/'));
             }
             let action = json!({ "map_local": { "regex": translate_regex(&regex)?, "path": path } });
@@ -402,7 +402,7 @@ fn split_spec(spec: &str, form: &str) -> Result<[String; 3], String> {
 /// Translates the few spellings in which Python's regex syntax differs.
 fn translate_regex(regex: &str) -> Result<String, String> {
     let regex = regex.replace("(?P=", "(?P_back_reference=");
-    crate::text_predicate::build_regex(&regex, false)?;
+    crate::regex_limits::build_regex(&regex, false)?;
     Ok(regex)
 }
 

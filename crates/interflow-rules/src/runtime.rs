@@ -8,7 +8,7 @@ use interflow_types::{CertificateFiles, HttpClient};
 use parking_lot::Mutex;
 
 use crate::hold::HoldQueue;
-use crate::replay::RecordingSource;
+use crate::recording::RecordingSource;
 use crate::service::{ExternalService, ServiceDef, TlsConnector};
 use crate::sessions::DomainSessions;
 

@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use interflow_types::Direction;
 
-use super::{ActionContext, ActionEffect, action_failed};
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed};
 use crate::action::Action;
 use crate::params::{AppendFileParams, CaptureParams, CaptureSource, LogLevel, LogParams};
 use crate::program::{CompiledRule, RuleProgram};

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode, media_type};
 
-use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
 use crate::program::{CompiledRule, RuleProgram};

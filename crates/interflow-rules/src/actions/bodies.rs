@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Direction, Error, ErrorKind, InjectedMessages, Method, Phase, StatusCode};
 
-use super::{ActionContext, ActionEffect, action_failed, answers};
+use super::answers;
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed};
 use crate::action::Action;
 use crate::body::edit::{BodyChange, ReplacementPart, apply_all};
 use crate::body::{html, is_event_stream};

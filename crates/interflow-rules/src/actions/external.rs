@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Phase, Response, ResponseHead, StatusCode};
 
-use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
+use super::answers;
+use super::context::ActionContext;
+use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::body::edit::BodyChange;
 use crate::config::OnFailure;
@@ -147,10 +149,10 @@ pub(super) async fn call_service(
     let request = at.phase < Phase::ResponseHead;
     let kind = if request { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
     let id = format!("{:032x}", u128::from_be_bytes(interflow_types::random_bytes::<16>()));
-    if !request && hello.wants_message(ServiceMessageKind::Chunk, &at.view(program)) {
+    if !request && hello.wants_message(ServiceMessageKind::Chunk, at.flow, at.request(), at.response.as_deref()) {
         at.edits.chunks.push((Arc::clone(&service), id.clone()));
     }
-    if !hello.wants_message(kind, &at.view(program)) {
+    if !hello.wants_message(kind, at.flow, at.request(), at.response.as_deref()) {
         return ActionEffect::Continue;
     }
     let Some(head) = at.request() else { return ActionEffect::Continue };

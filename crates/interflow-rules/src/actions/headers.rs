@@ -2,7 +2,8 @@
 
 use interflow_types::{Headers, Method, Phase, StatusCode};
 
-use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::params::{CookieLine, MapRemoteParams, ReplaceField};
 use crate::program::{CompiledRule, RuleProgram};

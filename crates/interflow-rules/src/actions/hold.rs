@@ -5,8 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StatusCode};
 
-use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
+use super::answers;
+use super::context::ActionContext;
+use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::body::edit::BodyChange;
+use crate::external_changes::ExternalChanges;
 use crate::hold::{HoldDecision, HoldRequest};
 use crate::params::HoldParams;
 use crate::program::{CompiledRule, RuleProgram};
@@ -109,19 +112,6 @@ fn decision_response(status: u16, headers: &[(String, String)], body: String) ->
         head.headers.append(name, value).map_err(|e| e.to_string())?;
     }
     Ok(Response { head, body: Body::from(Bytes::from(body)) })
-}
-
-/// Changes made by a person, a service or a script.
-#[derive(Debug, Default)]
-pub(crate) struct ExternalChanges {
-    pub method: Option<String>,
-    pub url: Option<String>,
-    pub status: Option<u16>,
-    /// Fields to set; an empty value removes the field.
-    pub headers: Vec<(String, String)>,
-    /// Fields with all their new values; an empty list removes the field.
-    pub fields: Vec<(String, Vec<Vec<u8>>)>,
-    pub body: Option<Bytes>,
 }
 
 impl ExternalChanges {

@@ -345,7 +345,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::text_predicate::build_regex;
+    use crate::regex_limits::build_regex;
 
     struct Pieces(Vec<Bytes>);
 

@@ -6,8 +6,8 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{HostPattern, Phase, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::import_log::{ImportLog, phase_by_name};
 use super::node::FluxzyNode;
-use super::{ImportLog, phase_by_name};
 use crate::action::Action;
 use crate::params::{
     AnswerBody, AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, CertificateParams, ConnectToParams,

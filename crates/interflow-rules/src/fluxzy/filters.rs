@@ -6,8 +6,8 @@ use std::time::Duration;
 use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
 use interflow_types::Direction::{self, Request, Response};
 
+use super::import_log::{ImportLog, comment_condition};
 use super::node::{FluxzyNode, template};
-use super::{ImportLog, comment_condition};
 use crate::condition::ConditionExpr;
 use crate::exec_run::ExecCondition;
 use crate::text_predicate::{MatchMode, TextField, TextPredicate};

@@ -3,70 +3,20 @@
 
 mod actions;
 mod filters;
+mod import_log;
 mod node;
 
 use interflow_types::Phase;
 use serde_json::Value;
 
 use crate::action_phase::phase_for;
-use crate::condition::ConditionExpr;
-use crate::error::RuleProblem;
-use crate::phase_names;
 use crate::program::CompiledRule;
-use crate::sources::{ParsedRuleFile, PathSegment};
+use crate::sources::ParsedRuleFile;
+use import_log::{FluxzyImport, ImportLog, NetworkErrorUse};
 use node::FluxzyNode;
 
 pub use actions::KINDS as ACTION_KINDS;
 pub use filters::KINDS as FILTER_KINDS;
-
-/// The result of reading a file.
-#[derive(Default)]
-pub(crate) struct FluxzyImport {
-    /// The rules, each with its location for later errors.
-    pub rules: Vec<(CompiledRule, RuleProblem)>,
-    /// Errors that make the file unusable.
-    pub problems: Vec<RuleProblem>,
-    /// Notes about features that are broken, ignored or different in Fluxzy.
-    pub notes: Vec<RuleProblem>,
-}
-
-/// Collects errors and notes while a rule is read.
-pub(crate) struct ImportLog<'p> {
-    parsed: &'p ParsedRuleFile,
-    rule: String,
-    read: FluxzyImport,
-    errors: NetworkErrorUse,
-}
-
-/// How network errors count in a filter, which are known only when the flow has ended.
-#[derive(Default)]
-struct NetworkErrorUse {
-    /// Whether the filter tests for them.
-    seen: bool,
-    /// Whether they match.
-    count: bool,
-}
-
-impl ImportLog<'_> {
-    fn problem_at(&self, node: &FluxzyNode<'_>, message: String) -> RuleProblem {
-        let path: Vec<PathSegment<'_>> = node.path.iter().map(node::NodePathStep::as_segment).collect();
-        self.parsed.problem(&path, Some(&self.rule), message)
-    }
-
-    /// Reports an error.
-    pub fn problem(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
-        let problem = self.problem_at(node, message.into());
-        self.read.problems.push(problem);
-    }
-
-    /// Reports a note.
-    pub fn note(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
-        let note = self.problem_at(node, message.into());
-        if !self.read.notes.contains(&note) {
-            self.read.notes.push(note);
-        }
-    }
-}
 
 pub(crate) fn import_rules(parsed: &ParsedRuleFile, value: &Value) -> FluxzyImport {
     let mut ledger =
@@ -161,26 +111,4 @@ fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
         };
         ledger.read.rules.push((rule, place.clone()));
     }
-}
-
-/// The phase for Fluxzy's scope name.
-pub(crate) fn phase_by_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> Option<Phase> {
-    let phase = phase_names::find(text);
-    match phase {
-        None => {
-            let names: Vec<&str> =
-                phase_names::PHASE_NAMES.iter().flat_map(|(_, _, others)| others.iter().copied()).collect();
-            ledger.problem(node, crate::error::unknown_key_message("moment", text, &names));
-        }
-        Some(Phase::RequestBody | Phase::ResponseBody) => {
-            ledger.note(node, "Fluxzy never reaches this moment; here it is reached");
-        }
-        Some(_) => {}
-    }
-    phase
-}
-
-/// A condition on the tags that represent comments.
-pub(crate) fn comment_condition(test: crate::text_predicate::TextPredicate) -> ConditionExpr {
-    ConditionExpr::Text(crate::text_predicate::TextField::Tag, test)
 }

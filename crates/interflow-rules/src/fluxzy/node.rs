@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use serde_json::{Map, Value};
 
-use super::ImportLog;
+use super::import_log::ImportLog;
 use crate::sources::PathSegment;
 use crate::template::TextTemplate;
 

@@ -480,8 +480,7 @@ impl HostRules {
                 let hello = service.and_then(|s| s.handshake_if_ready());
                 // Later response rules may read the request's body.
                 hello.is_none_or(|h| {
-                    let view = at.view(&self.program);
-                    h.wants_message(kind, &view)
+                    h.wants_message(kind, at.flow, at.request(), at.response.as_deref())
                         || kind == ServiceMessageKind::Request && h.wants_kind(ServiceMessageKind::Response)
                 })
             }

@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::RegexParam;
+use super::common::RegexParam;
 use crate::json::JsonPath;
 use crate::template::TextTemplate;
 

@@ -6,7 +6,7 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{RegexParam, TemplatePairs};
+use super::common::{RegexParam, TemplatePairs};
 use crate::template::{ReplacementTemplate, TextTemplate};
 
 #[derive(Clone, Debug)]

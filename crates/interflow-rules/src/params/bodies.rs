@@ -8,7 +8,8 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{AnswerBody, RegexParam};
+use super::answers::AnswerBody;
+use super::common::RegexParam;
 use crate::fault_injection::ThrottleBudget;
 use crate::json::{JsonPath, PatchOperation};
 use crate::string_list::OneOrManyStrings;

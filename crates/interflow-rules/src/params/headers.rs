@@ -6,7 +6,7 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::RegexParam;
+use super::common::RegexParam;
 use crate::template::{ReplacementTemplate, TextTemplate};
 
 /// Text to replace in a field.

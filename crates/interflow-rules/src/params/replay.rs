@@ -26,7 +26,7 @@ pub struct ReplayParams {
     /// Whether dates are shifted to the present.
     pub refresh: bool,
     /// The recording, once loaded.
-    pub(crate) loaded: Arc<std::sync::OnceLock<Result<crate::replay::ReplayIndex, String>>>,
+    pub(crate) loaded: Arc<std::sync::OnceLock<Result<crate::recording::ReplayIndex, String>>>,
 }
 
 #[derive(Clone, Debug)]

@@ -6,10 +6,12 @@ use bytes::Bytes;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::budget::{BudgetExceeded, ScriptBudget};
+use super::compiled::CompiledScript;
+use super::outcome::{ScriptOutcome, ScriptVerdict};
 use super::snapshot::{HeaderPairs, ScriptSnapshot};
 use super::store::ScriptStore;
-use super::{CompiledScript, ScriptOutcome, ScriptVerdict, json, modules, strings};
-use crate::actions::hold::ExternalChanges;
+use super::{json, modules, strings};
+use crate::external_changes::ExternalChanges;
 
 /// Instructions between checks of the budget. Few, since one instruction may take time proportional to the script's
 /// memory.

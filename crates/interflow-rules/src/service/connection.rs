@@ -17,8 +17,7 @@ use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
 use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use super::message::ServiceHandshake;
-use super::{QueuedMessage, ServiceStatus};
+use super::message::{QueuedMessage, ServiceHandshake, ServiceStatus};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first and the longest wait before a reconnect.

@@ -20,6 +20,7 @@ use crate::config::OnFailure;
 use crate::string_list::OneOrManyStrings;
 
 pub use connection::{ServiceTransport, TlsConnector};
+use message::{QueuedMessage, ServiceStatus};
 pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
 pub(crate) use stream::pass_chunks;
 
@@ -57,24 +58,6 @@ enum ServiceKind {
     Link { queue: mpsc::Sender<QueuedMessage>, status: watch::Receiver<ServiceStatus> },
     /// By HTTP POST.
     Post { url: interflow_types::Url, egress: Option<Arc<dyn HttpClient>> },
-}
-
-/// A queued message and the channel for its reply.
-pub(crate) struct QueuedMessage {
-    pub id: String,
-    pub text: String,
-    pub answer: oneshot::Sender<Value>,
-}
-
-/// State of the connection.
-#[derive(Clone, Debug)]
-pub(crate) enum ServiceStatus {
-    /// Connecting for the first time.
-    Starting,
-    /// Connected; the handshake is complete.
-    Up(Arc<message::ServiceHandshake>),
-    /// Disconnected, with the reason.
-    Down(String),
 }
 
 impl std::fmt::Debug for ExternalService {
