@@ -17,8 +17,8 @@ use crate::params::{
     ReplaceField, ReplayParams, SaveSessionParams, ScriptParams, SessionPartParams, TemplatePairs, ThrottleParams,
     TlsVersionParam, UpstreamProxyParams, VariableParams,
 };
-use crate::string_list::OneOrManyStrings;
-use crate::template::TextTemplate;
+use crate::text::string_list::OneOrManyStrings;
+use crate::text::template::TextTemplate;
 
 /// Static metadata of an action.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use interflow_types::{
     RequestVerdict, Response, ResponseHead, Stage, StatusCode, StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
-use crate::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
-use crate::fixture::FlowFixture;
+use crate::compiled::program::RuleProgram;
+use crate::files::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
+use crate::flow::fixture::FlowFixture;
 use crate::host_rules::{HostRules, RulesByHost};
-use crate::program::RuleProgram;
 
 /// The result of a simulation.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ const MAX_BODY_SIZE: usize = 64 << 20;
 
 /// Runs a flow through the rules; the fixture's response is the origin's.
 pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation {
-    let before: Vec<u64> = program.rules.iter().map(crate::program::CompiledRule::matches).collect();
+    let before: Vec<u64> = program.rules.iter().map(crate::compiled::program::CompiledRule::matches).collect();
     let mut trial = Simulation::default();
     let FlowFixture { mut flow, request, request_body, response, response_body, messages } = sample;
     let by_host = RulesByHost::new(Arc::clone(program));
@@ -111,7 +111,7 @@ impl StageRun<'_> {
             let InjectedMessages { forward: onward, reply: back } =
                 std::mem::take(self.flow.extension_mut::<InjectedMessages>());
             for (direction, payloads) in [(direction, onward), (direction.opposite(), back)] {
-                let made = |payload| crate::view::test_message(direction, kind, payload);
+                let made = |payload| crate::flow::view::test_message(direction, kind, payload);
                 self.trial.messages.extend(payloads.into_iter().map(made));
             }
         }
@@ -179,7 +179,7 @@ impl StageRun<'_> {
         // As in traffic, a request in a tunnel is a flow of its own, which begins after the tunnel was decided.
         let inside = request.is_some() && self.flow.transport == EntryKind::Connect;
         if inside {
-            let mut tunnel = crate::view::copy_facts(self.flow);
+            let mut tunnel = crate::flow::view::copy_facts(self.flow);
             let mut course = StageRun { flow: &mut tunnel, trial: &mut *self.trial, ..*self };
             let goes_on = course.run_connect(true).await;
             self.trial.client_tls = tunnel.extension::<ClientTlsOverride>().cloned().unwrap_or_default();

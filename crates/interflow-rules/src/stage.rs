@@ -9,12 +9,12 @@ use interflow_types::{
 };
 use parking_lot::RwLock;
 
+use crate::compiled::program::RuleProgram;
 use crate::config::RulesConfig;
 use crate::error::RuleLoadError;
+use crate::files::sources::RuleFileSource;
 use crate::host_rules::{HostRules, RulesByHost};
-use crate::program::RuleProgram;
-use crate::runtime::RuleRuntime;
-use crate::sources::RuleFileSource;
+use crate::state::runtime::RuleRuntime;
 
 /// The active rules.
 pub struct ActiveRules {

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use interflow_types::{Direction, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage, UpstreamOverrides};
 
 use crate::body::BodyEdits;
-use crate::exec_run::ExecAnswers;
-use crate::flow_state::RuleState;
-use crate::program::RuleProgram;
-use crate::render::RenderContext;
-use crate::template::TextTemplate;
-use crate::view::FlowView;
+use crate::compiled::program::RuleProgram;
+use crate::flow::flow_state::RuleState;
+use crate::flow::view::FlowView;
+use crate::matching::exec_run::ExecAnswers;
+use crate::text::render::RenderContext;
+use crate::text::template::TextTemplate;
 
 /// The request at the current phase: mutable, or read-only.
 pub(crate) enum RequestAccess<'a> {

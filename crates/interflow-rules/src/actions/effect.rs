@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use interflow_types::{BoxFuture, Error, ErrorKind, Flow};
 
+use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
-use crate::exec_run::ExecRun;
-use crate::program::{CompiledRule, RuleProgram};
-use crate::verdict::RuleVerdict;
+use crate::flow::verdict::RuleVerdict;
+use crate::matching::exec_run::ExecRun;
 
 /// Result of an action.
 pub(crate) enum ActionEffect {
@@ -28,7 +28,7 @@ pub(crate) enum PendingAction {
     Sleep(Duration),
     Service(std::sync::Arc<crate::service::ExternalService>),
     Script(Box<crate::script::ScriptRun>),
-    Decision(BoxFuture<'static, Option<crate::hold::HoldDecision>>, bool),
+    Decision(BoxFuture<'static, Option<crate::state::hold::HoldDecision>>, bool),
 }
 
 /// An action failed: the flow ends or continues, depending on `on_failure`.

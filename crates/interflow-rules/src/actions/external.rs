@@ -10,12 +10,12 @@ use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::body::edit::BodyChange;
+use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
+use crate::flow::verdict::RuleVerdict;
 use crate::params::{OnMiss, ReplayParams, ScriptParams};
-use crate::program::{CompiledRule, RuleProgram};
 use crate::script::{self, ScriptOutcome, ScriptVerdict};
 use crate::service::{ExternalService, ServiceDecision, ServiceMessageKind};
-use crate::verdict::RuleVerdict;
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,
@@ -159,7 +159,7 @@ pub(super) async fn call_service(
     let message = if request {
         crate::service::request_message(&hello, &id, at.flow, head, at.body.as_deref())
     } else {
-        let asked = at.flow.extension::<crate::flow_state::RuleState>().and_then(|s| s.request_body.clone());
+        let asked = at.flow.extension::<crate::flow::flow_state::RuleState>().and_then(|s| s.request_body.clone());
         let Some(response) = at.response.as_deref() else { return ActionEffect::Continue };
         crate::service::response_message(&hello, &id, at.flow, (head, asked.as_deref()), response, at.body.as_deref())
     };

@@ -9,11 +9,11 @@ use super::answers;
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::body::edit::BodyChange;
-use crate::external_changes::ExternalChanges;
-use crate::hold::{HoldDecision, HoldRequest};
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::external_changes::ExternalChanges;
+use crate::flow::verdict::RuleVerdict;
 use crate::params::HoldParams;
-use crate::program::{CompiledRule, RuleProgram};
-use crate::verdict::RuleVerdict;
+use crate::state::hold::{HoldDecision, HoldRequest};
 
 /// Maximum part of a body presented to the operator.
 const MAX_SHOWN_BODY: usize = 256 << 10;
@@ -124,7 +124,7 @@ impl ExternalChanges {
             }
         }
         if let (Some(url), true) = (&self.url, request) {
-            let url = crate::url::parse_url(url)?;
+            let url = crate::text::url::parse_url(url)?;
             if let Some(r) = at.request_mut() {
                 if url.authority != r.url.authority {
                     r.headers.set("Host", url.authority.to_host_header(url.scheme)).map_err(|e| e.to_string())?;

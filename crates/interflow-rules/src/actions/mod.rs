@@ -9,6 +9,7 @@ mod external;
 mod headers;
 pub(crate) mod hold;
 mod script_input;
+pub(crate) mod static_files;
 mod upstream;
 
 pub(crate) use context::{ActionContext, HeadBeforeEdit, RequestAccess};
@@ -16,8 +17,8 @@ pub(crate) use effect::{ActionEffect, PendingAction};
 pub(crate) use headers::disable_caching;
 
 use crate::action::Action;
-use crate::program::{CompiledRule, RuleProgram};
-use crate::verdict::RuleVerdict;
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::verdict::RuleVerdict;
 
 impl PendingAction {
     /// Waits for the operation and applies its result.
@@ -63,7 +64,7 @@ pub(crate) fn apply(
         Action::Tunnel(_) => ActionEffect::End(RuleVerdict::Tunnel),
         Action::Intercept(_) => ActionEffect::End(RuleVerdict::Intercept),
         Action::Delay(d) => {
-            ActionEffect::Wait(PendingAction::Sleep(crate::fault_injection::with_jitter(d.time.0, d.jitter.0)))
+            ActionEffect::Wait(PendingAction::Sleep(crate::body::fault_injection::with_jitter(d.time.0, d.jitter.0)))
         }
         Action::Abort(_) => ActionEffect::End(answers::abort_verdict(rule)),
         Action::Hold(h) => hold::hold(at, h, rule, program),
@@ -119,7 +120,7 @@ pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, pr
         for (place, regex) in &rule.captures {
             let _ = place.evaluate(&view, &mut |value| {
                 let Some(groups) = regex.captures(value) else { return false };
-                found.extend(crate::text_predicate::group_names(regex).filter_map(|n| {
+                found.extend(crate::matching::text_predicate::group_names(regex).filter_map(|n| {
                     Some((n.to_owned(), String::from_utf8_lossy(groups.name(n)?.as_bytes()).into_owned()))
                 }));
                 true

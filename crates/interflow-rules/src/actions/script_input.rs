@@ -5,7 +5,7 @@ use std::sync::Arc;
 use interflow_types::{Direction, Headers, Phase};
 
 use super::context::ActionContext;
-use crate::program::RuleProgram;
+use crate::compiled::program::RuleProgram;
 use crate::script::{CompiledScript, HeaderPairs, RequestSnapshot, ScriptRun, ScriptSnapshot};
 
 impl ScriptRun {
@@ -21,7 +21,7 @@ impl ScriptRun {
 impl ScriptSnapshot {
     pub fn from_context(at: &ActionContext<'_>, program: &RuleProgram) -> Self {
         let view = at.view(program);
-        let variables = view.flow.extension::<crate::flow_state::RuleState>();
+        let variables = view.flow.extension::<crate::flow::flow_state::RuleState>();
         let request = view.request.map(|r| RequestSnapshot {
             method: r.method.as_str().to_owned(),
             url: view.url().to_owned(),

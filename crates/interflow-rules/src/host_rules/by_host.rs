@@ -7,7 +7,7 @@ use interflow_types::Host;
 use parking_lot::Mutex;
 
 use super::HostRules;
-use crate::program::RuleProgram;
+use crate::compiled::program::RuleProgram;
 
 /// Maximum number of cached per-host rule sets; the least recently used ones go.
 const MAX_HOST_RULE_SETS: usize = 4096;
@@ -49,7 +49,7 @@ impl RulesByHost {
 mod tests {
     use super::*;
     use crate::config::RulesConfig;
-    use crate::sources::RuleFileSource;
+    use crate::files::sources::RuleFileSource;
 
     #[test]
     fn the_rules_of_a_busy_host_survive_a_crawl_of_many() {

@@ -32,7 +32,7 @@ impl MessageRuleContext {
         let bound = bound.by_host.rules_for(&at.flow.authority.host)?;
         Some(Self {
             bound,
-            flow: crate::view::copy_facts(at.flow),
+            flow: crate::flow::view::copy_facts(at.flow),
             request: at.request().map(|r| Arc::new(r.clone())),
             response: at.response.as_deref().cloned(),
             direction,

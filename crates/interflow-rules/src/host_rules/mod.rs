@@ -24,13 +24,13 @@ use crate::actions::{
     ActionContext, ActionEffect, PendingAction, RequestAccess, apply, capture_groups, disable_caching,
 };
 use crate::body::{self, BodyReadState};
+use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
-use crate::exec_run::ExecRun;
-use crate::flow_state::RuleState;
-use crate::index::{Candidates, Prefilter, RequestIndex};
-use crate::program::{CompiledRule, RuleProgram};
+use crate::flow::flow_state::RuleState;
+use crate::flow::verdict::RuleVerdict;
+use crate::matching::exec_run::ExecRun;
+use crate::matching::index::{Candidates, Prefilter, RequestIndex};
 use crate::service::ServiceMessageKind;
-use crate::verdict::RuleVerdict;
 use requirements::{
     has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body, runs_program,
 };

@@ -4,9 +4,9 @@ use interflow_query::Tristate;
 use interflow_types::{RequestHead, path};
 
 use crate::actions::ActionContext;
-use crate::index::{Candidates, RequestIndex};
-use crate::path_mode::{PathMatchMode, is_ambiguous};
-use crate::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::matching::index::{Candidates, RequestIndex};
+use crate::matching::path_mode::{PathMatchMode, is_ambiguous};
 
 /// The request with each of the other interpretations; `None` if they cannot be enumerated.
 fn other_variants(request: &RequestHead) -> Option<Vec<RequestHead>> {

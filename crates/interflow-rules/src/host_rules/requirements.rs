@@ -3,10 +3,10 @@
 use interflow_types::Phase;
 
 use crate::action::Action;
-use crate::action_templates::visit_templates;
-use crate::condition::ConditionExpr;
+use crate::compiled::action_templates::visit_templates;
+use crate::compiled::program::CompiledRule;
+use crate::matching::condition::ConditionExpr;
 use crate::params::{CaptureParams, CaptureSource};
-use crate::program::CompiledRule;
 
 /// Whether an action only annotates the flow.
 pub(crate) const fn is_annotation(action: &Action) -> bool {

@@ -8,8 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::common::RegexParam;
-use crate::json::JsonPath;
-use crate::template::TextTemplate;
+use crate::text::json::JsonPath;
+use crate::text::template::TextTemplate;
 
 #[derive(Clone, Debug)]
 pub struct DelayParams {

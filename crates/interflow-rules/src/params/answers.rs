@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::common::{RegexParam, TemplatePairs};
-use crate::template::{ReplacementTemplate, TextTemplate};
+use crate::text::template::{ReplacementTemplate, TextTemplate};
 
 #[derive(Clone, Debug)]
 pub struct MapLocalParams {

@@ -7,9 +7,9 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::regex_limits::build_regex;
-use crate::string_list::OneOrManyStrings;
-use crate::template::TextTemplate;
+use crate::matching::regex_limits::build_regex;
+use crate::text::string_list::OneOrManyStrings;
+use crate::text::template::TextTemplate;
 
 /// No parameters.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::external_changes::ExternalChanges;
+use crate::flow::external_changes::ExternalChanges;
 
 /// What a script requested.
 #[derive(Debug, Default)]

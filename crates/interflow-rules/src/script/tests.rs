@@ -11,8 +11,8 @@ use super::budget::{ScriptBudget, ScriptLimits};
 use super::pattern::LuaPatternMatcher;
 use super::*;
 use crate::actions::ActionContext;
+use crate::compiled::program::RuleProgram;
 use crate::params::ScriptParams;
-use crate::program::RuleProgram;
 
 const LIMITS: ScriptLimits = ScriptLimits { time: Duration::from_secs(60), instructions: 1_000_000, memory: 4 << 20 };
 

@@ -231,7 +231,7 @@ pub(crate) async fn run_connection(
             wait = BACKOFF[0];
         }
         // Messages received during the pause are dropped, which fails their callers.
-        let pause = tokio::time::sleep(crate::fault_injection::with_jitter(wait, wait / 5));
+        let pause = tokio::time::sleep(crate::body::fault_injection::with_jitter(wait, wait / 5));
         tokio::pin!(pause);
         loop {
             tokio::select! {

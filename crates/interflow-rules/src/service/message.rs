@@ -142,7 +142,10 @@ impl ServiceHook {
         Ok(Self {
             kind: value["type"].as_str().unwrap_or_default().to_owned(),
             host: globs("host")?,
-            path: texts("path").iter().map(|p| crate::regex_limits::build_regex(p, false)).collect::<Result<_, _>>()?,
+            path: texts("path")
+                .iter()
+                .map(|p| crate::matching::regex_limits::build_regex(p, false))
+                .collect::<Result<_, _>>()?,
             method: texts("method"),
             content_type: globs("content_type")?,
             container: globs("container")?,
@@ -187,7 +190,7 @@ impl ServiceHook {
 
 fn glob_regex(text: &str) -> Result<Regex, String> {
     let source = text.split('*').map(regex::escape).collect::<Vec<_>>().join(".*");
-    crate::regex_limits::build_regex(&format!("(?s)^{source}$"), true)
+    crate::matching::regex_limits::build_regex(&format!("(?s)^{source}$"), true)
 }
 
 /// The client's process, if known.
@@ -317,7 +320,7 @@ pub(crate) enum ServiceStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::FlowFixture;
+    use crate::flow::fixture::FlowFixture;
     use interflow_types::Phase;
 
     #[test]

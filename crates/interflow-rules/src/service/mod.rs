@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::OnFailure;
-use crate::string_list::OneOrManyStrings;
+use crate::text::string_list::OneOrManyStrings;
 
 pub use connection::{ServiceTransport, TlsConnector};
 use message::{QueuedMessage, ServiceStatus};
@@ -84,7 +84,7 @@ impl ExternalService {
             (None, Some(command), None) => {
                 start_connection(name, connection::ServiceTarget::command(&command.0)?, None)?
             }
-            (None, None, Some(post)) => ServiceKind::Post { url: crate::url::parse_url(post)?, egress },
+            (None, None, Some(post)) => ServiceKind::Post { url: crate::text::url::parse_url(post)?, egress },
             _ => return Err("a service has one of url, command and post".into()),
         };
         Ok(Arc::new(Self { name: name.to_owned(), def, kind: way }))
@@ -98,7 +98,7 @@ impl ExternalService {
         match (&def.url, &def.command, &def.post) {
             (Some(url), None, None) => connection::ServiceTarget::web_socket(url, def.auth_header.as_deref()).map(drop),
             (None, Some(command), None) => connection::ServiceTarget::command(&command.0).map(drop),
-            (None, None, Some(post)) => crate::url::parse_url(post).map(drop),
+            (None, None, Some(post)) => crate::text::url::parse_url(post).map(drop),
             _ => Err("a service has one of url, command and post".into()),
         }
     }

@@ -1,0 +1,7 @@
+//! What rules read of a flow, what they keep with it, and what they decide about it.
+
+pub(crate) mod external_changes;
+pub(crate) mod fixture;
+pub(crate) mod flow_state;
+pub(crate) mod verdict;
+pub(crate) mod view;
