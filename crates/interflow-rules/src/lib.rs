@@ -1,8 +1,8 @@
 //! Traffic rules: conditions and actions on flows. Rule files in TOML or YAML, and Fluxzy's YAML, are compiled to a
 //! [`RuleProgram`], which the stage [`ActiveRules`] specializes for the host of each plan.
 //!
-//! Modules from the outside in: `files` reads rule files, `matching` holds the conditions, `action` and `params` the
-//! actions with their parameters, `compiled` compiles both, `host_rules` executes them, with the actions in `actions`.
+//! Modules from the outside in: `files` reads and compiles rule files, `matching` holds the conditions, `action` and
+//! `params` the actions with their parameters, `compiled` the program, which `host_rules` executes with `actions`.
 #![forbid(unsafe_code)]
 
 pub mod action;
@@ -24,11 +24,11 @@ mod stage;
 mod state;
 mod text;
 
+pub use compiled::expect::Expectation;
 pub use compiled::phase_names;
 pub use compiled::program::{CompiledRule, RuleProgram};
 pub use config::{OnFailure, RulesConfig};
 pub use error::{RuleLoadError, RuleProblem};
-pub use files::expect::Expectation;
 pub use files::fluxzy::{ACTION_KINDS, FILTER_KINDS};
 pub use files::mitmproxy;
 pub use files::rule_file::{RuleFile, schema};
@@ -44,6 +44,6 @@ pub use text::template::TEMPLATE_FACTS;
 pub use text::url::parse_url;
 
 /// A GET request, for tests.
-pub fn test_get_request(url: &str) -> files::expect::TestRequest {
-    files::expect::TestRequest { url: url.to_owned(), ..files::expect::TestRequest::default() }
+pub fn test_get_request(url: &str) -> compiled::expect::TestRequest {
+    compiled::expect::TestRequest { url: url.to_owned(), ..compiled::expect::TestRequest::default() }
 }

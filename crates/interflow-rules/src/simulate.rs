@@ -8,8 +8,8 @@ use interflow_types::{
     RequestVerdict, Response, ResponseHead, Stage, StatusCode, StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
+use crate::compiled::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
 use crate::compiled::program::RuleProgram;
-use crate::files::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
 use crate::flow::fixture::FlowFixture;
 use crate::host_rules::{HostRules, RulesByHost};
 

@@ -10,9 +10,9 @@ use super::effect::{ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::actions::static_files;
 use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
-use crate::text::render::RenderContext;
 use crate::text::template::TextTemplate;
 
 /// Maximum size of a file served as a response body, which is held in memory.

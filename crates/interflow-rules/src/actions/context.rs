@@ -7,10 +7,10 @@ use interflow_types::{Direction, Flow, Headers, Phase, RequestHead, ResponseHead
 
 use crate::body::BodyEdits;
 use crate::compiled::program::RuleProgram;
+use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
+use crate::flow::render::RenderContext;
 use crate::flow::view::FlowView;
-use crate::matching::exec_run::ExecAnswers;
-use crate::text::render::RenderContext;
 use crate::text::template::TextTemplate;
 
 /// The request at the current phase: mutable, or read-only.

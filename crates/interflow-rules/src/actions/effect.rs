@@ -6,8 +6,8 @@ use interflow_types::{BoxFuture, Error, ErrorKind, Flow};
 
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
+use crate::flow::exec_run::ExecRun;
 use crate::flow::verdict::RuleVerdict;
-use crate::matching::exec_run::ExecRun;
 
 /// Result of an action.
 pub(crate) enum ActionEffect {

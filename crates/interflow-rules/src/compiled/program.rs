@@ -9,9 +9,9 @@ use interflow_types::Phase;
 use regex::bytes::Regex;
 
 use crate::action::Action;
+use crate::compiled::expect::Expectation;
 use crate::config::RulesConfig;
 use crate::error::RuleProblem;
-use crate::files::expect::Expectation;
 use crate::flow::view::RuleConstants;
 use crate::matching::condition::ConditionExpr;
 use crate::matching::index::HostIndex;

@@ -1,6 +1,6 @@
-//! Rule files: reading them with their includes, their tests, and the import of Fluxzy's and mitmproxy's rules.
+//! Rule files: reading them with their includes, compiling them, and the import of Fluxzy's and mitmproxy's rules.
 
-pub(crate) mod expect;
+pub(crate) mod compiler;
 pub(crate) mod fluxzy;
 pub mod mitmproxy;
 pub(crate) mod path_checks;

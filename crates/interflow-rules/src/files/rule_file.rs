@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::action::ActionList;
+use crate::compiled::expect::Expectation;
 use crate::compiled::phase_names;
-use crate::files::expect::Expectation;
 use crate::matching::matchers::RuleCondition;
 use crate::service::ServiceDef;
 use crate::text::string_list::OneOrManyStrings;

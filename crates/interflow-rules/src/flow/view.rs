@@ -8,8 +8,8 @@ use interflow_types::{
     Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
 };
 
+use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
-use crate::matching::exec_run::ExecAnswers;
 
 /// Constants of the rule files, sorted by name.
 pub(crate) type RuleConstants = Vec<(String, String)>;

@@ -26,9 +26,9 @@ use crate::actions::{
 use crate::body::{self, BodyReadState};
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
+use crate::flow::exec_run::ExecRun;
 use crate::flow::flow_state::RuleState;
 use crate::flow::verdict::RuleVerdict;
-use crate::matching::exec_run::ExecRun;
 use crate::matching::index::{Candidates, Prefilter, RequestIndex};
 use crate::service::ServiceMessageKind;
 use requirements::{

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use interflow_query::{Expr, Flag, Key, Query, TermTest, Tristate};
 use interflow_types::{Direction, HostPattern, Phase, Timestamp};
 
+use crate::flow::exec_run::ExecCondition;
 use crate::flow::view::FlowView;
-use crate::matching::exec_run::ExecCondition;
 use crate::matching::text_predicate::{TextField, TextPredicate};
 
 #[derive(Clone, Debug)]

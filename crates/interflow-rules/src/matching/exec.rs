@@ -1,7 +1,7 @@
 //! Conditions decided by the exit code of a program: Fluxzy's `exec` filter.
 //!
 //! A program may take long, and conditions are evaluated on a worker that serves other connections meanwhile. So the
-//! evaluation only says which program it needs ([`ExecAnswers`](crate::matching::exec_run::ExecAnswers)); the rules of the phase
+//! evaluation only says which program it needs ([`ExecAnswers`](crate::flow::exec_run::ExecAnswers)); the rules of the phase
 //! wait for that program, and the condition is evaluated again with its answer.
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use interflow_query::Tristate;
 use interflow_types::ByteStr;
 
+use crate::flow::exec_run::{ExecCondition, ExecRun};
 use crate::flow::view::FlowView;
-use crate::matching::exec_run::{ExecCondition, ExecRun};
 
 impl ExecCondition {
     /// The program's answer, if it ran; otherwise it is wanted from now on.
@@ -48,8 +48,8 @@ mod tests {
     use interflow_types::Phase;
 
     use super::*;
+    use crate::flow::exec_run::ExecAnswers;
     use crate::flow::fixture::FlowFixture;
-    use crate::matching::exec_run::ExecAnswers;
     use crate::text::template::TextTemplate;
 
     async fn run(script: &str) -> bool {

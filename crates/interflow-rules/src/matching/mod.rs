@@ -2,7 +2,6 @@
 
 pub(crate) mod condition;
 pub(crate) mod exec;
-pub(crate) mod exec_run;
 pub(crate) mod host_matcher;
 pub(crate) mod index;
 pub(crate) mod matchers;

@@ -8,8 +8,8 @@ use interflow_types::Direction::{self, Request, Response};
 
 use super::import_log::{ImportLog, comment_condition};
 use super::node::{FluxzyNode, template};
+use crate::flow::exec_run::ExecCondition;
 use crate::matching::condition::ConditionExpr;
-use crate::matching::exec_run::ExecCondition;
 use crate::matching::text_predicate::{MatchMode, TextField, TextPredicate};
 
 /// Every filter by its `typeKind` without the suffix, in lower case.
