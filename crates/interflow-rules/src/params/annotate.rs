@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::common::RegexParam;
+use super::value_types::RegexParam;
 use crate::text::json::JsonPath;
 use crate::text::template::TextTemplate;
 

@@ -6,7 +6,7 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::common::{RegexParam, TemplatePairs};
+use super::value_types::{RegexParam, TemplatePairs};
 use crate::text::template::{ReplacementTemplate, TextTemplate};
 
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::answers::AnswerBody;
-use super::common::RegexParam;
+use super::value_types::RegexParam;
 use crate::body::fault_injection::ThrottleBudget;
 use crate::text::json::{JsonPath, PatchOperation};
 use crate::text::string_list::OneOrManyStrings;

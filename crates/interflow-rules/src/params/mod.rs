@@ -48,22 +48,22 @@ macro_rules! shorthand {
 mod annotate;
 mod answers;
 mod bodies;
-mod common;
 mod headers;
 mod replay;
 mod upstream;
+mod value_types;
 
 pub use annotate::{AppendFileParams, CaptureParams, CaptureSource, DelayParams, HoldParams, LogLevel, LogParams};
 pub use answers::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, RedirectParams};
 pub use bodies::{
     ByteOffsetParams, EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams,
 };
-pub use common::{NameList, NoParams, RegexParam, TemplatePairs, VariableParams};
 pub use headers::{BasicAuthParams, CookieLine, MapRemoteParams, ReplaceField, SaveSessionParams, SessionPartParams};
 pub use replay::{OnMiss, ReplayParams, ReplaySource, ScriptParams, ScriptSource};
 pub use upstream::{
     CertificateParams, ConnectToParams, DnsServerParam, FingerprintParam, TlsVersionParam, UpstreamProxyParams,
 };
+pub use value_types::{NameList, NoParams, RegexParam, TemplatePairs, VariableParams};
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use interflow_types::{Authority, CertificateFiles, HostPattern, HostPatternError
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::common::NameList;
+use super::value_types::NameList;
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::TextTemplate;
 
