@@ -10,7 +10,6 @@ use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::error::unknown_key_message;
-use crate::matchers::OneOrManyStrings;
 use crate::params::{
     AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, ByteOffsetParams, CaptureParams, CertificateParams,
     ConnectToParams, CookieLine, DelayParams, DnsServerParam, EditParams, FingerprintParam, HoldParams,
@@ -18,7 +17,8 @@ use crate::params::{
     ReplaceField, ReplayParams, SaveSessionParams, ScriptParams, SessionPartParams, TemplatePairs, ThrottleParams,
     TlsVersionParam, UpstreamProxyParams, VariableParams,
 };
-use crate::template::TextTemplate;
+use crate::text::string_list::OneOrManyStrings;
+use crate::text::template::TextTemplate;
 
 /// Static metadata of an action.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use interflow_types::Phase;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::condition::ConditionExpr;
-use crate::fixture::FlowFixture;
-use crate::phase_names;
-use crate::program::{CompiledRule, RuleProgram};
-use crate::view::FlowView;
+use crate::compiled::phase_names;
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::fixture::FlowFixture;
+use crate::flow::view::FlowView;
+use crate::matching::condition::ConditionExpr;
 
 /// The explanation of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

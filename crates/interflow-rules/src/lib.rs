@@ -1,73 +1,49 @@
 //! Traffic rules: conditions and actions on flows. Rule files in TOML or YAML, and Fluxzy's YAML, are compiled to a
 //! [`RuleProgram`], which the stage [`ActiveRules`] specializes for the host of each plan.
 //!
-//! Modules from the outside in: `sources` and `rule_file` read files, `matchers` and `condition` are the conditions,
-//! `action` and `params` the actions with their parameters, `program` compiles both, `host_rules` executes them.
+//! Modules from the outside in: `files` reads and compiles rule files, `matching` holds the conditions, `action` and
+//! `params` the actions with their parameters, `compiled` the program, which `host_rules` executes with `actions`.
 #![forbid(unsafe_code)]
 
 pub mod action;
 mod actions;
 mod body;
-mod condition;
+mod compiled;
 mod config;
-mod cookies;
-mod dates;
 mod error;
-mod exec;
-mod expect;
 pub mod explain;
-mod fault_injection;
-mod fixture;
-mod flow_state;
-mod fluxzy;
-mod hold;
-mod host_matcher;
+mod files;
+mod flow;
 mod host_rules;
-mod index;
-mod json;
-mod matchers;
-mod messages;
-pub mod mitmproxy;
-mod originals;
+mod matching;
 pub mod params;
-mod path_checks;
-mod path_variants;
-pub mod phase_names;
-mod program;
-mod query_params;
-mod replay;
-mod requirements;
-mod rule_file;
-mod runtime;
 mod script;
 mod service;
-mod sessions;
 pub mod simulate;
-mod sources;
 mod stage;
-mod static_files;
-mod template;
-mod text_predicate;
-mod verdict;
-mod view;
+mod state;
+mod text;
 
-pub use condition::ConditionExpr;
+pub use compiled::expect::Expectation;
+pub use compiled::phase_names;
+pub use compiled::program::{CompiledRule, RuleProgram};
 pub use config::{OnFailure, RulesConfig};
 pub use error::{RuleLoadError, RuleProblem};
-pub use expect::Expectation;
-pub use fixture::{FlowFixture, parse_url};
-pub use fluxzy::{ACTION_KINDS, FILTER_KINDS};
-pub use hold::{HeldFlow, HeldPart, HoldDecision, HoldQueue};
-pub use program::{CompiledRule, RuleProgram};
-pub use replay::{RecordedExchange, RecordingSource};
-pub use rule_file::{RuleFile, schema};
-pub use runtime::{RuleCapabilities, RuleRuntime};
+pub use files::fluxzy::{ACTION_KINDS, FILTER_KINDS};
+pub use files::mitmproxy;
+pub use files::rule_file::{RuleFile, schema};
+pub use files::sources::{RuleFileFormat, RuleFileSource};
+pub use flow::fixture::FlowFixture;
+pub use matching::condition::ConditionExpr;
 pub use service::{ExternalService, ServiceDef, ServiceTransport, TlsConnector};
-pub use sources::{RuleFileFormat, RuleFileSource};
 pub use stage::ActiveRules;
-pub use template::TEMPLATE_FACTS;
+pub use state::hold::{HeldFlow, HeldPart, HoldDecision, HoldQueue};
+pub use state::recording::{RecordedExchange, RecordingSource};
+pub use state::runtime::{RuleCapabilities, RuleRuntime};
+pub use text::template::TEMPLATE_FACTS;
+pub use text::url::parse_url;
 
 /// A GET request, for tests.
-pub fn test_get_request(url: &str) -> expect::TestRequest {
-    expect::TestRequest { url: url.to_owned(), ..expect::TestRequest::default() }
+pub fn test_get_request(url: &str) -> compiled::expect::TestRequest {
+    compiled::expect::TestRequest { url: url.to_owned(), ..compiled::expect::TestRequest::default() }
 }

@@ -8,10 +8,10 @@ use interflow_types::{
     RequestVerdict, Response, ResponseHead, Stage, StatusCode, StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
-use crate::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
-use crate::fixture::FlowFixture;
-use crate::host_rules::HostRules;
-use crate::program::RuleProgram;
+use crate::compiled::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
+use crate::compiled::program::RuleProgram;
+use crate::flow::fixture::FlowFixture;
+use crate::host_rules::{HostRules, RulesByHost};
 
 /// The result of a simulation.
 #[derive(Debug, Default)]
@@ -44,10 +44,11 @@ const MAX_BODY_SIZE: usize = 64 << 20;
 
 /// Runs a flow through the rules; the fixture's response is the origin's.
 pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation {
-    let before: Vec<u64> = program.rules.iter().map(crate::program::CompiledRule::matches).collect();
+    let before: Vec<u64> = program.rules.iter().map(crate::compiled::program::CompiledRule::matches).collect();
     let mut trial = Simulation::default();
     let FlowFixture { mut flow, request, request_body, response, response_body, messages } = sample;
-    if let Some(bound) = program.host_rules(&flow.authority.host) {
+    let by_host = RulesByHost::new(Arc::clone(program));
+    if let Some(bound) = by_host.rules_for(&flow.authority.host) {
         let mut course =
             StageRun { bound: &bound, stage: &*bound, trial: &mut trial, flow: &mut flow, interest: PhaseSet::NONE };
         course.run_all(request, request_body, response, response_body, messages).await;
@@ -56,6 +57,7 @@ pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation 
         trial.response = response.map(|r| (r, response_body));
         trial.messages = messages;
     }
+    by_host.clear_cache();
     if let Some(shown) = flow.extension::<ClientTlsOverride>() {
         trial.client_tls = shown.clone();
     }
@@ -109,7 +111,7 @@ impl StageRun<'_> {
             let InjectedMessages { forward: onward, reply: back } =
                 std::mem::take(self.flow.extension_mut::<InjectedMessages>());
             for (direction, payloads) in [(direction, onward), (direction.opposite(), back)] {
-                let made = |payload| crate::view::test_message(direction, kind, payload);
+                let made = |payload| crate::flow::view::test_message(direction, kind, payload);
                 self.trial.messages.extend(payloads.into_iter().map(made));
             }
         }
@@ -177,7 +179,7 @@ impl StageRun<'_> {
         // As in traffic, a request in a tunnel is a flow of its own, which begins after the tunnel was decided.
         let inside = request.is_some() && self.flow.transport == EntryKind::Connect;
         if inside {
-            let mut tunnel = crate::view::copy_facts(self.flow);
+            let mut tunnel = crate::flow::view::copy_facts(self.flow);
             let mut course = StageRun { flow: &mut tunnel, trial: &mut *self.trial, ..*self };
             let goes_on = course.run_connect(true).await;
             self.trial.client_tls = tunnel.extension::<ClientTlsOverride>().cloned().unwrap_or_default();

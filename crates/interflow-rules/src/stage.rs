@@ -9,18 +9,17 @@ use interflow_types::{
 };
 use parking_lot::RwLock;
 
-use crate::host_rules::HostRules;
-
+use crate::compiled::program::RuleProgram;
 use crate::config::RulesConfig;
 use crate::error::RuleLoadError;
-use crate::program::RuleProgram;
-use crate::runtime::RuleRuntime;
-use crate::sources::RuleFileSource;
+use crate::files::sources::RuleFileSource;
+use crate::host_rules::{HostRules, RulesByHost};
+use crate::state::runtime::RuleRuntime;
 
 /// The active rules.
 pub struct ActiveRules {
     runtime: Arc<RuleRuntime>,
-    program: RwLock<Arc<RuleProgram>>,
+    active: RwLock<Arc<RulesByHost>>,
 }
 
 impl ActiveRules {
@@ -30,7 +29,7 @@ impl ActiveRules {
     /// All errors in them.
     pub fn new(config: &RulesConfig, around: Arc<RuleRuntime>) -> Result<Self, RuleLoadError> {
         let program = RuleProgram::load(config, Arc::clone(&around))?;
-        Ok(Self { runtime: around, program: RwLock::new(program) })
+        Ok(Self { runtime: around, active: RwLock::new(RulesByHost::new(program)) })
     }
 
     /// Loads the files of a configuration without activating them.
@@ -71,12 +70,12 @@ impl ActiveRules {
 
     /// Activates prepared rules for new plans; flows in flight keep their rules.
     pub fn activate(&self, program: Arc<RuleProgram>) {
-        let old = std::mem::replace(&mut *self.program.write(), program);
+        let old = std::mem::replace(&mut *self.active.write(), RulesByHost::new(program));
         old.clear_cache();
     }
 
     pub fn program(&self) -> Arc<RuleProgram> {
-        Arc::clone(&self.program.read())
+        Arc::clone(&self.active.read().program)
     }
 
     /// State that outlives a reload: held flows, sessions, counters.
@@ -114,7 +113,8 @@ impl Stage for RuleStage {
     }
 
     fn specialize(&self, scope: &PlanScope<'_>) -> Option<Arc<dyn Stage>> {
-        let bound = self.rules.program().host_rules(&scope.authority.host)?;
+        let active = Arc::clone(&self.rules.active.read());
+        let bound = active.rules_for(&scope.authority.host)?;
         let tunnels = !matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway | EntryKind::Internal);
         Some(Arc::new(HostRuleStage { bound, responses: self.responses, opens: tunnels && scope.intercepted }))
     }

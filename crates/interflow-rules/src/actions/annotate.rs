@@ -4,10 +4,11 @@ use std::io::Write as _;
 
 use interflow_types::Direction;
 
-use super::{ActionContext, ActionEffect, action_failed};
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed};
 use crate::action::Action;
+use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::params::{AppendFileParams, CaptureParams, CaptureSource, LogLevel, LogParams};
-use crate::program::{CompiledRule, RuleProgram};
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,
@@ -73,7 +74,7 @@ fn capture_value(at: &mut ActionContext<'_>, c: &CaptureParams, program: &RulePr
                 let lossy = |m: regex::bytes::Match<'_>| String::from_utf8_lossy(m.as_bytes()).into_owned();
                 found.extend(groups.get(1).or(groups.get(0)).map(|m| (c.name.clone(), lossy(m))));
                 found.extend(
-                    crate::text_predicate::group_names(regex)
+                    crate::matching::text_predicate::group_names(regex)
                         .filter_map(|n| Some((n.to_owned(), lossy(groups.name(n)?)))),
                 );
             }

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode, media_type};
 
-use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
+use crate::actions::static_files;
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::render::RenderContext;
+use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
-use crate::program::{CompiledRule, RuleProgram};
-use crate::static_files;
-use crate::template::{RenderContext, TextTemplate};
-use crate::verdict::RuleVerdict;
+use crate::text::template::TextTemplate;
 
 /// Maximum size of a file served as a response body, which is held in memory.
 const MAX_FILE_SIZE: u64 = 256 << 20;

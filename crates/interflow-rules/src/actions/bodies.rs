@@ -5,14 +5,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Direction, Error, ErrorKind, InjectedMessages, Method, Phase, StatusCode};
 
-use super::{ActionContext, ActionEffect, action_failed, answers};
+use super::answers;
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed};
 use crate::action::Action;
 use crate::body::edit::{BodyChange, ReplacementPart, apply_all};
+use crate::body::fault_injection::{BodyFault, Throttle};
 use crate::body::{html, is_event_stream};
-use crate::fault_injection::{BodyFault, Throttle};
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::verdict::RuleVerdict;
 use crate::params::{EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams};
-use crate::program::{CompiledRule, RuleProgram};
-use crate::verdict::RuleVerdict;
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,
@@ -67,7 +69,7 @@ pub(crate) fn render_edit(
         EditParams::Set(t) => BodyChange::Set(t.render_view(&view).into_owned().into()),
         EditParams::File(t) => BodyChange::Set(answers::read_file(std::path::Path::new(&*t.render_view(&view)))?),
         EditParams::JsonSet(sets) => {
-            let one = |(path, value): &(crate::json::JsonPath, JsonTemplate)| {
+            let one = |(path, value): &(crate::text::json::JsonPath, JsonTemplate)| {
                 let value = match value {
                     JsonTemplate::Plain(v) => v.clone(),
                     JsonTemplate::Filled(t) => t.render_view(&view).into_owned().into(),

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Phase, Response, ResponseHead, StatusCode};
 
-use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
+use super::answers;
+use super::context::ActionContext;
+use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::body::edit::BodyChange;
+use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
+use crate::flow::verdict::RuleVerdict;
 use crate::params::{OnMiss, ReplayParams, ScriptParams};
-use crate::program::{CompiledRule, RuleProgram};
 use crate::script::{self, ScriptOutcome, ScriptVerdict};
 use crate::service::{ExternalService, ServiceDecision, ServiceMessageKind};
-use crate::verdict::RuleVerdict;
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,
@@ -147,17 +149,17 @@ pub(super) async fn call_service(
     let request = at.phase < Phase::ResponseHead;
     let kind = if request { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
     let id = format!("{:032x}", u128::from_be_bytes(interflow_types::random_bytes::<16>()));
-    if !request && hello.wants_message(ServiceMessageKind::Chunk, &at.view(program)) {
+    if !request && hello.wants_message(ServiceMessageKind::Chunk, at.flow, at.request(), at.response.as_deref()) {
         at.edits.chunks.push((Arc::clone(&service), id.clone()));
     }
-    if !hello.wants_message(kind, &at.view(program)) {
+    if !hello.wants_message(kind, at.flow, at.request(), at.response.as_deref()) {
         return ActionEffect::Continue;
     }
     let Some(head) = at.request() else { return ActionEffect::Continue };
     let message = if request {
         crate::service::request_message(&hello, &id, at.flow, head, at.body.as_deref())
     } else {
-        let asked = at.flow.extension::<crate::flow_state::RuleState>().and_then(|s| s.request_body.clone());
+        let asked = at.flow.extension::<crate::flow::flow_state::RuleState>().and_then(|s| s.request_body.clone());
         let Some(response) = at.response.as_deref() else { return ActionEffect::Continue };
         crate::service::response_message(&hello, &id, at.flow, (head, asked.as_deref()), response, at.body.as_deref())
     };

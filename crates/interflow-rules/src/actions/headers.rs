@@ -2,13 +2,15 @@
 
 use interflow_types::{Headers, Method, Phase, StatusCode};
 
-use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
-use crate::fixture::parse_url;
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::render::RenderContext;
 use crate::params::{CookieLine, MapRemoteParams, ReplaceField};
-use crate::program::{CompiledRule, RuleProgram};
-use crate::template::{RenderContext, TextTemplate};
-use crate::{cookies, query_params};
+use crate::text::template::TextTemplate;
+use crate::text::url::parse_url;
+use crate::text::{cookies, query_params};
 
 /// Operation on a header field.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,8 +47,10 @@ pub(super) fn apply(
         }
         Action::ReplaceRequestHeader(r) | Action::ReplaceResponseHeader(r) => replace_in_field(at, r, rule, program),
         Action::BasicAuth(b) => {
-            let value =
-                crate::template::basic_credentials(&at.render(program, &b.user), &at.render(program, &b.password));
+            let value = crate::text::template::basic_credentials(
+                &at.render(program, &b.user),
+                &at.render(program, &b.password),
+            );
             set_field(at, "Authorization", &value, rule, program)
         }
         Action::BearerToken(t) => {
@@ -335,7 +339,7 @@ fn set_cookie(at: &ActionContext<'_>, line: &CookieLine, program: &RuleProgram) 
         out += &format!("; Domain={}", clean(domain));
     }
     if let Some(seconds) = line.expires_in {
-        out += &format!("; Expires={}", crate::dates::format_http_date(crate::dates::unix_now() + seconds));
+        out += &format!("; Expires={}", crate::text::dates::format_http_date(crate::text::dates::unix_now() + seconds));
     }
     if let Some(seconds) = line.max_age {
         out += &format!("; Max-Age={seconds}");

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StatusCode};
 
-use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
+use super::answers;
+use super::context::ActionContext;
+use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::body::edit::BodyChange;
-use crate::hold::{HoldDecision, HoldRequest};
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::external_changes::ExternalChanges;
+use crate::flow::verdict::RuleVerdict;
 use crate::params::HoldParams;
-use crate::program::{CompiledRule, RuleProgram};
-use crate::verdict::RuleVerdict;
+use crate::state::hold::{HoldDecision, HoldRequest};
 
 /// Maximum part of a body presented to the operator.
 const MAX_SHOWN_BODY: usize = 256 << 10;
@@ -111,19 +114,6 @@ fn decision_response(status: u16, headers: &[(String, String)], body: String) ->
     Ok(Response { head, body: Body::from(Bytes::from(body)) })
 }
 
-/// Changes made by a person, a service or a script.
-#[derive(Debug, Default)]
-pub(crate) struct ExternalChanges {
-    pub method: Option<String>,
-    pub url: Option<String>,
-    pub status: Option<u16>,
-    /// Fields to set; an empty value removes the field.
-    pub headers: Vec<(String, String)>,
-    /// Fields with all their new values; an empty list removes the field.
-    pub fields: Vec<(String, Vec<Vec<u8>>)>,
-    pub body: Option<Bytes>,
-}
-
 impl ExternalChanges {
     pub fn apply(self, at: &mut ActionContext<'_>) -> Result<(), String> {
         let request = at.phase < Phase::ResponseHead;
@@ -134,7 +124,7 @@ impl ExternalChanges {
             }
         }
         if let (Some(url), true) = (&self.url, request) {
-            let url = crate::fixture::parse_url(url)?;
+            let url = crate::text::url::parse_url(url)?;
             if let Some(r) = at.request_mut() {
                 if url.authority != r.url.authority {
                     r.headers.set("Host", url.authority.to_host_header(url.scheme)).map_err(|e| e.to_string())?;

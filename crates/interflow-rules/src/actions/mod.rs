@@ -3,171 +3,22 @@
 mod annotate;
 pub(crate) mod answers;
 mod bodies;
+mod context;
+mod effect;
 mod external;
 mod headers;
 pub(crate) mod hold;
+mod script_input;
+pub(crate) mod static_files;
 mod upstream;
 
-use std::cell::OnceCell;
-use std::time::Duration;
-
+pub(crate) use context::{ActionContext, HeadBeforeEdit, RequestAccess};
+pub(crate) use effect::{ActionEffect, PendingAction};
 pub(crate) use headers::disable_caching;
 
-use bytes::Bytes;
-use interflow_types::{
-    BoxFuture, Direction, Error, ErrorKind, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage,
-    UpstreamOverrides,
-};
-
 use crate::action::Action;
-use crate::body::BodyEdits;
-use crate::config::OnFailure;
-use crate::exec::{ExecAnswers, ExecRun};
-use crate::flow_state::RuleState;
-use crate::originals::HeadBeforeEdit;
-use crate::program::{CompiledRule, RuleProgram};
-use crate::template::{RenderContext, TextTemplate};
-use crate::verdict::RuleVerdict;
-use crate::view::FlowView;
-
-/// The request at the current phase: mutable, or read-only.
-pub(crate) enum RequestAccess<'a> {
-    None,
-    Seen(&'a RequestHead),
-    Changing(&'a mut RequestHead),
-    /// Saved at an earlier phase.
-    Kept(std::sync::Arc<RequestHead>),
-}
-
-/// The flow at the phase in which rules act on it.
-pub(crate) struct ActionContext<'a> {
-    pub phase: Phase,
-    pub flow: &'a mut Flow,
-    pub request: RequestAccess<'a>,
-    pub response: Option<&'a mut ResponseHead>,
-    pub overrides: Option<&'a mut UpstreamOverrides>,
-    pub message: Option<&'a mut StreamMessage>,
-    /// The body of this phase's side without its content coding, if it was buffered.
-    pub body: Option<Bytes>,
-    /// Edits to apply to the body of this phase.
-    pub edits: BodyEdits,
-    /// The flow is an intercepted tunnel: its requests are matched individually.
-    pub opens: bool,
-    /// The URL as text, computed on demand; cleared when the request changes.
-    pub url: OnceCell<String>,
-    /// What programs answered about the current rule.
-    pub exec: ExecAnswers,
-    /// The head of this phase's side before the first rule that may edit it.
-    pub before: Option<Box<HeadBeforeEdit>>,
-}
-
-impl<'a> ActionContext<'a> {
-    pub fn new(phase: Phase, flow: &'a mut Flow) -> Self {
-        Self {
-            phase,
-            flow,
-            request: RequestAccess::None,
-            response: None,
-            overrides: None,
-            message: None,
-            body: None,
-            edits: BodyEdits::default(),
-            opens: false,
-            url: OnceCell::new(),
-            exec: ExecAnswers::default(),
-            before: None,
-        }
-    }
-
-    pub fn request(&self) -> Option<&RequestHead> {
-        match &self.request {
-            RequestAccess::None => None,
-            RequestAccess::Seen(head) => Some(head),
-            RequestAccess::Changing(head) => Some(head),
-            RequestAccess::Kept(head) => Some(head),
-        }
-    }
-
-    pub fn request_mut(&mut self) -> Option<&mut RequestHead> {
-        self.url.take();
-        match &mut self.request {
-            RequestAccess::Changing(head) => Some(head),
-            _ => None,
-        }
-    }
-
-    pub fn view<'v>(&'v self, program: &'v RuleProgram) -> FlowView<'v> {
-        let mut view = FlowView::new(self.phase, self.flow, &program.constants);
-        view.request = self.request();
-        view.response = self.response.as_deref();
-        view.message = self.message.as_deref();
-        view.shared_url = Some(&self.url);
-        view.exec = Some(&self.exec);
-        match self.phase {
-            Phase::RequestBody => view.request_body = self.body.as_deref(),
-            Phase::ResponseBody => view.response_body = self.body.as_deref(),
-            _ => {}
-        }
-        if self.phase > Phase::RequestBody {
-            view.request_body = self.flow.extension::<RuleState>().and_then(|s| s.request_body.as_deref());
-        }
-        view
-    }
-
-    pub fn render(&self, program: &RuleProgram, template: &TextTemplate) -> String {
-        template.render(&RenderContext::from_view(&self.view(program))).into_owned()
-    }
-
-    /// The fields of this phase's side.
-    pub fn head_mut(&mut self) -> Option<&mut Headers> {
-        if self.phase >= Phase::ResponseHead {
-            return self.response.as_deref_mut().map(|r| &mut r.headers);
-        }
-        self.request_mut().map(|r| &mut r.headers)
-    }
-
-    /// The fields of this phase's side.
-    pub fn head(&self) -> Option<&Headers> {
-        match self.side() {
-            Direction::Response => self.response.as_ref().map(|r| &r.headers),
-            Direction::Request => self.request().map(|r| &r.headers),
-        }
-    }
-
-    pub const fn side(&self) -> Direction {
-        if matches!(self.phase, Phase::ResponseHead | Phase::ResponseBody) {
-            Direction::Response
-        } else {
-            Direction::Request
-        }
-    }
-
-    pub fn state(&mut self) -> &mut RuleState {
-        self.flow.extension_mut::<RuleState>()
-    }
-}
-
-/// Result of an action.
-pub(crate) enum ActionEffect {
-    /// Continue with the next action.
-    Continue,
-    /// The flow ends with this verdict, or is redirected.
-    End(RuleVerdict),
-    /// Skip the remaining rules of this phase.
-    Stop,
-    /// An asynchronous operation must complete first.
-    Wait(PendingAction),
-}
-
-/// The operation that an action, or a condition, waits for.
-pub(crate) enum PendingAction {
-    /// The program of a condition, which is evaluated again after it.
-    Exec(Box<ExecRun>),
-    Sleep(Duration),
-    Service(std::sync::Arc<crate::service::ExternalService>),
-    Script(Box<crate::script::ScriptRun>),
-    Decision(BoxFuture<'static, Option<crate::hold::HoldDecision>>, bool),
-}
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::flow::verdict::RuleVerdict;
 
 impl PendingAction {
     /// Waits for the operation and applies its result.
@@ -200,23 +51,6 @@ impl PendingAction {
     }
 }
 
-/// An action failed: the flow ends or continues, depending on `on_failure`.
-pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &mut Flow, error: Error) -> ActionEffect {
-    flow.tag("rule_failed");
-    match program.config.on_failure {
-        OnFailure::Deny => ActionEffect::End(RuleVerdict::Deny(error)),
-        OnFailure::Pass => {
-            tracing::warn!(flow = %flow.id, rule = rule.name, "the rule is passed over: {error}");
-            ActionEffect::Continue
-        }
-    }
-}
-
-/// A rendered template is not a valid value.
-pub(crate) fn invalid_value_error(rule: &CompiledRule, what: &str, text: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::StageFailed, format!("rule `{}`: the {what} `{text}` cannot be used: {why}", rule.name))
-}
-
 /// Executes an action.
 pub(crate) fn apply(
     at: &mut ActionContext<'_>,
@@ -230,7 +64,7 @@ pub(crate) fn apply(
         Action::Tunnel(_) => ActionEffect::End(RuleVerdict::Tunnel),
         Action::Intercept(_) => ActionEffect::End(RuleVerdict::Intercept),
         Action::Delay(d) => {
-            ActionEffect::Wait(PendingAction::Sleep(crate::fault_injection::with_jitter(d.time.0, d.jitter.0)))
+            ActionEffect::Wait(PendingAction::Sleep(crate::body::fault_injection::with_jitter(d.time.0, d.jitter.0)))
         }
         Action::Abort(_) => ActionEffect::End(answers::abort_verdict(rule)),
         Action::Hold(h) => hold::hold(at, h, rule, program),
@@ -286,7 +120,7 @@ pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, pr
         for (place, regex) in &rule.captures {
             let _ = place.evaluate(&view, &mut |value| {
                 let Some(groups) = regex.captures(value) else { return false };
-                found.extend(crate::text_predicate::group_names(regex).filter_map(|n| {
+                found.extend(crate::matching::text_predicate::group_names(regex).filter_map(|n| {
                     Some((n.to_owned(), String::from_utf8_lossy(groups.name(n)?.as_bytes()).into_owned()))
                 }));
                 true

@@ -2,9 +2,10 @@
 
 use interflow_types::{Authority, ClientTlsOverride, HttpVersion};
 
-use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
+use super::context::ActionContext;
+use super::effect::{ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
-use crate::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::{CompiledRule, RuleProgram};
 
 pub(super) fn apply(
     at: &mut ActionContext<'_>,

@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::html::HtmlInjector;
-use crate::json::{JsonPath, PatchOperation, patch};
+use crate::text::json::{JsonPath, PatchOperation, patch};
 
 /// Maximum size of a server-sent event that is edited.
 const MAX_EVENT_SIZE: usize = 16 << 20;
@@ -345,7 +345,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::text_predicate::build_regex;
+    use crate::matching::regex_limits::build_regex;
 
     struct Pieces(Vec<Bytes>);
 
@@ -392,7 +392,7 @@ mod tests {
             (BodyChange::JsonRemove(vec![JsonPath::parse("$.c").unwrap()]), r#"{"b":1}"#, None),
             (
                 BodyChange::JsonPatch(
-                    crate::json::parse_patch(&[json!({"op": "add", "path": "/x", "value": 1})]).unwrap(),
+                    crate::text::json::parse_patch(&[json!({"op": "add", "path": "/x", "value": 1})]).unwrap(),
                 ),
                 "{}",
                 Some(r#"{"x":1}"#),

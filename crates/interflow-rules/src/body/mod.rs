@@ -2,6 +2,7 @@
 
 pub(crate) mod content_coding;
 pub(crate) mod edit;
+pub(crate) mod fault_injection;
 pub(crate) mod html;
 mod save;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Body, CollectError, Error, ErrorKind, Headers, Result};
 
-use crate::fault_injection::{BodyFault, Throttle};
+use crate::body::fault_injection::{BodyFault, Throttle};
 use edit::BodyChange;
 
 /// What rules requested for a body.

@@ -84,7 +84,7 @@ impl Stage for HostRules {
                 self.program.runtime.sessions.store_cookies(&host, &head.headers);
             }
             if flow.extension::<RuleState>().is_some_and(|s| s.uncached) {
-                before = Some(Box::new(originals::HeadBeforeEdit::Response(head.clone())));
+                before = Some(Box::new(crate::actions::HeadBeforeEdit::Response(head.clone())));
                 disable_caching(&mut head.headers);
             }
         }
@@ -146,7 +146,7 @@ impl HostRules {
 
     /// Runs the rules at the end of a flow. They have to be waited for only if they need a program.
     pub fn run_done(self: &Arc<Self>, flow: &Flow) -> MaybeFuture<'static, ()> {
-        let mut copy = crate::view::copy_facts(flow);
+        let mut copy = crate::flow::view::copy_facts(flow);
         let (request, mut response) =
             flow.extension::<RuleState>().map_or((None, None), |s| (s.request.clone(), s.response.as_deref().cloned()));
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);

@@ -7,9 +7,9 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::RegexParam;
-use crate::json::JsonPath;
-use crate::template::TextTemplate;
+use super::value_types::RegexParam;
+use crate::text::json::JsonPath;
+use crate::text::template::TextTemplate;
 
 #[derive(Clone, Debug)]
 pub struct DelayParams {

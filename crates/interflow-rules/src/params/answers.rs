@@ -6,8 +6,8 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{RegexParam, TemplatePairs};
-use crate::template::{ReplacementTemplate, TextTemplate};
+use super::value_types::{RegexParam, TemplatePairs};
+use crate::text::template::{ReplacementTemplate, TextTemplate};
 
 #[derive(Clone, Debug)]
 pub struct MapLocalParams {

@@ -8,11 +8,12 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{AnswerBody, RegexParam};
-use crate::fault_injection::ThrottleBudget;
-use crate::json::{JsonPath, PatchOperation};
-use crate::matchers::OneOrManyStrings;
-use crate::template::{ReplacementTemplate, TextTemplate};
+use super::answers::AnswerBody;
+use super::value_types::RegexParam;
+use crate::body::fault_injection::ThrottleBudget;
+use crate::text::json::{JsonPath, PatchOperation};
+use crate::text::string_list::OneOrManyStrings;
+use crate::text::template::{ReplacementTemplate, TextTemplate};
 
 /// An edit of a text.
 #[derive(Clone, Debug)]
@@ -166,7 +167,7 @@ impl TryFrom<EditMap> for EditParams {
             return Ok(Self::JsonRemove(paths.0.iter().map(|p| JsonPath::parse(p)).collect::<Result<_, _>>()?));
         }
         let patch = m.json_patch.unwrap_or_default();
-        Ok(Self::JsonPatch(crate::json::parse_patch(&patch).map_err(|e| format!("`json_patch`: {e}"))?))
+        Ok(Self::JsonPatch(crate::text::json::parse_patch(&patch).map_err(|e| format!("`json_patch`: {e}"))?))
     }
 }
 shorthand!(EditParams from EditMap by set);

@@ -6,8 +6,8 @@ use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::RegexParam;
-use crate::template::{ReplacementTemplate, TextTemplate};
+use super::value_types::RegexParam;
+use crate::text::template::{ReplacementTemplate, TextTemplate};
 
 /// Text to replace in a field.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -59,7 +59,7 @@ impl TryFrom<RemoteMap> for MapRemoteParams {
 
     fn try_from(m: RemoteMap) -> Result<Self, String> {
         if let (None, Some(url)) = (&m.regex, m.to.0.as_literal()) {
-            crate::fixture::parse_url(url)?;
+            crate::text::url::parse_url(url)?;
         }
         Ok(Self { regex: m.regex.map(|r| r.0), to: m.to, keep_host: m.keep_host })
     }

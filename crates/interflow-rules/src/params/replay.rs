@@ -8,7 +8,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::matchers::OneOrManyStrings;
+use crate::text::string_list::OneOrManyStrings;
 
 #[derive(Clone, Debug)]
 pub struct ReplayParams {
@@ -26,7 +26,7 @@ pub struct ReplayParams {
     /// Whether dates are shifted to the present.
     pub refresh: bool,
     /// The recording, once loaded.
-    pub(crate) loaded: Arc<std::sync::OnceLock<Result<crate::replay::ReplayIndex, String>>>,
+    pub(crate) loaded: Arc<std::sync::OnceLock<Result<crate::state::recording::ReplayIndex, String>>>,
 }
 
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use interflow_types::{Authority, CertificateFiles, HostPattern, HostPatternError
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::NameList;
-use crate::matchers::OneOrManyStrings;
-use crate::template::TextTemplate;
+use super::value_types::NameList;
+use crate::text::string_list::OneOrManyStrings;
+use crate::text::template::TextTemplate;
 
 #[derive(Clone, Debug)]
 pub struct UpstreamProxyParams {
@@ -112,7 +112,7 @@ impl DnsServerParam {
     pub fn parse(text: &str) -> Result<Self, String> {
         let known = ["cloudflare", "google", "quad9"].iter().any(|k| text.eq_ignore_ascii_case(k));
         let plain = text.strip_suffix("{?dns}").unwrap_or(text);
-        if known || plain.starts_with("https://") && crate::fixture::parse_url(plain).is_ok() {
+        if known || plain.starts_with("https://") && crate::text::url::parse_url(plain).is_ok() {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(

@@ -2,8 +2,10 @@
 //! threads, with limits on time, instructions and memory, and no access to files, processes or the network.
 
 mod budget;
+mod compiled;
 mod json;
 mod modules;
+mod outcome;
 mod pattern;
 mod run;
 mod snapshot;
@@ -16,42 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use crate::actions::ActionContext;
-use crate::actions::hold::ExternalChanges;
 use crate::config::RulesConfig;
 use crate::params::{ScriptParams, ScriptSource};
-use crate::program::RuleProgram;
 use budget::{ScriptBudget, ScriptLimits};
-use snapshot::ScriptSnapshot;
+pub(crate) use compiled::CompiledScript;
+pub(crate) use outcome::{ScriptOutcome, ScriptVerdict};
+pub(crate) use snapshot::{HeaderPairs, RequestSnapshot, ScriptSnapshot};
 pub(crate) use store::ScriptStore;
-
-#[derive(Debug)]
-pub(crate) struct CompiledScript {
-    name: String,
-    code: String,
-    limits: ScriptLimits,
-    bounds: store::ScriptStoreBounds,
-}
-
-/// What a script requested.
-#[derive(Debug, Default)]
-pub(crate) struct ScriptOutcome {
-    pub changes: ExternalChanges,
-    pub tags: Vec<String>,
-    pub variables: Vec<(String, String)>,
-    pub end: Option<ScriptVerdict>,
-}
-
-/// How a script ends a flow.
-#[derive(Debug)]
-pub(crate) enum ScriptVerdict {
-    Answer { status: u16, headers: Vec<(String, Vec<u8>)>, body: Bytes },
-    Deny(Option<String>),
-    Drop,
-}
 
 impl ScriptParams {
     /// The compiled script; its syntax is checked.
@@ -159,17 +134,7 @@ impl ScriptRunner {
 
 /// The input of a run, detached from the flow so that it can move to another thread.
 pub(crate) struct ScriptRun {
-    compiled: Arc<CompiledScript>,
-    snapshot: ScriptSnapshot,
-    store: Arc<ScriptStore>,
-}
-
-impl ScriptRun {
-    pub fn new(compiled: Arc<CompiledScript>, at: &ActionContext<'_>, program: &RuleProgram) -> Self {
-        Self {
-            compiled,
-            snapshot: ScriptSnapshot::from_context(at, program),
-            store: Arc::clone(&program.runtime.store),
-        }
-    }
+    pub compiled: Arc<CompiledScript>,
+    pub snapshot: ScriptSnapshot,
+    pub store: Arc<ScriptStore>,
 }

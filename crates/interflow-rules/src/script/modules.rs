@@ -148,11 +148,13 @@ fn time_table(lua: &Lua) -> Result<Table> {
     table.set("iso", lua.create_function(|_, at: Option<f64>| Ok(timestamp_from(at)?.to_string()))?)?;
     table.set(
         "http",
-        lua.create_function(|_, at: Option<f64>| Ok(crate::dates::format_http_date(timestamp_from(at)?.as_second())))?,
+        lua.create_function(|_, at: Option<f64>| {
+            Ok(crate::text::dates::format_http_date(timestamp_from(at)?.as_second()))
+        })?,
     )?;
     let parse = lua.create_function(|_, text: LuaString| {
         let text = text.to_string_lossy();
-        let http = || crate::dates::parse_http_date(&text).map(|s| s as f64);
+        let http = || crate::text::dates::parse_http_date(&text).map(|s| s as f64);
         Ok(text.parse::<Timestamp>().ok().map(|t| t.as_microsecond() as f64 / 1e6).or_else(http))
     })?;
     table.set("parse", parse)?;
@@ -171,7 +173,7 @@ fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     let parse = lua.create_function(move |lua, text: LuaString| {
         let text = text.to_string_lossy();
         b.spend_bytes(text.len())?;
-        let Ok(url) = crate::fixture::parse_url(&text) else { return Ok(None) };
+        let Ok(url) = crate::text::url::parse_url(&text) else { return Ok(None) };
         let parts = lua.create_table()?;
         let (path, query) = url.path.split_once('?').map_or((url.path.as_str(), None), |(p, q)| (p, Some(q)));
         parts.set("scheme", url.scheme.as_str())?;

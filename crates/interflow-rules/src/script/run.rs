@@ -6,10 +6,12 @@ use bytes::Bytes;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::budget::{BudgetExceeded, ScriptBudget};
+use super::compiled::CompiledScript;
+use super::outcome::{ScriptOutcome, ScriptVerdict};
 use super::snapshot::{HeaderPairs, ScriptSnapshot};
 use super::store::ScriptStore;
-use super::{CompiledScript, ScriptOutcome, ScriptVerdict, json, modules, strings};
-use crate::actions::hold::ExternalChanges;
+use super::{json, modules, strings};
+use crate::flow::external_changes::ExternalChanges;
 
 /// Instructions between checks of the budget. Few, since one instruction may take time proportional to the script's
 /// memory.
@@ -147,7 +149,7 @@ fn populate_globals(
     tags: &Arc<Mutex<Vec<String>>>,
 ) -> mlua::Result<()> {
     let globals = lua.globals();
-    globals.set("phase", crate::phase_names::name(snapshot.phase))?;
+    globals.set("phase", crate::compiled::phase_names::name(snapshot.phase))?;
     let flow = lua.create_table()?;
     flow.set("id", snapshot.id.to_string())?;
     flow.set("host", snapshot.host.as_str())?;
@@ -266,7 +268,7 @@ fn collect_outcome(lua: &Lua, inner: &Table, snapshot: &ScriptSnapshot) -> mlua:
             let url = as_string(&table.get("url")?).filter(|u| *u != request.url);
             let path = as_string(&table.get("path")?).filter(|p| *p != request.path);
             changes.url =
-                url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::query_params::encode_path(&p))));
+                url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::text::query_params::encode_path(&p))));
         }
         if let (Some((before, _)), "response") = (&snapshot.response, side) {
             let status = as_string(&table.get("status")?).and_then(|s| s.parse().ok());

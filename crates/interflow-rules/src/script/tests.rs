@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use super::budget::{ScriptBudget, ScriptLimits};
 use super::pattern::LuaPatternMatcher;
 use super::*;
+use crate::actions::ActionContext;
+use crate::compiled::program::RuleProgram;
 use crate::params::ScriptParams;
 
 const LIMITS: ScriptLimits = ScriptLimits { time: Duration::from_secs(60), instructions: 1_000_000, memory: 4 << 20 };

@@ -17,8 +17,7 @@ use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
 use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use super::message::ServiceHandshake;
-use super::{QueuedMessage, ServiceStatus};
+use super::message::{QueuedMessage, ServiceHandshake, ServiceStatus};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first and the longest wait before a reconnect.
@@ -232,7 +231,7 @@ pub(crate) async fn run_connection(
             wait = BACKOFF[0];
         }
         // Messages received during the pause are dropped, which fails their callers.
-        let pause = tokio::time::sleep(crate::fault_injection::with_jitter(wait, wait / 5));
+        let pause = tokio::time::sleep(crate::body::fault_injection::with_jitter(wait, wait / 5));
         tokio::pin!(pause);
         loop {
             tokio::select! {

@@ -1,13 +1,15 @@
 //! Messages of Greyproxy's middleware protocol v1, and the decisions in the replies.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_types::{Flow, Headers, RequestHead, ResponseHead, Scheme};
+use interflow_types::{Flow, Headers, Host, RequestHead, ResponseHead, Scheme};
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
-
-use crate::view::FlowView;
+use tokio::sync::oneshot;
 
 /// The protocol version that Interflow implements.
 const PROTOCOL_VERSION: u64 = 1;
@@ -103,8 +105,14 @@ impl ServiceHandshake {
     }
 
     /// Whether it requested this message for the flow.
-    pub fn wants_message(&self, ask: ServiceMessageKind, view: &FlowView<'_>) -> bool {
-        self.hooks.iter().any(|h| h.kind == ask.kind() && h.matches(ask, view))
+    pub fn wants_message(
+        &self,
+        ask: ServiceMessageKind,
+        flow: &Flow,
+        request: Option<&RequestHead>,
+        response: Option<&ResponseHead>,
+    ) -> bool {
+        self.hooks.iter().any(|h| h.kind == ask.kind() && h.matches(ask, flow, request, response))
     }
 
     /// Whether it requested messages of this kind at all.
@@ -136,7 +144,7 @@ impl ServiceHook {
             host: globs("host")?,
             path: texts("path")
                 .iter()
-                .map(|p| crate::text_predicate::build_regex(p, false))
+                .map(|p| crate::matching::regex_limits::build_regex(p, false))
                 .collect::<Result<_, _>>()?,
             method: texts("method"),
             content_type: globs("content_type")?,
@@ -146,13 +154,23 @@ impl ServiceHook {
         })
     }
 
-    fn matches(&self, ask: ServiceMessageKind, view: &FlowView<'_>) -> bool {
+    fn matches(
+        &self,
+        ask: ServiceMessageKind,
+        flow: &Flow,
+        request: Option<&RequestHead>,
+        response: Option<&ResponseHead>,
+    ) -> bool {
         let any = |patterns: &[Regex], value: &str| {
             patterns.is_empty() || patterns.iter().any(|p| p.is_match(value.as_bytes()))
         };
-        let Some(request) = view.request else { return false };
+        let Some(request) = request else { return false };
+        let host = match &flow.authority.host {
+            Host::Name(name) => Cow::Borrowed(&**name),
+            Host::Ip(ip) => Cow::Owned(ip.to_string()),
+        };
         let headers =
-            if ask == ServiceMessageKind::Request { Some(&request.headers) } else { view.response.map(|r| &r.headers) };
+            if ask == ServiceMessageKind::Request { Some(&request.headers) } else { response.map(|r| &r.headers) };
         let media = headers
             .and_then(|h| h.get_str("content-type"))
             .unwrap_or_default()
@@ -160,19 +178,19 @@ impl ServiceHook {
             .next()
             .unwrap_or_default()
             .trim();
-        view.with_host(|h| any(&self.host, h))
+        any(&self.host, &host)
             && any(&self.path, &request.url.path)
             && (self.method.is_empty() || self.method.iter().any(|m| m.eq_ignore_ascii_case(request.method.as_str())))
             && any(&self.content_type, media)
-            && any(&self.container, container(view.flow))
+            && any(&self.container, container(flow))
             && self.tls.is_none_or(|tls| tls == (request.url.scheme == Scheme::Https))
-            && self.llm.is_none_or(|llm| llm == view.flow.tags.iter().any(|t| *t == "llm"))
+            && self.llm.is_none_or(|llm| llm == flow.tags.iter().any(|t| *t == "llm"))
     }
 }
 
 fn glob_regex(text: &str) -> Result<Regex, String> {
     let source = text.split('*').map(regex::escape).collect::<Vec<_>>().join(".*");
-    crate::text_predicate::build_regex(&format!("(?s)^{source}$"), true)
+    crate::matching::regex_limits::build_regex(&format!("(?s)^{source}$"), true)
 }
 
 /// The client's process, if known.
@@ -281,10 +299,28 @@ fn settable_headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> 
     all
 }
 
+/// A queued message and the channel for its reply.
+pub(crate) struct QueuedMessage {
+    pub id: String,
+    pub text: String,
+    pub answer: oneshot::Sender<Value>,
+}
+
+/// State of the connection.
+#[derive(Clone, Debug)]
+pub(crate) enum ServiceStatus {
+    /// Connecting for the first time.
+    Starting,
+    /// Connected; the handshake is complete.
+    Up(Arc<ServiceHandshake>),
+    /// Disconnected, with the reason.
+    Down(String),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::FlowFixture;
+    use crate::flow::fixture::FlowFixture;
     use interflow_types::Phase;
 
     #[test]
@@ -308,8 +344,12 @@ mod tests {
                 &json!({"type": "hello", "hooks": [{"type": "http-request", "filters": filters}]}),
             )
             .unwrap();
-            assert_eq!(hello.wants_message(ServiceMessageKind::Request, &view), wanted, "{filters}");
-            assert!(!hello.wants_message(ServiceMessageKind::Response, &view));
+            assert_eq!(
+                hello.wants_message(ServiceMessageKind::Request, view.flow, view.request, view.response),
+                wanted,
+                "{filters}"
+            );
+            assert!(!hello.wants_message(ServiceMessageKind::Response, view.flow, view.request, view.response));
         }
     }
 

@@ -17,9 +17,10 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::OnFailure;
-use crate::matchers::OneOrManyStrings;
+use crate::text::string_list::OneOrManyStrings;
 
 pub use connection::{ServiceTransport, TlsConnector};
+use message::{QueuedMessage, ServiceStatus};
 pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
 pub(crate) use stream::pass_chunks;
 
@@ -45,12 +46,6 @@ pub struct ServiceDef {
     pub auth_header: Option<String>,
 }
 
-impl PartialEq for OneOrManyStrings {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
 /// A running service.
 pub struct ExternalService {
     pub name: String,
@@ -63,24 +58,6 @@ enum ServiceKind {
     Link { queue: mpsc::Sender<QueuedMessage>, status: watch::Receiver<ServiceStatus> },
     /// By HTTP POST.
     Post { url: interflow_types::Url, egress: Option<Arc<dyn HttpClient>> },
-}
-
-/// A queued message and the channel for its reply.
-pub(crate) struct QueuedMessage {
-    pub id: String,
-    pub text: String,
-    pub answer: oneshot::Sender<Value>,
-}
-
-/// State of the connection.
-#[derive(Clone, Debug)]
-pub(crate) enum ServiceStatus {
-    /// Connecting for the first time.
-    Starting,
-    /// Connected; the handshake is complete.
-    Up(Arc<message::ServiceHandshake>),
-    /// Disconnected, with the reason.
-    Down(String),
 }
 
 impl std::fmt::Debug for ExternalService {
@@ -107,7 +84,7 @@ impl ExternalService {
             (None, Some(command), None) => {
                 start_connection(name, connection::ServiceTarget::command(&command.0)?, None)?
             }
-            (None, None, Some(post)) => ServiceKind::Post { url: crate::fixture::parse_url(post)?, egress },
+            (None, None, Some(post)) => ServiceKind::Post { url: crate::text::url::parse_url(post)?, egress },
             _ => return Err("a service has one of url, command and post".into()),
         };
         Ok(Arc::new(Self { name: name.to_owned(), def, kind: way }))
@@ -121,7 +98,7 @@ impl ExternalService {
         match (&def.url, &def.command, &def.post) {
             (Some(url), None, None) => connection::ServiceTarget::web_socket(url, def.auth_header.as_deref()).map(drop),
             (None, Some(command), None) => connection::ServiceTarget::command(&command.0).map(drop),
-            (None, None, Some(post)) => crate::fixture::parse_url(post).map(drop),
+            (None, None, Some(post)) => crate::text::url::parse_url(post).map(drop),
             _ => Err("a service has one of url, command and post".into()),
         }
     }

@@ -132,7 +132,7 @@ const OUTSIDE: &str = "interflow-rules/tests/outside.rs";
 const UPSTREAM_ACTIONS: &str = "interflow/tests/rules/upstream_actions.rs";
 const MESSAGES: &str = "interflow/tests/rules/messages.rs";
 const REPLAYS: &str = "interflow/tests/rules/replays.rs";
-const MATCHERS: &str = "interflow-rules/src/matchers.rs";
+const MATCHERS: &str = "interflow-rules/src/matching/matchers.rs";
 const FLUXZY: &str = "interflow-rules/tests/fluxzy";
 
 fn crates() -> PathBuf {

@@ -1,0 +1,138 @@
+//! The flow at the phase in which rules act on it.
+
+use std::cell::OnceCell;
+
+use bytes::Bytes;
+use interflow_types::{Direction, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage, UpstreamOverrides};
+
+use crate::body::BodyEdits;
+use crate::compiled::program::RuleProgram;
+use crate::flow::exec_run::ExecAnswers;
+use crate::flow::flow_state::RuleState;
+use crate::flow::render::RenderContext;
+use crate::flow::view::FlowView;
+use crate::text::template::TextTemplate;
+
+/// The request at the current phase: mutable, or read-only.
+pub(crate) enum RequestAccess<'a> {
+    None,
+    Seen(&'a RequestHead),
+    Changing(&'a mut RequestHead),
+    /// Saved at an earlier phase.
+    Kept(std::sync::Arc<RequestHead>),
+}
+
+/// A head before the rules edited it.
+#[derive(Debug)]
+pub(crate) enum HeadBeforeEdit {
+    Request(RequestHead),
+    Response(ResponseHead),
+}
+
+/// The flow at the phase in which rules act on it.
+pub(crate) struct ActionContext<'a> {
+    pub phase: Phase,
+    pub flow: &'a mut Flow,
+    pub request: RequestAccess<'a>,
+    pub response: Option<&'a mut ResponseHead>,
+    pub overrides: Option<&'a mut UpstreamOverrides>,
+    pub message: Option<&'a mut StreamMessage>,
+    /// The body of this phase's side without its content coding, if it was buffered.
+    pub body: Option<Bytes>,
+    /// Edits to apply to the body of this phase.
+    pub edits: BodyEdits,
+    /// The flow is an intercepted tunnel: its requests are matched individually.
+    pub opens: bool,
+    /// The URL as text, computed on demand; cleared when the request changes.
+    pub url: OnceCell<String>,
+    /// What programs answered about the current rule.
+    pub exec: ExecAnswers,
+    /// The head of this phase's side before the first rule that may edit it.
+    pub before: Option<Box<HeadBeforeEdit>>,
+}
+
+impl<'a> ActionContext<'a> {
+    pub fn new(phase: Phase, flow: &'a mut Flow) -> Self {
+        Self {
+            phase,
+            flow,
+            request: RequestAccess::None,
+            response: None,
+            overrides: None,
+            message: None,
+            body: None,
+            edits: BodyEdits::default(),
+            opens: false,
+            url: OnceCell::new(),
+            exec: ExecAnswers::default(),
+            before: None,
+        }
+    }
+
+    pub fn request(&self) -> Option<&RequestHead> {
+        match &self.request {
+            RequestAccess::None => None,
+            RequestAccess::Seen(head) => Some(head),
+            RequestAccess::Changing(head) => Some(head),
+            RequestAccess::Kept(head) => Some(head),
+        }
+    }
+
+    pub fn request_mut(&mut self) -> Option<&mut RequestHead> {
+        self.url.take();
+        match &mut self.request {
+            RequestAccess::Changing(head) => Some(head),
+            _ => None,
+        }
+    }
+
+    pub fn view<'v>(&'v self, program: &'v RuleProgram) -> FlowView<'v> {
+        let mut view = FlowView::new(self.phase, self.flow, &program.constants);
+        view.request = self.request();
+        view.response = self.response.as_deref();
+        view.message = self.message.as_deref();
+        view.shared_url = Some(&self.url);
+        view.exec = Some(&self.exec);
+        match self.phase {
+            Phase::RequestBody => view.request_body = self.body.as_deref(),
+            Phase::ResponseBody => view.response_body = self.body.as_deref(),
+            _ => {}
+        }
+        if self.phase > Phase::RequestBody {
+            view.request_body = self.flow.extension::<RuleState>().and_then(|s| s.request_body.as_deref());
+        }
+        view
+    }
+
+    pub fn render(&self, program: &RuleProgram, template: &TextTemplate) -> String {
+        template.render(&RenderContext::from_view(&self.view(program))).into_owned()
+    }
+
+    /// The fields of this phase's side.
+    pub fn head_mut(&mut self) -> Option<&mut Headers> {
+        if self.phase >= Phase::ResponseHead {
+            return self.response.as_deref_mut().map(|r| &mut r.headers);
+        }
+        self.request_mut().map(|r| &mut r.headers)
+    }
+
+    /// The fields of this phase's side.
+    pub fn head(&self) -> Option<&Headers> {
+        match self.side() {
+            Direction::Response => self.response.as_ref().map(|r| &r.headers),
+            Direction::Request => self.request().map(|r| &r.headers),
+        }
+    }
+
+    pub const fn side(&self) -> Direction {
+        if matches!(self.phase, Phase::ResponseHead | Phase::ResponseBody) {
+            Direction::Response
+        } else {
+            Direction::Request
+        }
+    }
+
+    pub fn state(&mut self) -> &mut RuleState {
+        self.flow.extension_mut::<RuleState>()
+    }
+}

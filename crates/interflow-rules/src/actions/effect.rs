@@ -1,0 +1,49 @@
+//! What an action leads to.
+
+use std::time::Duration;
+
+use interflow_types::{BoxFuture, Error, ErrorKind, Flow};
+
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::config::OnFailure;
+use crate::flow::exec_run::ExecRun;
+use crate::flow::verdict::RuleVerdict;
+
+/// Result of an action.
+pub(crate) enum ActionEffect {
+    /// Continue with the next action.
+    Continue,
+    /// The flow ends with this verdict, or is redirected.
+    End(RuleVerdict),
+    /// Skip the remaining rules of this phase.
+    Stop,
+    /// An asynchronous operation must complete first.
+    Wait(PendingAction),
+}
+
+/// The operation that an action, or a condition, waits for.
+pub(crate) enum PendingAction {
+    /// The program of a condition, which is evaluated again after it.
+    Exec(Box<ExecRun>),
+    Sleep(Duration),
+    Service(std::sync::Arc<crate::service::ExternalService>),
+    Script(Box<crate::script::ScriptRun>),
+    Decision(BoxFuture<'static, Option<crate::state::hold::HoldDecision>>, bool),
+}
+
+/// An action failed: the flow ends or continues, depending on `on_failure`.
+pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &mut Flow, error: Error) -> ActionEffect {
+    flow.tag("rule_failed");
+    match program.config.on_failure {
+        OnFailure::Deny => ActionEffect::End(RuleVerdict::Deny(error)),
+        OnFailure::Pass => {
+            tracing::warn!(flow = %flow.id, rule = rule.name, "the rule is passed over: {error}");
+            ActionEffect::Continue
+        }
+    }
+}
+
+/// A rendered template is not a valid value.
+pub(crate) fn invalid_value_error(rule: &CompiledRule, what: &str, text: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::StageFailed, format!("rule `{}`: the {what} `{text}` cannot be used: {why}", rule.name))
+}

@@ -1,0 +1,338 @@
+//! Compiles rule files to a [`RuleProgram`], and collects the errors in them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_types::Phase;
+use regex::bytes::Regex;
+
+use crate::action::Action;
+use crate::compiled::action_phase::phase_for;
+use crate::compiled::action_templates::visit_templates;
+use crate::compiled::expect::Expectation;
+use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::config::RulesConfig;
+use crate::error::{RuleLoadError, RuleProblem};
+use crate::files::rule_file::{RuleDef, RuleFile};
+use crate::files::sources::{ParsedRuleFile, PathSegment, RuleFileContent, RuleFileSource, read_all};
+use crate::flow::view::RuleConstants;
+use crate::matching::condition::ConditionExpr;
+use crate::matching::index::HostIndex;
+use crate::matching::path_mode::PathMatchMode;
+use crate::matching::text_predicate::{TextField, TextPredicate, group_names};
+use crate::service::{ExternalService, ServiceDef};
+use crate::state::runtime::RuleRuntime;
+
+impl RuleProgram {
+    /// Loads the rule files of a configuration.
+    ///
+    /// # Errors
+    /// All errors in them.
+    pub fn load(config: &RulesConfig, around: Arc<RuleRuntime>) -> Result<Arc<Self>, RuleLoadError> {
+        let mut sources = Vec::new();
+        let mut problems = Vec::new();
+        for path in &config.files {
+            match RuleFileSource::read(path) {
+                Ok(source) => sources.push(source),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(RuleLoadError { problems, notes: Vec::new() });
+        }
+        Self::from_sources(sources, config, around)
+    }
+
+    /// Loads rules from texts.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_sources(
+        sources: Vec<RuleFileSource>,
+        config: &RulesConfig,
+        around: Arc<RuleRuntime>,
+    ) -> Result<Arc<Self>, RuleLoadError> {
+        let parsed = read_all(sources)?;
+        let mut compiler = Compiler::new(config, around);
+        for one in parsed {
+            compiler.add_parsed(one);
+        }
+        compiler.finish(config).map(Arc::new)
+    }
+}
+
+/// Compiles rules and collects errors.
+struct Compiler<'c> {
+    config: &'c RulesConfig,
+    around: Arc<RuleRuntime>,
+    rules: Vec<CompiledRule>,
+    tests: Vec<Expectation>,
+    constants: RuleConstants,
+    services: Vec<(String, ServiceDef)>,
+    problems: Vec<RuleProblem>,
+    notes: Vec<RuleProblem>,
+    files: Vec<PathBuf>,
+    /// Variables that are read, with the location.
+    read: Vec<(String, RuleProblem)>,
+    /// Variables that something sets.
+    set: Vec<String>,
+}
+
+impl<'c> Compiler<'c> {
+    fn new(config: &'c RulesConfig, around: Arc<RuleRuntime>) -> Self {
+        Self {
+            config,
+            around,
+            rules: Vec::new(),
+            tests: Vec::new(),
+            constants: Vec::new(),
+            services: Vec::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+            files: Vec::new(),
+            read: Vec::new(),
+            set: Vec::new(),
+        }
+    }
+
+    fn add_parsed(&mut self, mut parsed: ParsedRuleFile) {
+        self.files.extend(parsed.source.path.clone());
+        match std::mem::replace(&mut parsed.content, RuleFileContent::Own(RuleFile::default())) {
+            RuleFileContent::Own(file) => self.add_own_file(&parsed, file),
+            RuleFileContent::Fluxzy(value) => self.fluxzy(&parsed, &value),
+        }
+    }
+
+    fn add_own_file(&mut self, parsed: &ParsedRuleFile, file: RuleFile) {
+        for (name, value) in file.variables {
+            self.set.push(name.clone());
+            match self.constants.binary_search_by(|(n, _)| n.cmp(&name)) {
+                Ok(at) => self.constants[at].1 = value.0,
+                Err(at) => self.constants.insert(at, (name, value.0)),
+            }
+        }
+        for (name, def) in file.services {
+            let at = [PathSegment::Key("services"), PathSegment::Key(&name)];
+            if let Err(message) = ExternalService::check(&def) {
+                self.problems.push(parsed.problem(&at, None, format!("the service `{name}`: {message}")));
+            }
+            self.services.push((name, def));
+        }
+        for (i, def) in file.rules.into_iter().enumerate() {
+            self.rule(parsed, i, def);
+        }
+        for mut test in file.tests {
+            test.file.clone_from(&parsed.source.name);
+            self.tests.push(test);
+        }
+    }
+
+    fn rule(&mut self, parsed: &ParsedRuleFile, i: usize, def: RuleDef) {
+        let name = def.name.unwrap_or_else(|| format!("rule {}", self.rules.len() + 1));
+        let at = [PathSegment::Key("rules"), PathSegment::Index(i)];
+        if self.rules.iter().any(|r| r.name == name) {
+            let message = "a rule of this name already exists: give each rule its own name";
+            self.problems.push(parsed.problem(&[at[0], at[1], PathSegment::Key("name")], Some(&name), message));
+        }
+        if def.then.0.is_empty() {
+            self.problems.push(parsed.problem(&at, Some(&name), "it does nothing: give it actions with `then`"));
+        }
+        let folder = parsed.source.path.as_deref().and_then(Path::parent);
+        let mut actions = Vec::new();
+        for (j, mut action) in def.then.0.into_iter().enumerate() {
+            let at = [at[0], at[1], PathSegment::Key("then"), PathSegment::Index(j)];
+            crate::files::path_checks::resolve_relative(&mut action, folder);
+            if let Err(message) = crate::files::path_checks::check_files(&action, self.config, &self.around) {
+                self.problems.push(parsed.problem(&at, Some(&name), message));
+            }
+            if let Action::Call(names) = &action {
+                self.check_service_names(parsed, &at, &name, names);
+                // The service's handshake determines which of the two it handles.
+                if def.phase.is_none() && phase_for(&action, &def.when.0, Some(Phase::RequestBody), None).is_ok() {
+                    actions.push((Phase::ResponseBody, action.clone()));
+                }
+            }
+            let before = actions.last().map(|(p, _)| *p).filter(|_| !matches!(action, Action::Call(_)));
+            match phase_for(&action, &def.when.0, def.phase.map(|p| p.0), before) {
+                Ok(phase) => actions.push((phase, action)),
+                Err(message) => self.problems.push(parsed.problem(&at, Some(&name), message)),
+            }
+        }
+        let line = parsed.problem(&at, None, "").line;
+        let rule = CompiledRule {
+            name: name.clone(),
+            file: parsed.source.name.clone(),
+            line,
+            enabled: def.enabled.unwrap_or(true),
+            stop: def.stop,
+            captures: capturing_regexes(&def.when.0),
+            cond: def.when.0,
+            actions,
+            remembers: false,
+            judged: PathMatchMode::default(),
+            matches: Arc::default(),
+        };
+        self.add(rule, parsed.problem(&at, Some(&name), ""));
+    }
+
+    fn check_service_names(
+        &mut self,
+        parsed: &ParsedRuleFile,
+        at: &[PathSegment<'_>],
+        rule: &str,
+        names: &crate::text::string_list::OneOrManyStrings,
+    ) {
+        let known: Vec<&str> = self.services.iter().map(|(n, _)| n.as_str()).collect();
+        let message = match &names.0[..] {
+            [name] if known.contains(&name.as_str()) => return,
+            [name] if known.is_empty() => format!("there is no service `{name}`: write it under `services`"),
+            [name] => crate::error::unknown_key_message("service", name, &known),
+            _ => "`call` takes the name of one service".into(),
+        };
+        self.problems.push(parsed.problem(at, Some(rule), message));
+    }
+
+    fn add(&mut self, mut rule: CompiledRule, place: RuleProblem) {
+        rule.remembers = rule.phases().len() > 1;
+        rule.judged = PathMatchMode::for_rule(&rule.cond, &rule.actions, rule.stop);
+        let mut read = Vec::new();
+        for (_, action) in &rule.actions {
+            visit_templates(action, &mut |t| read.extend(t.variables().map(ToOwned::to_owned)));
+            self.set.extend(assigned_variables(action));
+        }
+        rule.cond.visit(&mut |leaf| match leaf {
+            ConditionExpr::Text(place, test) => {
+                if let TextField::Variable(name) = place {
+                    read.push(name.clone());
+                }
+                if let TextPredicate::Filled(_, t, _) = test {
+                    read.extend(t.variables().map(ToOwned::to_owned));
+                }
+            }
+            ConditionExpr::Exec(exec) => {
+                let all = exec.arguments.iter().chain([&exec.program]);
+                all.for_each(|t| read.extend(t.variables().map(ToOwned::to_owned)));
+            }
+            _ => {}
+        });
+        self.set.extend(rule.captures.iter().flat_map(|(_, r)| group_names(r).map(ToOwned::to_owned)));
+        self.read.extend(read.into_iter().map(|name| (name, place.clone())));
+        self.rules.push(rule);
+    }
+
+    fn fluxzy(&mut self, parsed: &ParsedRuleFile, value: &serde_json::Value) {
+        let read = crate::files::fluxzy::import_rules(parsed, value);
+        self.problems.extend(read.problems);
+        self.notes.extend(read.notes);
+        for (mut rule, place) in read.rules {
+            let mut n = 1;
+            let base = rule.name.clone();
+            while self.rules.iter().any(|r| r.name == rule.name) {
+                n += 1;
+                rule.name = format!("{base} ({n})");
+            }
+            for (_, action) in &rule.actions {
+                if let Err(message) = crate::files::path_checks::check_files(action, self.config, &self.around) {
+                    self.problems.push(RuleProblem { message, ..place.clone() });
+                }
+            }
+            rule.captures = capturing_regexes(&rule.cond);
+            // A variable that nothing sets is empty, which is worth a note.
+            self.add(rule, place);
+        }
+    }
+
+    fn finish(mut self, config: &RulesConfig) -> Result<RuleProgram, RuleLoadError> {
+        let around = self.around;
+        for (name, mut place) in std::mem::take(&mut self.read) {
+            if self.set.contains(&name) {
+                continue;
+            }
+            let known = self.set.iter().map(String::as_str);
+            place.message = match crate::error::closest_name(&name, known) {
+                Some(near) => format!("nothing sets the variable `{name}`: did you mean `{near}`?"),
+                None => format!(
+                    "nothing sets the variable `{name}`: set it with set_variable, capture, a named group, or under `variables`"
+                ),
+            };
+            self.problems.push(place);
+        }
+        if !self.problems.is_empty() {
+            return Err(RuleLoadError { problems: self.problems, notes: self.notes });
+        }
+        let mut services = HashMap::new();
+        for (name, def) in self.services {
+            match around.service(&name, def) {
+                Ok(Some(service)) => drop(services.insert(name, service)),
+                Ok(None) => {}
+                Err(e) => {
+                    let message = format!("the service `{name}`: {e}");
+                    return Err(RuleProblem { file: "services".into(), message, ..RuleProblem::default() }.into());
+                }
+            }
+        }
+        let mut hosts = HostIndex::default();
+        for (i, rule) in self.rules.iter_mut().enumerate() {
+            rule.matches = around.counter(&rule.name);
+            if rule.enabled {
+                hosts.add(i as u32, &rule.cond);
+            }
+        }
+        Ok(RuleProgram {
+            rules: self.rules,
+            tests: self.tests,
+            notes: self.notes,
+            files: self.files,
+            config: config.clone(),
+            constants: self.constants,
+            runtime: around,
+            services,
+            scripts: crate::script::ScriptRunner::new(config),
+            hosts,
+        })
+    }
+}
+
+fn assigned_variables(action: &Action) -> Vec<String> {
+    match action {
+        Action::SetVariable(v) => v.0.iter().map(|(n, _)| n.clone()).collect(),
+        Action::Capture(c) => {
+            let groups = c.regex.iter().flat_map(|r| group_names(r).map(ToOwned::to_owned));
+            groups.chain([c.name.clone()]).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Regexes of a condition whose named groups become variables when it matches.
+fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
+    use interflow_query::{Key, TermTest, TextPattern};
+    use interflow_types::Direction::{Request, Response};
+    let mut all = Vec::new();
+    cond.visit(&mut |leaf| match leaf {
+        ConditionExpr::Text(place, test) => all.extend(test.capturing_regex().map(|r| (place.clone(), r.clone()))),
+        ConditionExpr::Query(query) => query.expr().visit(&mut |term| {
+            let TermTest::Text(TextPattern::Regex(source)) = &term.test else { return };
+            let place = match (term.key, &term.name) {
+                (Key::Host, _) => TextField::Host,
+                (Key::Url | Key::Word, _) => TextField::Url,
+                (Key::Path, _) => TextField::Path,
+                (Key::Query, _) => TextField::Target,
+                (Key::Method, _) => TextField::Method,
+                (Key::ReqHeader, Some(name)) => TextField::Header(Request, name.clone()),
+                (Key::RespHeader, Some(name)) => TextField::Header(Response, name.clone()),
+                (Key::ReqBody, _) => TextField::Body(Request),
+                (Key::RespBody, _) => TextField::Body(Response),
+                _ => return,
+            };
+            if let Ok(regex) = crate::matching::regex_limits::build_regex(source.source(), source.ignore_case)
+                && group_names(&regex).next().is_some()
+            {
+                all.push((place, regex));
+            }
+        }),
+        _ => {}
+    });
+    all
+}

@@ -1,0 +1,453 @@
+//! Translation of Fluxzy's filters into conditions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
+use interflow_types::Direction::{self, Request, Response};
+
+use super::import_log::{ImportLog, comment_condition};
+use super::node::{FluxzyNode, template};
+use crate::flow::exec_run::ExecCondition;
+use crate::matching::condition::ConditionExpr;
+use crate::matching::text_predicate::{MatchMode, TextField, TextPredicate};
+
+/// Every filter by its `typeKind` without the suffix, in lower case.
+pub const KINDS: &[&str] = &[
+    "any",
+    "no",
+    "host",
+    "authority",
+    "issecure",
+    "ipingress",
+    "ipegress",
+    "filtercollection",
+    "isself",
+    "connection",
+    "exec",
+    "agentlabel",
+    "agent",
+    "processid",
+    "processname",
+    "absoluteuri",
+    "path",
+    "querystring",
+    "method",
+    "get",
+    "post",
+    "put",
+    "patch",
+    "delete",
+    "requestheader",
+    "hasauthorization",
+    "hasauthorizationbearer",
+    "hasanycookieonrequest",
+    "hascookieonrequest",
+    "formurlencodedrequest",
+    "multipartdatarequest",
+    "formrequest",
+    "jsonrequest",
+    "protobufrequest",
+    "isgrpc",
+    "iswebsocket",
+    "h11trafficonly",
+    "h2trafficonly",
+    "hasrequestbody",
+    "statuscode",
+    "statuscodesuccess",
+    "statuscoderedirection",
+    "statuscodeclienterror",
+    "statuscodeservererror",
+    "networkerror",
+    "responseheader",
+    "contenttypexml",
+    "cssstyle",
+    "font",
+    "htmlresponse",
+    "image",
+    "jsonresponse",
+    "protobufresponse",
+    "protobuf",
+    "hassetcookieonresponse",
+    "hascomment",
+    "hastag",
+    "commentsearch",
+    "tagcontains",
+    "searchtext",
+];
+
+/// Time limit of a filter program; Fluxzy itself has none.
+const EXEC_LIMIT: Duration = Duration::from_secs(2);
+
+pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+    let Some(kind) = node.kind(ledger, "filter") else { return ConditionExpr::Always(false) };
+    let inverted = node.bool_value(ledger, "inverted", false);
+    let Some(cond) = convert_filter(ledger, node, &kind) else {
+        ledger.problem(node, crate::error::unknown_key_message("filter", &kind, KINDS));
+        return ConditionExpr::Always(false);
+    };
+    node.report_unknown(ledger);
+    if inverted { cond.not() } else { cond }
+}
+
+fn convert_filter(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+    Some(match kind {
+        "any" => ConditionExpr::Always(true),
+        "no" => ConditionExpr::Always(false),
+        "issecure" => query_filter("scheme:https"),
+        "filtercollection" => collection(ledger, node),
+        "isself" => ConditionExpr::OwnAddress,
+        "connection" => ConditionExpr::Connection(node.number(ledger, "connectionId").unwrap_or_default()),
+        "exec" => exec(ledger, node),
+        "agent" | "processid" | "processname" => process(ledger, node, kind),
+        "authority" => {
+            let host = string_filter(ledger, node, TextField::Host, MatchMode::Exact);
+            let port = node.number(ledger, "port").unwrap_or_default();
+            ConditionExpr::and(vec![number_filter(Key::Port, port), host])
+        }
+        "host" => string_filter(ledger, node, TextField::Host, MatchMode::Exact),
+        "ipingress" => string_filter(ledger, node, TextField::ClientIp, MatchMode::Contains),
+        "ipegress" => string_filter(ledger, node, TextField::UpstreamIp, MatchMode::Contains),
+        "agentlabel" => {
+            ledger.note(node, "Fluxzy knows the agent only with --parse-ua; here it is always known");
+            string_filter(ledger, node, TextField::Agent, MatchMode::Contains)
+        }
+        "networkerror" => {
+            ledger.note(node, "Fluxzy tests for its status 528, which it never sends under --use-502; here a 528 of an origin counts for every action, and an error of Interflow's own for those that can run when the flow has ended: stdOut, stdErr, fileAppend");
+            ledger.errors.seen = true;
+            let told = number_filter(Key::Status, 528);
+            if ledger.errors.count {
+                ConditionExpr::or(vec![told, query_filter("error:/^(dns|connect|upstream|bad_response|pool_timeout)/")])
+            } else {
+                told
+            }
+        }
+        "hascomment" | "hastag" | "commentsearch" | "tagcontains" | "searchtext" => view_only(ledger, node, kind),
+        _ => return request(ledger, node, kind).or_else(|| response(ledger, node, kind)),
+    })
+}
+
+fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+    Some(match kind {
+        "absoluteuri" => string_filter(ledger, node, TextField::Url, MatchMode::Exact),
+        "path" => string_filter(ledger, node, TextField::Target, MatchMode::Exact),
+        "querystring" => {
+            let name = node.text_of("name").filter(|n| !n.is_empty());
+            string_filter(ledger, node, TextField::Param(name), MatchMode::Exact)
+        }
+        "method" => string_filter(ledger, node, TextField::Method, MatchMode::Exact),
+        "get" | "post" | "put" | "patch" | "delete" => text_filter(TextField::Method, MatchMode::Exact, kind),
+        "requestheader" => {
+            let name = header(ledger, node);
+            string_filter(ledger, node, TextField::Header(Request, name), MatchMode::Exact)
+        }
+        "hasauthorization" => presence_filter(TextField::Header(Request, "Authorization".into())),
+        "hasauthorizationbearer" => {
+            text_filter(TextField::Header(Request, "Authorization".into()), MatchMode::Prefix, "bearer")
+        }
+        "hasanycookieonrequest" => presence_filter(TextField::Header(Request, "Cookie".into())),
+        "hascookieonrequest" => {
+            let name = header_name(ledger, node);
+            string_filter(ledger, node, TextField::Cookie(name), MatchMode::Contains)
+        }
+        "formurlencodedrequest" => media_type_filter(Request, "urlencoded"),
+        "multipartdatarequest" => media_type_filter(Request, "multipart"),
+        "formrequest" => {
+            ConditionExpr::or(vec![media_type_filter(Request, "urlencoded"), media_type_filter(Request, "multipart")])
+        }
+        "jsonrequest" => media_type_filter(Request, "json"),
+        "protobufrequest" => media_type_filter(Request, "protobuf"),
+        "isgrpc" => text_filter(TextField::MediaType(Request), MatchMode::Prefix, "application/grpc"),
+        "iswebsocket" => ConditionExpr::flag(Flag::Websocket),
+        "h11trafficonly" | "h2trafficonly" => {
+            ledger.note(node, "Fluxzy tests the upstream's version, which it does not know yet when most actions run; here the client's counts too");
+            query_filter(if kind == "h11trafficonly" { "version:1.1" } else { "version:2" })
+        }
+        "hasrequestbody" => {
+            ledger.note(
+                node,
+                "in Fluxzy this can never hold in a live rule; here it does once the request's head is known",
+            );
+            ConditionExpr::HasBody(Request)
+        }
+        _ => return None,
+    })
+}
+
+fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+    Some(match kind {
+        "statuscode" => {
+            let codes: Vec<u64> = node
+                .get("statusCodes")
+                .map(|n| n.items())
+                .unwrap_or_default()
+                .iter()
+                .filter_map(|n| n.text()?.parse().ok())
+                .collect();
+            if codes.is_empty() {
+                ledger.note(node, "`statusCodes` is empty, so that it never holds");
+            }
+            ConditionExpr::or(codes.into_iter().map(|c| number_filter(Key::Status, c)).collect())
+        }
+        "statuscodesuccess" => query_filter("status:2xx"),
+        "statuscoderedirection" => query_filter("status:3xx"),
+        "statuscodeclienterror" => query_filter("status:4xx"),
+        "statuscodeservererror" => query_filter("status:5xx"),
+        "responseheader" => {
+            let name = header(ledger, node);
+            string_filter(ledger, node, TextField::Header(Response, name), MatchMode::Exact)
+        }
+        "contenttypexml" => media_type_filter(Response, "xml"),
+        "cssstyle" => media_type_filter(Response, "css"),
+        "font" => media_type_filter(Response, "font"),
+        "htmlresponse" => media_type_filter(Response, "text/html"),
+        "image" => media_type_filter(Response, "image"),
+        "jsonresponse" => media_type_filter(Response, "json"),
+        "protobufresponse" => media_type_filter(Response, "protobuf"),
+        "protobuf" => {
+            ConditionExpr::or(vec![media_type_filter(Request, "protobuf"), media_type_filter(Response, "protobuf")])
+        }
+        "hassetcookieonresponse" => {
+            ledger.note(node, "Fluxzy compares the pattern with the cookie's name instead of its value; here it is the value, as its pages say");
+            let name = node.text_of("name").filter(|n| !n.is_empty());
+            string_filter(ledger, node, TextField::SetCookie(name), MatchMode::Contains)
+        }
+        _ => return None,
+    })
+}
+
+/// Filters that Fluxzy only uses in its UI: in live rules they never match.
+fn view_only(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
+    ledger.note(node, "in Fluxzy this is for viewing only and never holds in a live rule; here it does");
+    match kind {
+        "hascomment" => {
+            comment_condition(TextPredicate::fixed(MatchMode::Prefix, "comment:", false).expect("a prefix is no regex"))
+        }
+        "hastag" => presence_filter(TextField::OwnerTag),
+        "commentsearch" => {
+            let mode = operation(ledger, node, MatchMode::Contains);
+            let pattern = node.text_of("pattern").unwrap_or_default();
+            let pattern = match mode {
+                MatchMode::Contains => format!("^comment:(?s:.*){}", regex::escape(&pattern)),
+                MatchMode::Exact => format!("^comment:{}$", regex::escape(&pattern)),
+                MatchMode::Prefix => format!("^comment:{}", regex::escape(&pattern)),
+                MatchMode::Suffix => format!("^comment:(?s:.*){}$", regex::escape(&pattern)),
+                MatchMode::Regex => format!("^comment:(?s:.*?)(?:{pattern})"),
+            };
+            let sensitive = node.bool_value(ledger, "caseSensitive", false);
+            match TextPredicate::fixed(MatchMode::Regex, &pattern, !sensitive) {
+                Ok(test) => comment_condition(test),
+                Err(e) => {
+                    ledger.problem(node, e);
+                    ConditionExpr::Always(false)
+                }
+            }
+        }
+        "tagcontains" => {
+            let tag = node
+                .get("tag")
+                .map(|t| t.text().or_else(|| t.text_of("value")).unwrap_or_default())
+                .unwrap_or_default();
+            text_filter(TextField::Tag, MatchMode::Exact, &tag)
+        }
+        _ => search_text(ledger, node),
+    }
+}
+
+fn search_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+    let pattern = node.text_of("pattern").unwrap_or_default();
+    let sensitive = node.bool_value(ledger, "caseSensitive", true);
+    let mut parts = Vec::new();
+    let line = |side: Direction| {
+        let source = format!("{}{}", if sensitive { "" } else { "(?i)" }, regex::escape(&pattern).replace('/', "\\/"));
+        let key = if side == Request { "req.header" } else { "resp.header" };
+        Query::parse(&format!("{key}:/{source}/")).map(ConditionExpr::query)
+    };
+    for (key, default, side) in [("searchInRequestHeader", true, Request), ("searchInResponseHeader", true, Response)] {
+        if node.bool_value(ledger, key, default) {
+            match line(side) {
+                Ok(cond) => parts.push(cond),
+                Err(e) => ledger.problem(node, e.to_string()),
+            }
+        }
+    }
+    if node.bool_value(ledger, "searchInRequestHeader", true) {
+        parts.extend(
+            TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
+                .map(|t| ConditionExpr::Text(TextField::Url, t)),
+        );
+    }
+    for (key, side) in [("searchInRequestBody", Request), ("searchInResponseBody", Response)] {
+        if node.bool_value(ledger, key, false) {
+            parts.extend(
+                TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
+                    .map(|t| ConditionExpr::Text(TextField::Body(side), t)),
+            );
+        }
+    }
+    ConditionExpr::or(parts)
+}
+
+fn collection(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+    let children: Vec<ConditionExpr> =
+        node.get("children").map(|c| c.items()).unwrap_or_default().iter().map(|c| read(ledger, c)).collect();
+    match node.text_of("operation").unwrap_or_else(|| "or".into()).to_ascii_lowercase().as_str() {
+        "and" => ConditionExpr::and(children),
+        "or" => ConditionExpr::or(children),
+        other => {
+            ledger.problem(node, crate::error::unknown_key_message("operation", other, &["and", "or"]));
+            ConditionExpr::Always(false)
+        }
+    }
+}
+
+fn exec(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+    ledger.note(node, "the program blocks Fluxzy's thread without a limit; here it may run for 2 seconds, and counts as no match then");
+    let program = node.required_template(ledger, "filename");
+    let arguments = node.get("arguments").map(|n| {
+        let words = match n.text() {
+            Some(line) => split_command_line(&line),
+            None => n.items().iter().filter_map(FluxzyNode::text).collect(),
+        };
+        words.iter().map(|w| template(ledger, &n, w)).collect()
+    });
+    let head_in_env = node.bool_value(ledger, "writeHeaderToEnv", false);
+    ConditionExpr::Exec(Arc::new(ExecCondition {
+        program,
+        arguments: arguments.unwrap_or_default(),
+        head_in_env,
+        limit: EXEC_LIMIT,
+    }))
+}
+
+/// Splits a command line with quotes.
+fn split_command_line(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(q), c) if q == c => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+fn process(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
+    if kind != "agent" {
+        ledger.note(
+            node,
+            "processes are looked for with `proxy.processes = true`, as Fluxzy needs --enable-process-tracking",
+        );
+    }
+    match kind {
+        "processid" => {
+            let id = node.number(ledger, "processId").unwrap_or_default();
+            ConditionExpr::Process { ids: vec![id], names: Vec::new() }
+        }
+        "processname" => {
+            let names = node.get("processNames").map(|n| n.items()).unwrap_or_default();
+            let plain = |n: String| n.to_ascii_lowercase().trim_end_matches(".exe").to_owned();
+            ConditionExpr::Process {
+                ids: Vec::new(),
+                names: names.iter().filter_map(FluxzyNode::text).map(plain).collect(),
+            }
+        }
+        _ => {
+            let agent = node.get("agent");
+            let label = agent.and_then(|a| a.text().or_else(|| a.text_of("friendlyName")));
+            ledger.note(node, "an agent object is made by Fluxzy's window; here its `friendlyName` is compared with the agent's label");
+            text_filter(TextField::Agent, MatchMode::Exact, &label.unwrap_or_default())
+        }
+    }
+}
+
+fn header_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> String {
+    required_text(ledger, node, "name")
+}
+
+fn required_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, key: &str) -> String {
+    node.text_of(key).unwrap_or_else(|| {
+        ledger.problem(node, format!("`{key}` is missing"));
+        String::new()
+    })
+}
+
+fn header(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> String {
+    let name = required_text(ledger, node, "headerName");
+    const HIDDEN: [&str; 7] =
+        ["connection", "keep-alive", "proxy-authenticate", "trailer", "upgrade", "alt-svc", "expect"];
+    if HIDDEN.contains(&name.to_ascii_lowercase().as_str()) {
+        ledger.note(node, format!("Fluxzy never sees the field {name}; here it is seen as far as it passes the proxy"));
+    }
+    name
+}
+
+fn query_filter(text: &str) -> ConditionExpr {
+    ConditionExpr::query(Query::parse(text).expect("queries written here are well formed"))
+}
+
+fn number_filter(key: Key, n: u64) -> ConditionExpr {
+    ConditionExpr::query(Query::from(Expr::term(key, TermTest::Number(NumberTest::Compare(CompareOp::Eq, n)))))
+}
+
+fn presence_filter(place: TextField) -> ConditionExpr {
+    ConditionExpr::Text(place, TextPredicate::Present)
+}
+
+fn text_filter(place: TextField, mode: MatchMode, text: &str) -> ConditionExpr {
+    TextPredicate::fixed(mode, text, true).map_or(ConditionExpr::Always(false), |t| ConditionExpr::Text(place, t))
+}
+
+fn media_type_filter(side: Direction, part: &str) -> ConditionExpr {
+    text_filter(TextField::MediaType(side), MatchMode::Contains, part)
+}
+
+/// The operation of a string filter; `effective` is Fluxzy's actual default.
+fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: MatchMode) -> MatchMode {
+    let Some(text) = node.text_of("operation") else {
+        let kind = node.text_of("typeKind").unwrap_or_default().to_ascii_lowercase();
+        let documented = ["absoluteuri", "path", "requestheader", "responseheader"];
+        if documented.contains(&kind.strip_suffix("filter").unwrap_or(&kind)) {
+            ledger.note(node, "without `operation` Fluxzy compares the whole text, though its pages say `contains`; so it is here: write the operation you mean");
+        }
+        return effective;
+    };
+    match text.to_ascii_lowercase().as_str() {
+        "exact" => MatchMode::Exact,
+        "contains" => MatchMode::Contains,
+        "startswith" => MatchMode::Prefix,
+        "endswith" => MatchMode::Suffix,
+        "regex" => MatchMode::Regex,
+        other => {
+            let known = ["exact", "contains", "startsWith", "endsWith", "regex"];
+            ledger.problem(node, crate::error::unknown_key_message("operation", other, &known));
+            effective
+        }
+    }
+}
+
+fn string_filter(
+    ledger: &mut ImportLog<'_>,
+    node: &FluxzyNode<'_>,
+    place: TextField,
+    effective: MatchMode,
+) -> ConditionExpr {
+    let mode = operation(ledger, node, effective);
+    let sensitive = node.bool_value(ledger, "caseSensitive", false);
+    let pattern = node.template(ledger, "pattern").unwrap_or_default();
+    match TextPredicate::new(mode, pattern, !sensitive) {
+        Ok(test) => ConditionExpr::Text(place, test),
+        Err(e) => {
+            ledger.problem(node, e);
+            ConditionExpr::Always(false)
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A node of a Fluxzy file with case-insensitive keys; tracks which keys were read.
+
+use std::cell::RefCell;
+
+use serde_json::{Map, Value};
+
+use super::import_log::ImportLog;
+use crate::files::sources::PathSegment;
+use crate::text::template::TextTemplate;
+
+/// A step of a path into the file.
+#[derive(Clone, Debug)]
+pub(crate) enum NodePathStep {
+    Key(String),
+    Index(usize),
+}
+
+impl NodePathStep {
+    pub fn as_segment(&self) -> PathSegment<'_> {
+        match self {
+            Self::Key(key) => PathSegment::Key(key),
+            Self::Index(i) => PathSegment::Index(*i),
+        }
+    }
+}
+
+pub(crate) struct FluxzyNode<'v> {
+    value: &'v Value,
+    pub path: Vec<NodePathStep>,
+    used: RefCell<Vec<String>>,
+}
+
+impl<'v> FluxzyNode<'v> {
+    pub fn root(value: &'v Value) -> Self {
+        Self { value, path: Vec::new(), used: RefCell::default() }
+    }
+
+    fn map(&self) -> Option<&'v Map<String, Value>> {
+        self.value.as_object()
+    }
+
+    /// The value of a key, case-insensitive.
+    pub fn get(&self, key: &str) -> Option<Self> {
+        self.used.borrow_mut().push(key.to_ascii_lowercase());
+        let (_, value) = self.map()?.iter().find(|(k, _)| k.eq_ignore_ascii_case(key))?;
+        let mut path = self.path.clone();
+        path.push(NodePathStep::Key(key.to_owned()));
+        Some(FluxzyNode { value, path, used: RefCell::default() })
+    }
+
+    /// The items of a list; a single value counts as a list of one.
+    pub fn items(&self) -> Vec<Self> {
+        match self.value.as_array() {
+            Some(list) => list
+                .iter()
+                .enumerate()
+                .map(|(i, value)| {
+                    let mut path = self.path.clone();
+                    path.push(NodePathStep::Index(i));
+                    FluxzyNode { value, path, used: RefCell::default() }
+                })
+                .collect(),
+            None => vec![FluxzyNode { value: self.value, path: self.path.clone(), used: RefCell::default() }],
+        }
+    }
+
+    /// A text; numbers and booleans are converted.
+    pub fn text(&self) -> Option<String> {
+        match self.value {
+            Value::String(s) => Some(s.clone()),
+            Value::Number(n) => Some(n.to_string()),
+            Value::Bool(b) => Some(b.to_string()),
+            _ => None,
+        }
+    }
+
+    pub fn text_of(&self, key: &str) -> Option<String> {
+        self.get(key)?.text()
+    }
+
+    /// A boolean in YAML 1.1 spelling, or the default.
+    pub fn bool_value(&self, ledger: &mut ImportLog<'_>, key: &str, default: bool) -> bool {
+        let Some(node) = self.get(key) else { return default };
+        let Some(text) = node.text().filter(|t| !t.is_empty()) else {
+            if !node.value.is_null() {
+                ledger.problem(&node, format!("`{key}` must be true or false"));
+            }
+            return default;
+        };
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "y" | "on" => true,
+            "false" | "no" | "n" | "off" => false,
+            _ => {
+                ledger.problem(&node, format!("`{key}` is `{text}`, and must be true or false"));
+                default
+            }
+        }
+    }
+
+    pub fn number(&self, ledger: &mut ImportLog<'_>, key: &str) -> Option<u64> {
+        let node = self.get(key)?;
+        let number = node.text().and_then(|t| t.trim().parse().ok());
+        if number.is_none() {
+            ledger.problem(&node, format!("`{key}` must be a whole number"));
+        }
+        number
+    }
+
+    /// A text that may contain variables.
+    pub fn template(&self, ledger: &mut ImportLog<'_>, key: &str) -> Option<TextTemplate> {
+        let node = self.get(key)?;
+        let text = node.text()?;
+        Some(template(ledger, &node, &text))
+    }
+
+    /// As `template`; a missing key is an error.
+    pub fn required_template(&self, ledger: &mut ImportLog<'_>, key: &str) -> TextTemplate {
+        match self.template(ledger, key) {
+            Some(template) => template,
+            None => {
+                ledger.problem(self, format!("`{key}` is missing"));
+                TextTemplate::default()
+            }
+        }
+    }
+
+    /// Reports the keys that were not read: Fluxzy ignores them silently.
+    pub fn report_unknown(&self, ledger: &mut ImportLog<'_>) {
+        let used = self.used.borrow();
+        for key in self.map().into_iter().flat_map(|m| m.keys()) {
+            if used.contains(&key.to_ascii_lowercase())
+                || ["typekind", "description"].contains(&key.to_ascii_lowercase().as_str())
+            {
+                continue;
+            }
+            let known: Vec<&str> = used.iter().map(String::as_str).collect();
+            let what = crate::error::unknown_key_message("key", key, &known);
+            ledger.note(self, format!("{what} Fluxzy drops it without a word, and so it does nothing here"));
+        }
+    }
+
+    /// The `typeKind` of the filter or action, without its suffix, in lower case.
+    pub fn kind(&self, ledger: &mut ImportLog<'_>, ending: &str) -> Option<String> {
+        let kind = match self.text_of("typeKind") {
+            Some(kind) => kind,
+            None => {
+                let message = match self.text_of("type") {
+                    Some(_) => "`typeKind` is missing: older pages call it `type`, which Fluxzy does not read either",
+                    None => "`typeKind` is missing",
+                };
+                ledger.problem(self, message);
+                return None;
+            }
+        };
+        let lower = kind.to_ascii_lowercase();
+        Some(lower.strip_suffix(ending).filter(|k| !k.is_empty()).unwrap_or(&lower).to_owned())
+    }
+}
+
+/// Parses a text with Fluxzy's variables.
+pub(crate) fn template(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> TextTemplate {
+    let mut unknown = Vec::new();
+    let template = TextTemplate::parse_fluxzy(text, &mut unknown);
+    for name in unknown {
+        ledger.note(node, format!("the variable `{name}` does not exist: it is empty, there and here"));
+    }
+    if template.variables().next().is_some() {
+        ledger.note(node, "Fluxzy keeps `user.` variables in one store for all exchanges, which overwrite one another; here each flow has its own");
+    }
+    template
+}

@@ -1,0 +1,144 @@
+//! The rule file format.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::action::ActionList;
+use crate::compiled::expect::Expectation;
+use crate::compiled::phase_names;
+use crate::matching::matchers::RuleCondition;
+use crate::service::ServiceDef;
+use crate::text::string_list::OneOrManyStrings;
+use crate::text::template::TextTemplate;
+
+/// A rule file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleFile {
+    /// Other rule files, relative to this one, that are evaluated before it.
+    pub include: IncludeFiles,
+    /// Constants: `${var.NAME}` in every rule.
+    pub variables: BTreeMap<String, FileConstant>,
+    /// Services for `call`, by name.
+    pub services: BTreeMap<String, ServiceDef>,
+    /// The rules, in order of evaluation.
+    pub rules: Vec<RuleDef>,
+    /// Tests of the rules, run by `interflow rules test`.
+    pub tests: Vec<Expectation>,
+}
+
+/// A rule.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleDef {
+    /// Its name in metrics, explanations and logs; derived from its position when absent.
+    pub name: Option<String>,
+    /// Which flows it matches: a query, or matchers by name. Every flow when absent.
+    pub when: RuleCondition,
+    /// Its actions, in order.
+    pub then: ActionList,
+    /// The phase in which it acts, if not the natural one: connect, hello, request, request_body, dial, response,
+    /// response_body, message or done.
+    pub phase: Option<PhaseName>,
+    /// Whether it is enabled; true when absent.
+    pub enabled: Option<bool>,
+    /// Whether later rules of the phase are skipped once it matched.
+    pub stop: bool,
+}
+
+/// The name of a phase.
+#[derive(Clone, Copy, Debug)]
+pub struct PhaseName(pub interflow_types::Phase);
+
+impl<'de> Deserialize<'de> for PhaseName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        phase_names::find(&text).map(Self).ok_or_else(|| {
+            let names: Vec<&str> = phase_names::PHASE_NAMES.iter().map(|(_, n, _)| *n).collect();
+            de::Error::custom(crate::error::unknown_key_message("phase", &text, &names))
+        })
+    }
+}
+
+impl JsonSchema for PhaseName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Phase".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names: Vec<&str> = phase_names::PHASE_NAMES.iter().map(|(_, n, _)| *n).collect();
+        schemars::json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+/// A constant; its text may contain `${env.NAME}`.
+#[derive(Debug)]
+pub struct FileConstant(pub String);
+
+impl<'de> Deserialize<'de> for FileConstant {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let template = TextTemplate::deserialize(d)?;
+        let constants = Vec::new();
+        let sample = crate::flow::fixture::FlowFixture::for_get("http://constant.invalid/");
+        let text = template.render_view(&sample.view(interflow_types::Phase::Authority, &constants)).into_owned();
+        Ok(Self(text))
+    }
+}
+
+impl JsonSchema for FileConstant {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Constant".into()
+    }
+
+    fn json_schema(g: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        TextTemplate::json_schema(g)
+    }
+}
+
+/// One file or several.
+#[derive(Debug, Default)]
+pub struct IncludeFiles(pub Vec<PathBuf>);
+
+impl<'de> Deserialize<'de> for IncludeFiles {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        OneOrManyStrings::deserialize(d).map(|t| Self(t.0.into_iter().map(PathBuf::from).collect()))
+    }
+}
+
+impl JsonSchema for IncludeFiles {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Files".into()
+    }
+
+    fn json_schema(g: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        OneOrManyStrings::json_schema(g)
+    }
+}
+
+/// The JSON Schema of a rule file.
+pub fn schema() -> serde_json::Value {
+    let mut schema = schemars::schema_for!(RuleFile).to_value();
+    schema["title"] = "Interflow rules".into();
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schema_contains_every_action_and_its_references_resolve() {
+        let schema = schema();
+        let text = schema.to_string();
+        for action in crate::action::ACTIONS {
+            assert!(text.contains(&format!("\"{}\"", action.name)), "{}", action.name);
+        }
+        for part in text.split("#/$defs/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(schema["$defs"].get(name).is_some(), "{name}");
+        }
+    }
+}

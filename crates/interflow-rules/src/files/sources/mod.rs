@@ -1,0 +1,329 @@
+//! Reads rule files: format, includes, and the location of errors.
+
+mod source_location;
+
+use std::cell::{Cell, OnceCell};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use interflow_codec::yaml::{self, YamlDocument};
+use serde::Deserialize;
+
+use crate::error::{RuleLoadError, RuleProblem, with_suggestion};
+use crate::files::rule_file::RuleFile;
+
+pub(crate) use source_location::{PathSegment, locate};
+
+/// Maximum size of a rule file in bytes.
+const MAX_FILE_SIZE: u64 = 16 << 20;
+
+/// Maximum include depth.
+const MAX_INCLUDE_DEPTH: usize = 16;
+
+/// The format of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleFileFormat {
+    Toml,
+    /// YAML, of which JSON is a subset.
+    Yaml,
+}
+
+impl RuleFileFormat {
+    /// By the file name, or by the first line.
+    pub fn detect(name: &str, text: &str) -> Self {
+        let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+        match ending.as_str() {
+            "toml" => Self::Toml,
+            "yaml" | "yml" | "json" => Self::Yaml,
+            _ => {
+                let first =
+                    text.lines().map(str::trim).find(|l| !l.is_empty() && !l.starts_with('#')).unwrap_or_default();
+                let toml =
+                    first.starts_with("[[") || first.starts_with('[') && first.ends_with(']') || first.contains(" = ");
+                if toml { Self::Toml } else { Self::Yaml }
+            }
+        }
+    }
+}
+
+/// The text of a rule file and where it came from.
+#[derive(Clone, Debug)]
+pub struct RuleFileSource {
+    /// The name in messages.
+    pub name: String,
+    /// The file, if any: relative paths are resolved beside it.
+    pub path: Option<PathBuf>,
+    pub text: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct ParsedRuleFile {
+    pub source: RuleFileSource,
+    pub form: RuleFileFormat,
+    pub content: RuleFileContent,
+    /// The location of each rule, computed in one pass on first use.
+    places: OnceCell<Vec<(usize, usize)>>,
+    /// How many locations inside rules were computed individually.
+    looked: Cell<usize>,
+}
+
+/// In a file with more rules than this, only this many locations inside rules are computed, since each one parses the
+/// file again. Further errors give the location of the rule.
+const MAX_LOCATED: usize = 200;
+
+#[derive(Debug)]
+pub(crate) enum RuleFileContent {
+    Own(RuleFile),
+    Fluxzy(serde_json::Value),
+}
+
+impl ParsedRuleFile {
+    /// An error at a path into the file.
+    pub fn problem(&self, path: &[PathSegment<'_>], rule: Option<&str>, message: impl Into<String>) -> RuleProblem {
+        let (line, column) = self.locate(path);
+        let (file, rule) = (self.source.name.clone(), rule.map(ToOwned::to_owned));
+        RuleProblem { file, line, column, rule, message: message.into() }
+    }
+
+    fn locate(&self, path: &[PathSegment<'_>]) -> (usize, usize) {
+        let exactly = || locate(&self.source.text, self.form, path).unwrap_or_default();
+        let [PathSegment::Key("rules"), PathSegment::Index(i), inside @ ..] = path else { return exactly() };
+        let places = self.places.get_or_init(|| source_location::locate_rules(&self.source.text, self.form));
+        let Some(place) = places.get(*i) else { return exactly() };
+        if inside.is_empty() {
+            return *place;
+        }
+        self.looked.set(self.looked.get() + 1);
+        if places.len() > MAX_LOCATED && self.looked.get() > MAX_LOCATED { *place } else { exactly() }
+    }
+}
+
+impl RuleFileSource {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is too large or is not UTF-8.
+    pub fn read(path: &Path) -> Result<Self, RuleProblem> {
+        let name = path.display().to_string();
+        let failed = |message: String| RuleProblem { file: name.clone(), message, ..RuleProblem::default() };
+        let size = std::fs::metadata(path).map_err(|e| failed(format!("the file cannot be read: {e}")))?.len();
+        if size > MAX_FILE_SIZE {
+            return Err(failed(format!("the file has {size} bytes: a rule file has at most {MAX_FILE_SIZE}")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| failed(format!("the file cannot be read: {e}")))?;
+        Ok(Self { name, path: Some(path.to_owned()), text })
+    }
+
+    pub fn from_text(name: &str, text: impl Into<String>) -> Self {
+        Self { name: name.into(), path: None, text: text.into() }
+    }
+
+    fn parse(self) -> Result<ParsedRuleFile, RuleProblem> {
+        let form = RuleFileFormat::detect(&self.name, &self.text);
+        let content = match form {
+            RuleFileFormat::Toml => toml::from_str(&self.text).map(RuleFileContent::Own).map_err(|e| {
+                let at = e.span().map_or(0, |s| s.start.min(self.text.len()));
+                let (line, column) = source_location::line_and_column(&self.text, at);
+                RuleProblem { file: self.name.clone(), line, column, rule: None, message: with_suggestion(e.message()) }
+            }),
+            RuleFileFormat::Yaml => parse_yaml(&self.text).map_err(|e| {
+                let (line, column) = e.position().unwrap_or_default();
+                RuleProblem { file: self.name.clone(), line, column, rule: None, message: with_suggestion(e.message()) }
+            }),
+        }?;
+        Ok(ParsedRuleFile { source: self, form, content, places: OnceCell::new(), looked: Cell::new(0) })
+    }
+}
+
+fn parse_yaml(text: &str) -> Result<RuleFileContent, yaml::YamlError> {
+    let document = YamlDocument::parse(text)?;
+    let value = serde_json::Value::deserialize(document.deserializer())?;
+    if is_fluxzy(&value) {
+        return Ok(RuleFileContent::Fluxzy(value));
+    }
+    if value.is_null() {
+        return Ok(RuleFileContent::Own(RuleFile::default()));
+    }
+    RuleFile::deserialize(document.deserializer()).map(RuleFileContent::Own)
+}
+
+/// Whether a file is Fluxzy's: an entry has a filter or an action in its format.
+fn is_fluxzy(value: &serde_json::Value) -> bool {
+    let has = |v: &serde_json::Value, name: &str| {
+        v.as_object().is_some_and(|m| m.keys().any(|k| k.eq_ignore_ascii_case(name)))
+    };
+    let rules = value.as_object().and_then(|m| m.iter().find(|(k, _)| k.eq_ignore_ascii_case("rules")).map(|(_, v)| v));
+    rules
+        .and_then(serde_json::Value::as_array)
+        .is_some_and(|list| list.iter().any(|r| ["filter", "action", "actions"].iter().any(|k| has(r, k))))
+}
+
+/// Reads sources and their includes; an included file precedes the one that includes it.
+///
+/// # Errors
+/// All errors; a cycle of includes.
+pub(crate) fn read_all(sources: Vec<RuleFileSource>) -> Result<Vec<ParsedRuleFile>, RuleLoadError> {
+    let mut reading = SourceLoader::default();
+    for source in sources {
+        reading.add(source, &mut Vec::new());
+    }
+    if reading.problems.is_empty() {
+        Ok(reading.parsed)
+    } else {
+        Err(RuleLoadError { problems: reading.problems, notes: Vec::new() })
+    }
+}
+
+#[derive(Default)]
+struct SourceLoader {
+    parsed: Vec<ParsedRuleFile>,
+    seen: HashSet<PathBuf>,
+    problems: Vec<RuleProblem>,
+}
+
+impl SourceLoader {
+    fn add(&mut self, source: RuleFileSource, above: &mut Vec<PathBuf>) {
+        let real = source.path.as_ref().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone()));
+        if let Some(real) = &real
+            && !self.seen.insert(real.clone())
+        {
+            return;
+        }
+        let parsed = match source.parse() {
+            Ok(parsed) => parsed,
+            Err(problem) => return self.problems.push(problem),
+        };
+        if let RuleFileContent::Own(file) = &parsed.content {
+            above.extend(real.clone());
+            for (i, include) in file.include.0.iter().enumerate() {
+                self.include(&parsed, i, include, above);
+            }
+            if real.is_some() {
+                above.pop();
+            }
+        }
+        self.parsed.push(parsed);
+    }
+
+    fn include(&mut self, parsed: &ParsedRuleFile, i: usize, include: &Path, above: &mut Vec<PathBuf>) {
+        let folder = parsed.source.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let path = folder.join(include);
+        let at = [PathSegment::Key("include"), PathSegment::Index(i)];
+        if let Ok(real) = path.canonicalize()
+            && let Some(start) = above.iter().position(|p| *p == real)
+        {
+            let mut chain: Vec<String> = above[start..].iter().map(|p| short_name(p)).collect();
+            chain.push(short_name(&real));
+            let message = format!("a cycle of includes: {}; take one of them out", chain.join(" includes "));
+            return self.problems.push(parsed.problem(&at, None, message));
+        }
+        if above.len() >= MAX_INCLUDE_DEPTH {
+            let message = format!("includes are nested deeper than {MAX_INCLUDE_DEPTH}");
+            return self.problems.push(parsed.problem(&at, None, message));
+        }
+        match RuleFileSource::read(&path) {
+            Ok(source) => self.add(source, above),
+            Err(p) => self.problems.push(parsed.problem(&at, None, format!("{}: {}", path.display(), p.message))),
+        }
+    }
+}
+
+fn short_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(name: &str, text: &str) -> String {
+        read_all(vec![RuleFileSource::from_text(name, text)]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_have_line_column_and_suggestion() {
+        for (name, text, message) in [
+            ("r.toml", "[[rules]]\nnaem = 'x'\n", "r.toml:2:1: unknown key `naem`: did you mean `name`?"),
+            (
+                "r.toml",
+                "[[rules]]\nwhen = 'hots:a'\n",
+                "r.toml:2:8: the query `hots:a`, column 1: unknown key 'hots': did you mean 'host'?",
+            ),
+            ("r.toml", "[[rules]]\nthen = ['abrot']\n", "r.toml:2:9: unknown action `abrot`: did you mean `abort`?"),
+            (
+                "r.toml",
+                "[[rules]]\nthen = [{block = {stats = 1}}]",
+                "r.toml:2:19: unknown key `stats`: did you mean `status`?",
+            ),
+            ("r.yaml", "rules:\n  - naem: x\n", "r.yaml:2:5: unknown key `naem`: did you mean `name`?"),
+            (
+                "r.yaml",
+                "rules:\n  - when: hots:a\n",
+                "r.yaml:2:11: the query `hots:a`, column 1: unknown key 'hots': did you mean 'host'?",
+            ),
+            (
+                "r.yaml",
+                "rules:\n  - then:\n      - abrot\n",
+                "r.yaml:3:9: unknown action `abrot`: did you mean `abort`?",
+            ),
+            (
+                "r.yaml",
+                "rules:\n  - then:\n      - {tag: '${hots}'}\n",
+                "r.yaml:3:15: unknown variable `${hots}`: did you mean `${host}`?",
+            ),
+            ("r.yaml", "rules:\n  - phase: requst\n", "r.yaml:2:12: unknown phase `requst`: did you mean `request`?"),
+        ] {
+            assert_eq!(fails(name, text), message, "{text}");
+        }
+        assert!(fails("r.yaml", "rules: [").starts_with("r.yaml:"));
+        assert!(fails("r.toml", "x = = 1").starts_with("r.toml:1:"));
+    }
+
+    #[test]
+    fn excessive_yaml_aliases_and_nesting_are_refused_with_position() {
+        let laughs: String =
+            (1..30).map(|i| format!("a{i}: &a{i} [*a{}, *a{}]\n", i - 1, i - 1)).collect::<String>() + "rules: []\n";
+        for (text, place, says) in [
+            (format!("a0: &a0 x\n{laughs}"), "r.yaml:30:", "aliases"),
+            ((0..2000).map(|i| format!("{}a:\n", " ".repeat(i))).collect(), "r.yaml:129:", "nested deeper"),
+            ("rules: []\nrules: []\n".into(), "r.yaml:2:1: ", "duplicate key `rules`"),
+        ] {
+            let error = fails("r.yaml", &text);
+            assert!(error.starts_with(place) && error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn format_is_detected_by_name_or_content() {
+        for (name, text, form) in [
+            ("a.toml", "", RuleFileFormat::Toml),
+            ("a.yml", "[[x]]", RuleFileFormat::Yaml),
+            ("-", "# c\n[[rules]]", RuleFileFormat::Toml),
+            ("-", "rules:\n- x", RuleFileFormat::Yaml),
+            ("-", "{\"rules\": []}", RuleFileFormat::Yaml),
+        ] {
+            assert_eq!(RuleFileFormat::detect(name, text), form, "{name} {text}");
+        }
+    }
+
+    #[test]
+    fn includes_precede_and_cycles_are_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        write("a.yaml", "include: [b.yaml, c.toml]\nrules: [{name: a}]");
+        write("b.yaml", "include: c.toml\nrules: [{name: b}]");
+        write("c.toml", "[[rules]]\nname = 'c'");
+        let read = |name: &str| read_all(vec![RuleFileSource::read(&dir.path().join(name)).unwrap()]);
+        let names: Vec<_> =
+            read("a.yaml").unwrap().iter().map(|p| short_name(p.source.path.as_ref().unwrap())).collect();
+        assert_eq!(names, ["c.toml", "b.yaml", "a.yaml"]);
+        write("c.toml", "include = 'a.yaml'");
+        let error = read("a.yaml").unwrap_err().to_string();
+        assert!(
+            error.contains("c.toml:1:11: a cycle of includes: a.yaml includes b.yaml includes c.toml includes a.yaml"),
+            "{error}"
+        );
+        write("c.toml", "include = 'none.yaml'");
+        assert!(read("c.toml").unwrap_err().to_string().contains("none.yaml: the file cannot be read"));
+    }
+}

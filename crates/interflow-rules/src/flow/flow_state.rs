@@ -1,0 +1,61 @@
+//! Per-flow state of the rules.
+
+use std::sync::Arc;
+
+use interflow_types::{RequestHead, Response, ResponseHead};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::body::BodyEdits;
+use crate::body::fault_injection::Throttle;
+
+/// The flow extension that holds rule state; created on demand.
+#[derive(Default)]
+pub(crate) struct RuleState {
+    vars: SmallVec<[(String, String); 2]>,
+    /// Decisions made at an earlier phase, by rule.
+    decided: SmallVec<[(u32, bool); 4]>,
+    /// Speed limits per direction.
+    pub throttle: [Option<Arc<Throttle>>; 2],
+    /// Body edits requested at an earlier phase.
+    pub pending: Option<BodyEdits>,
+    /// The rules of the phase `connect` were already evaluated on this flow itself.
+    pub connected: bool,
+    /// The answer that was decided before the request's head, and is given there.
+    pub answer: Mutex<Option<Box<Response>>>,
+    /// The response must be marked as uncacheable.
+    pub uncached: bool,
+    /// Cookies of the response are stored.
+    pub sticky: bool,
+    /// The decoded request body, for services that are called about the response.
+    pub request_body: Option<bytes::Bytes>,
+    /// The request's head, for phases that do not receive it.
+    pub request: Option<Arc<RequestHead>>,
+    /// The response's head, for the phase `done`.
+    pub response: Option<Arc<ResponseHead>>,
+}
+
+impl RuleState {
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    pub fn set_variable(&mut self, name: &str, value: String) {
+        match self.vars.iter_mut().find(|(n, _)| n == name) {
+            Some((_, v)) => *v = value,
+            None => self.vars.push((name.to_owned(), value)),
+        }
+    }
+
+    pub fn decided(&self, rule: u32) -> Option<bool> {
+        self.decided.iter().find(|(r, _)| *r == rule).map(|(_, b)| *b)
+    }
+
+    pub fn record_decision(&mut self, rule: u32, holds: bool) {
+        self.decided.push((rule, holds));
+    }
+
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.vars.iter().map(|(n, v)| (n.as_str(), v.as_str()))
+    }
+}

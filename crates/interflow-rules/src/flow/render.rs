@@ -1,0 +1,145 @@
+//! Renders templates: the values of their variables in the current flow.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use interflow_types::Timestamp;
+use regex::bytes::Captures;
+
+use crate::flow::view::FlowView;
+use crate::text::template::{TemplatePart, TemplateVariable, TextTemplate};
+
+/// The input of rendering.
+pub(crate) struct RenderContext<'a, 'v> {
+    pub view: &'a FlowView<'v>,
+    pub previous: Option<&'a [u8]>,
+    pub groups: Option<&'a Captures<'a>>,
+}
+
+impl<'a, 'v> RenderContext<'a, 'v> {
+    pub fn from_view(view: &'a FlowView<'v>) -> Self {
+        Self { view, previous: None, groups: None }
+    }
+}
+
+impl TextTemplate {
+    pub(crate) fn render(&self, with: &RenderContext<'_, '_>) -> Cow<'_, str> {
+        if let Some(text) = self.as_literal() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(self.source().len() + 32);
+        for part in &self.parts {
+            match part {
+                TemplatePart::Text(text) => out.push_str(text),
+                TemplatePart::Var(variable) => variable.write(with, &mut out),
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// Renders everything but the groups of a regex: calls `see` with each text, and with each group name and an empty
+    /// text.
+    pub(crate) fn render_parts(&self, view: &FlowView<'_>, see: &mut dyn FnMut(String, Option<&str>)) {
+        for part in &self.parts {
+            match part {
+                TemplatePart::Text(text) => see(text.clone(), None),
+                TemplatePart::Var(TemplateVariable::Group(group)) => see(String::new(), Some(group)),
+                TemplatePart::Var(variable) => {
+                    let mut text = String::new();
+                    variable.write(&RenderContext::from_view(view), &mut text);
+                    see(text, None);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn render_view(&self, view: &FlowView<'_>) -> Cow<'_, str> {
+        self.render(&RenderContext::from_view(view))
+    }
+}
+
+impl TemplateVariable {
+    fn write(&self, with: &RenderContext<'_, '_>, out: &mut String) {
+        let view = with.view;
+        let lossy = |out: &mut String, bytes: &[u8]| out.push_str(&String::from_utf8_lossy(bytes));
+        match self {
+            Self::Fact(name) => write_fact(name, view, out),
+            Self::ReqHeader(name) => {
+                if let Some(v) = view.request.and_then(|r| r.headers.get(name)) {
+                    lossy(out, v);
+                }
+            }
+            Self::RespHeader(name) => {
+                if let Some(v) = view.response.and_then(|r| r.headers.get(name)) {
+                    lossy(out, v);
+                }
+            }
+            Self::Cookie(name) => {
+                if let Some(v) = view.request.and_then(|r| crate::text::cookies::request_cookie(&r.headers, name)) {
+                    lossy(out, v);
+                }
+            }
+            Self::Param(name) => {
+                if let Some(query) = view.request.and_then(|r| r.url.query())
+                    && let Some((_, v)) = crate::text::query_params::decode_pairs(query).find(|(n, _)| n == name)
+                {
+                    out.push_str(&v);
+                }
+            }
+            Self::Env(name) => out.push_str(&std::env::var(name).unwrap_or_default()),
+            Self::Var(name) => out.push_str(view.variable(name).unwrap_or_default()),
+            Self::Group(name) => {
+                let found = with.groups.and_then(|g| match name.parse::<usize>() {
+                    Ok(n) => g.get(n),
+                    Err(_) => g.name(name),
+                });
+                if let Some(m) = found {
+                    lossy(out, m.as_bytes());
+                }
+            }
+            Self::Previous => {
+                if let Some(v) = with.previous {
+                    lossy(out, v);
+                }
+            }
+            Self::Nothing => {}
+        }
+    }
+}
+
+fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
+    let flow = view.flow;
+    let written = match name {
+        "host" => write!(out, "{}", flow.authority.host),
+        "port" => write!(out, "{}", flow.authority.port),
+        "scheme" => write!(out, "{}", view.scheme()),
+        "secure" => write!(out, "{}", view.scheme() == interflow_types::Scheme::Https),
+        "url" => write!(out, "{}", view.url()),
+        "method" => view.request.map_or(Ok(()), |r| out.write_str(r.method.as_str())),
+        "path" => view.request.map_or(Ok(()), |r| out.write_str(r.url.path_only())),
+        "target" => view.request.map_or(Ok(()), |r| out.write_str(&r.url.path)),
+        "query" => view.request.and_then(|r| r.url.query()).map_or(Ok(()), |q| out.write_str(q)),
+        "status" => view.response.map_or(Ok(()), |r| write!(out, "{}", r.status.as_u16())),
+        "flow.id" => write!(out, "{}", flow.id),
+        "phase" => out.write_str(crate::compiled::phase_names::name(view.phase)),
+        "client.ip" => write!(out, "{}", flow.client.peer.ip().to_canonical()),
+        "user" => flow.user.as_deref().map_or(Ok(()), |u| out.write_str(u)),
+        "listener" => out.write_str(&flow.client.listener),
+        "time" => {
+            let now = jiff::Timestamp::from_second((Timestamp::now().micros() / 1_000_000) as i64);
+            now.map_or(Ok(()), |t| write!(out, "{t}"))
+        }
+        "time.unix" => write!(out, "{}", Timestamp::now().micros() / 1_000_000),
+        "time.ms" => write!(out, "{}", Timestamp::now().micros() / 1000),
+        "random" => write!(out, "{:032x}", u128::from_be_bytes(interflow_types::random_bytes())),
+        "uuid" => {
+            out.push_str(&uuid::Builder::from_random_bytes(interflow_types::random_bytes()).into_uuid().to_string());
+            Ok(())
+        }
+        "req.body" => view.request_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
+        "message" => view.message.map_or(Ok(()), |m| out.write_str(&String::from_utf8_lossy(&m.payload))),
+        "resp.body" => view.response_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
+        _ => Ok(()),
+    };
+    written.expect("a String takes all");
+}

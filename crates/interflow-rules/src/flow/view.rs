@@ -1,0 +1,373 @@
+//! What rules can read of a flow at one phase; the subject of queries.
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+
+use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
+use interflow_types::{
+    Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
+};
+
+use crate::flow::exec_run::ExecAnswers;
+use crate::flow::flow_state::RuleState;
+
+/// Constants of the rule files, sorted by name.
+pub(crate) type RuleConstants = Vec<(String, String)>;
+
+/// A flow at one phase. Data of later phases is `None`.
+pub(crate) struct FlowView<'a> {
+    pub phase: Phase,
+    pub flow: &'a Flow,
+    pub request: Option<&'a RequestHead>,
+    pub response: Option<&'a ResponseHead>,
+    /// The request's body without its content coding.
+    pub request_body: Option<&'a [u8]>,
+    /// The response's body without its content coding.
+    pub response_body: Option<&'a [u8]>,
+    pub message: Option<&'a StreamMessage>,
+    pub constants: &'a RuleConstants,
+    /// Shared cache of the URL text for several views of the same request.
+    pub shared_url: Option<&'a OnceCell<String>>,
+    /// What programs answered; `None` where they are not run.
+    pub exec: Option<&'a ExecAnswers>,
+    url: OnceCell<String>,
+}
+
+impl<'a> FlowView<'a> {
+    pub fn new(phase: Phase, flow: &'a Flow, constants: &'a RuleConstants) -> Self {
+        Self {
+            phase,
+            flow,
+            request: None,
+            response: None,
+            request_body: None,
+            response_body: None,
+            message: None,
+            constants,
+            shared_url: None,
+            exec: None,
+            url: OnceCell::new(),
+        }
+    }
+
+    /// A variable of the flow, or a constant of the files.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let own = self.flow.extension::<RuleState>().and_then(|s| s.variable(name));
+        own.or_else(|| {
+            let at = self.constants.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
+            self.constants.get(at).map(|(_, v)| v.as_str())
+        })
+    }
+
+    pub fn scheme(&self) -> Scheme {
+        self.request.map_or(self.flow.scheme, |r| r.url.scheme)
+    }
+
+    /// The request's URL, or the authority before the request is known.
+    pub fn url(&self) -> &str {
+        self.shared_url.unwrap_or(&self.url).get_or_init(|| match self.request {
+            Some(r) => format_url(&r.url),
+            None => format!("{}://{}/", self.flow.scheme, self.flow.authority.to_host_header(self.flow.scheme)),
+        })
+    }
+
+    /// Calls `see` with the host: lower case, IPv6 without brackets.
+    pub fn with_host<T>(&self, see: impl FnOnce(&str) -> T) -> T {
+        match &self.flow.authority.host {
+            Host::Name(name) => see(name),
+            Host::Ip(ip) => see(&ip.to_string()),
+        }
+    }
+
+    pub fn head_of(&self, side: Direction) -> Option<&'a Headers> {
+        match side {
+            Direction::Request => self.request.map(|r| &r.headers),
+            Direction::Response => self.response.map(|r| &r.headers),
+        }
+    }
+
+    /// The body of one side, once it is complete.
+    pub fn body_of(&self, side: Direction) -> Option<&'a [u8]> {
+        match side {
+            Direction::Request => self.request_body,
+            Direction::Response => self.response_body,
+        }
+    }
+
+    fn response_is_due(&self) -> bool {
+        self.response.is_none() && self.phase < Phase::ResponseHead
+    }
+
+    fn media_type(&self, side: Direction) -> MaybeText<'a> {
+        match self.head_of(side) {
+            Some(headers) => MaybeText::Is(headers.get_str("content-type")),
+            None if side == Direction::Response && self.response_is_due() => MaybeText::NotYet,
+            None if self.request.is_none() && self.phase < Phase::RequestHead => MaybeText::NotYet,
+            None => MaybeText::Is(None),
+        }
+    }
+
+    fn request_text(
+        &self,
+        text: impl FnOnce(&'a RequestHead) -> Option<&'a str>,
+        fits: &mut dyn FnMut(&str) -> bool,
+    ) -> Tristate {
+        match self.request {
+            Some(r) => Tristate::any(text(r), fits),
+            None => self.no_request(),
+        }
+    }
+
+    /// A tunnel never has a request; otherwise it may still arrive.
+    pub fn no_request(&self) -> Tristate {
+        if self.phase < Phase::RequestHead { Tristate::NotYet } else { Tristate::Known(false) }
+    }
+
+    pub fn no_response(&self) -> Tristate {
+        if self.phase < Phase::ResponseHead { Tristate::NotYet } else { Tristate::Known(false) }
+    }
+}
+
+enum MaybeText<'a> {
+    Is(Option<&'a str>),
+    NotYet,
+}
+
+impl MaybeText<'_> {
+    fn ask(self, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+        match self {
+            // Queries compare media types without parameters.
+            Self::Is(text) => Tristate::any(text.map(|t| t.split(';').next().unwrap_or(t).trim()), fits),
+            Self::NotYet => Tristate::NotYet,
+        }
+    }
+}
+
+impl QuerySubject for FlowView<'_> {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+        let tls = self.flow.client_tls.as_deref();
+        let hello = |text: Option<&str>, fits: &mut dyn FnMut(&str) -> bool| match text {
+            None if self.phase < Phase::ClientHello => Tristate::NotYet,
+            text => Tristate::any(text, fits),
+        };
+        match key {
+            Key::Host => Tristate::Known(self.with_host(|h| fits(h))),
+            Key::Authority => Tristate::Known(fits(&self.with_host(|h| format!("{h}:{}", self.flow.authority.port)))),
+            Key::Scheme => Tristate::any([self.scheme().as_str()], fits),
+            Key::Word | Key::Url => match self.request {
+                Some(_) => Tristate::any([self.url()], fits),
+                None => self.no_request(),
+            },
+            Key::Path => self.request_text(|r| Some(r.url.path_only()), fits),
+            Key::Query => self.request_text(|r| r.url.query(), fits),
+            Key::Method => self.request_text(|r| Some(r.method.as_str()), fits),
+            Key::Version => match self.request {
+                Some(r) => {
+                    let upstream = self.flow.upstream.as_ref().map(|u| u.version.as_str());
+                    Tristate::any([r.version.as_str()].into_iter().chain(upstream), fits)
+                }
+                None => self.no_request(),
+            },
+            Key::Type => {
+                let request = self.media_type(Direction::Request).ask(fits);
+                if request.holds() { request } else { request.or(self.media_type(Direction::Response).ask(fits)) }
+            }
+            Key::ReqType => self.media_type(Direction::Request).ask(fits),
+            Key::RespType => self.media_type(Direction::Response).ask(fits),
+            Key::Tag => Tristate::any(self.flow.tags.iter().map(|t| t.as_str()), fits),
+            Key::User => Tristate::any(self.flow.user.as_deref(), fits),
+            Key::Process => Tristate::any(self.flow.client.process.as_ref().map(|p| p.name.as_str()), fits),
+            Key::Container => Tristate::any(self.flow.client.container.as_deref(), fits),
+            Key::Listener => Tristate::any([&*self.flow.client.listener], fits),
+            Key::Transport => Tristate::any([self.flow.transport.as_str()], fits),
+            Key::Sni => hello(tls.and_then(|t| t.sni.as_deref()), fits),
+            Key::Ja3 => hello(tls.and_then(|t| t.ja3.as_deref()), fits),
+            Key::Ja4 => hello(tls.and_then(|t| t.ja4.as_deref()), fits),
+            Key::Ja4h => {
+                self.request.map_or_else(|| self.no_request(), |_| Tristate::any(self.flow.ja4h.as_deref(), fits))
+            }
+            Key::Http2 => self
+                .request
+                .map_or_else(|| self.no_request(), |_| Tristate::any(self.flow.client_http2.as_deref(), fits)),
+            Key::Comment => {
+                Tristate::any(self.flow.tags.iter().filter_map(|t| t.as_str().strip_prefix("comment:")), fits)
+            }
+            Key::Error if self.phase == Phase::Done => {
+                Tristate::any(self.flow.error_kind.map(interflow_types::ErrorKind::as_str), fits)
+            }
+            Key::Id => Tristate::any([self.flow.id.to_string().as_str()], fits),
+            Key::Passthrough => Tristate::any(self.flow.passthrough.map(interflow_types::Passthrough::as_str), fits),
+            Key::Parent => Tristate::any(self.flow.parent.map(|p| p.to_string()).as_deref(), fits),
+            _ if self.phase == Phase::Done => Tristate::Known(false),
+            _ => Tristate::NotYet,
+        }
+    }
+
+    fn number(&self, key: Key) -> Fact<u64> {
+        let (sent, received) = (self.request_body.map(|b| b.len() as u64), self.response_body.map(|b| b.len() as u64));
+        let later = |n: Option<u64>| n.map_or(Fact::NotYet, Fact::Is);
+        let timings = &self.flow.timings;
+        match key {
+            Key::Pid => self.flow.client.process.as_ref().map_or(Fact::Absent, |p| Fact::Is(u64::from(p.pid))),
+            Key::Port => Fact::Is(u64::from(self.flow.authority.port)),
+            Key::Status => match self.response {
+                Some(r) => Fact::Is(u64::from(r.status.as_u16())),
+                None if self.phase < Phase::ResponseHead => Fact::NotYet,
+                None => Fact::Absent,
+            },
+            Key::ReqSize => later(sent),
+            Key::RespSize => later(received),
+            Key::Size => later(sent.zip(received).map(|(a, b)| a + b)),
+            Key::Ttfb => later(timings.first_byte.or_else(|| self.response.map(|_| self.flow.clock.micros()))),
+            Key::Dur => later(timings.done),
+            Key::Time => Fact::Is(self.flow.clock.started_at().micros()),
+            _ if self.phase == Phase::Done => Fact::Absent,
+            _ => Fact::NotYet,
+        }
+    }
+
+    fn flag(&self, flag: Flag) -> Tristate {
+        let request = |test: fn(&RequestHead) -> bool| {
+            self.request.map_or_else(|| self.no_request(), |r| Tristate::Known(test(r)))
+        };
+        let has_tag = |tag: &str| self.flow.tags.iter().any(|t| *t == tag);
+        match flag {
+            Flag::Http => request(|_| true),
+            Flag::Answered if self.response.is_some() => Tristate::Known(true),
+            Flag::Answered => self.no_response(),
+            Flag::Websocket => request(|r| r.protocol.as_deref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))),
+            Flag::Grpc => request(|r| {
+                r.headers
+                    .get_str("content-type")
+                    .and_then(|t| t.get(..16))
+                    .is_some_and(|t| t.eq_ignore_ascii_case("application/grpc"))
+            }),
+            Flag::Sse => self.media_type(Direction::Response).ask(&mut |t| t.eq_ignore_ascii_case("text/event-stream")),
+            Flag::Tunnel if self.request.is_some() => Tristate::Known(false),
+            Flag::Tunnel if self.phase >= Phase::UpstreamConnect => Tristate::Known(true),
+            Flag::Intercepted => request(|_| true).or(Tristate::Known(false)).map_known(self.flow.client_tls.is_some()),
+            Flag::Replay => Tristate::Known(self.flow.parent.is_some()),
+            Flag::Imported => Tristate::Known(false),
+            Flag::Error if self.phase == Phase::Done => Tristate::Known(self.flow.error_kind.is_some()),
+            Flag::Open => Tristate::Known(self.phase != Phase::Done),
+            Flag::Redacted => Tristate::Known(has_tag("redacted")),
+            Flag::Held => Tristate::Known(has_tag("held")),
+            _ if self.phase == Phase::Done => Tristate::Known(false),
+            _ => Tristate::NotYet,
+        }
+    }
+
+    fn address(&self, key: Key) -> Fact<SocketAddr> {
+        match (key, &self.flow.upstream) {
+            (Key::Client, _) => Fact::Is(self.flow.client.peer),
+            (Key::Upstream, Some(upstream)) => Fact::known(upstream.peer),
+            (Key::Upstream, None) if self.phase < Phase::ResponseHead => Fact::NotYet,
+            _ => Fact::Absent,
+        }
+    }
+
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
+        match (self.head_of(side), side) {
+            (Some(headers), _) => Tristate::Known(headers.iter().any(|(n, v)| fits(n, v))),
+            (None, Direction::Request) => self.no_request(),
+            (None, Direction::Response) => self.no_response(),
+        }
+    }
+
+    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        if let Some(m) = self.message.filter(|m| m.direction == side) {
+            return Tristate::Known(fits(&m.payload));
+        }
+        match self.body_of(side) {
+            Some(body) => Tristate::Known(fits(body)),
+            None if self.message.is_some() => Tristate::Known(false),
+            None => Tristate::NotYet,
+        }
+    }
+}
+
+/// Formats the URL without `fmt` overhead: rules on it are evaluated for every request.
+fn format_url(url: &interflow_types::Url) -> String {
+    let path = url.path.as_str();
+    if path == "*" {
+        return url.to_string();
+    }
+    let mut text = String::with_capacity(url.authority.host.name().map_or(40, str::len) + path.len() + 16);
+    text.push_str(url.scheme.as_str());
+    text.push_str("://");
+    url.authority.host.push_to(&mut text);
+    if url.authority.port != url.scheme.default_port() {
+        let mut digits = [0; 5];
+        let (mut port, mut at) = (url.authority.port, digits.len());
+        while port > 0 {
+            at -= 1;
+            digits[at] = b'0' + (port % 10) as u8;
+            port /= 10;
+        }
+        text.push(':');
+        text.extend(digits[at..].iter().map(|d| char::from(*d)));
+    }
+    text.push_str(path);
+    text
+}
+
+trait TristateExt {
+    fn map_known(self, and: bool) -> Tristate;
+}
+
+impl TristateExt for Tristate {
+    fn map_known(self, and: bool) -> Tristate {
+        match self {
+            Self::Known(b) => Self::Known(b && and),
+            Self::NotYet => Self::NotYet,
+        }
+    }
+}
+
+/// A copy of the flow's facts, tags and variables for code that cannot hold the flow itself.
+pub(crate) fn copy_facts(flow: &Flow) -> Flow {
+    let mut copy = Flow::begin(flow.client.clone(), flow.transport, flow.scheme, flow.authority.clone());
+    copy.id = flow.id;
+    copy.clock = flow.clock;
+    copy.client_tls.clone_from(&flow.client_tls);
+    copy.user.clone_from(&flow.user);
+    copy.upstream.clone_from(&flow.upstream);
+    copy.timings = flow.timings;
+    copy.parent = flow.parent;
+    copy.client_http2.clone_from(&flow.client_http2);
+    copy.ja4h.clone_from(&flow.ja4h);
+    (copy.status, copy.error_kind, copy.has_request_body) = (flow.status, flow.error_kind, flow.has_request_body);
+    copy.tags.clone_from(&flow.tags);
+    if let Some(state) = flow.extension::<RuleState>() {
+        let vars: Vec<_> = state.variables().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let note = copy.extension_mut::<RuleState>();
+        vars.into_iter().for_each(|(n, v)| note.set_variable(&n, v));
+        note.request_body.clone_from(&state.request_body);
+    }
+    copy
+}
+
+/// A synthetic message, for explanations and tests.
+pub(crate) fn test_message(direction: Direction, kind: MessageKind, payload: bytes::Bytes) -> StreamMessage {
+    StreamMessage { direction, kind, payload, at: Timestamp::now() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formatted_urls_equal_their_display_form() {
+        for text in [
+            "http://a.test/",
+            "https://a.test:8443/x?y=1",
+            "http://a.test:1/",
+            "http://a.test:65535/",
+            "http://[::1]:80/x",
+            "https://127.0.0.1/",
+        ] {
+            let url = crate::text::url::parse_url(text).unwrap();
+            assert_eq!(format_url(&url), url.to_string());
+        }
+    }
+}

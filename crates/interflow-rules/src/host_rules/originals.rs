@@ -1,0 +1,74 @@
+//! Saves messages as they were before rules edited them, for the recorder.
+
+use interflow_types::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase};
+
+use crate::actions::{ActionContext, HeadBeforeEdit, RequestAccess};
+use crate::body::BodyReadState;
+
+impl ActionContext<'_> {
+    /// Copies the head of this phase's side once, before the first rule that may edit it.
+    pub fn snapshot_head(&mut self) {
+        if self.before.is_some() {
+            return;
+        }
+        let before = match (self.phase, &self.request, &self.response) {
+            (Phase::RequestHead | Phase::RequestBody, RequestAccess::Changing(head), _) => {
+                HeadBeforeEdit::Request((*head).clone())
+            }
+            (Phase::ResponseHead | Phase::ResponseBody, _, Some(head)) => HeadBeforeEdit::Response((*head).clone()),
+            _ => return,
+        };
+        self.before = Some(Box::new(before));
+    }
+
+    /// At the end of a phase: saves the original message if its head changed or `body` was edited. An original saved by
+    /// an earlier phase is kept.
+    pub fn keep_original(&mut self, body: Option<OriginalBody>) {
+        let Some(before) = self.before.take() else { return };
+        match *before {
+            HeadBeforeEdit::Request(head) => {
+                if body.is_none() && self.request() == Some(&head) {
+                    return;
+                }
+                store_original(&mut self.flow.extension_mut::<OriginalMessages>().request, head, body);
+            }
+            HeadBeforeEdit::Response(head) => {
+                if body.is_none() && self.response.as_deref() == Some(&head) {
+                    return;
+                }
+                store_original(&mut self.flow.extension_mut::<OriginalMessages>().response, head, body);
+            }
+        }
+    }
+}
+
+fn store_original<H>(kept: &mut Option<Box<OriginalMessage<H>>>, head: H, body: Option<OriginalBody>) {
+    match kept {
+        Some(kept) => kept.body = kept.body.take().or(body),
+        None => *kept = Some(Box::new(OriginalMessage { head, body })),
+    }
+}
+
+/// Returns the body to edit and stores a copy in `original`.
+pub(crate) fn tee_original(seen: BodyReadState, original: &mut Option<OriginalBody>) -> BodyReadState {
+    match seen {
+        BodyReadState::Whole(whole) => {
+            *original = Some(OriginalBody::Full(whole.raw.clone()));
+            BodyReadState::Whole(whole)
+        }
+        BodyReadState::Stream(body) => {
+            let (kept, body) = OriginalBody::from_body(body);
+            *original = Some(kept);
+            BodyReadState::Stream(body)
+        }
+    }
+}
+
+/// Whether the outgoing body differs, as far as is known.
+pub(crate) fn is_different(original: &OriginalBody, body: &Body) -> bool {
+    match (original, body) {
+        (OriginalBody::Full(before), Body::Full(now)) => before != now,
+        (OriginalBody::Full(before), Body::Empty) => !before.is_empty(),
+        _ => true,
+    }
+}

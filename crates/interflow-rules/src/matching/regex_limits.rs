@@ -1,0 +1,42 @@
+//! Regular expressions of rules, of limited size.
+
+use regex::bytes::{Regex, RegexBuilder};
+
+/// Memory limit of one compiled regular expression, in bytes.
+const MAX_REGEX_SIZE: usize = 1 << 20;
+
+/// Builds a regular expression with a size limit.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn build_regex(source: &str, ignore_case: bool) -> Result<Regex, String> {
+    RegexBuilder::new(source)
+        .case_insensitive(ignore_case)
+        .size_limit(MAX_REGEX_SIZE)
+        .dfa_size_limit(MAX_REGEX_SIZE)
+        .nest_limit(50)
+        .build()
+        .map_err(|e| match e {
+            regex::Error::CompiledTooBig(_) => {
+                format!("the regex /{source}/ is too large: repeat less, or split the rule")
+            }
+            other => {
+                let text = other.to_string();
+                let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                format!("the regex /{source}/ is malformed ({last}); look-around and back-references are not supported")
+            }
+        })
+}
+
+/// A regular expression that searches for a text.
+///
+/// # Errors
+/// The text is too long.
+pub fn search_regex(text: &str, ignore_case: bool) -> Result<Regex, String> {
+    let source = regex::escape(text);
+    RegexBuilder::new(&source)
+        .case_insensitive(ignore_case)
+        .size_limit(8 << 20)
+        .build()
+        .map_err(|_| "the text is too long to search for".into())
+}

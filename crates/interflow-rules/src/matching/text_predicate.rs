@@ -1,0 +1,462 @@
+//! Text predicates, and the textual fields of a flow on which they are evaluated.
+
+use std::borrow::Cow;
+
+use interflow_query::Tristate;
+use interflow_types::{Direction, Phase};
+use regex::bytes::Regex;
+
+use crate::flow::view::FlowView;
+use crate::matching::regex_limits::{build_regex, search_regex};
+use crate::text::json::JsonPath;
+use crate::text::template::TextTemplate;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchMode {
+    /// The whole text.
+    Exact,
+    Contains,
+    Prefix,
+    Suffix,
+    /// A regular expression, unanchored.
+    Regex,
+}
+
+/// A predicate on a text.
+#[derive(Clone, Debug)]
+pub enum TextPredicate {
+    /// Any present value.
+    Present,
+    /// A literal pattern, compiled.
+    Fixed(MatchMode, String, bool, Option<Regex>),
+    /// A template, rendered for each evaluation.
+    Filled(MatchMode, TextTemplate, bool),
+}
+
+impl TextPredicate {
+    ///
+    /// # Errors
+    /// A regex that is malformed or too large.
+    pub fn new(mode: MatchMode, pattern: TextTemplate, ignore_case: bool) -> Result<Self, String> {
+        match pattern.as_literal() {
+            Some(text) => Self::fixed(mode, text, ignore_case),
+            None => Ok(Self::Filled(mode, pattern, ignore_case)),
+        }
+    }
+
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn fixed(mode: MatchMode, text: &str, ignore_case: bool) -> Result<Self, String> {
+        let built = match mode {
+            MatchMode::Regex => Some(build_regex(text, ignore_case)?),
+            MatchMode::Contains => Some(search_regex(text, ignore_case)?),
+            _ => None,
+        };
+        Ok(Self::Fixed(mode, text.to_owned(), ignore_case, built))
+    }
+
+    /// A glob: `*` matches anything, other characters themselves.
+    ///
+    /// # Errors
+    /// A glob that is too large.
+    pub fn glob(text: &str, ignore_case: bool) -> Result<Self, String> {
+        if text == "*" {
+            return Ok(Self::Present);
+        }
+        if !text.contains('*') {
+            return Self::fixed(MatchMode::Exact, text, ignore_case);
+        }
+        if let Some(end) = text.strip_prefix('*')
+            && !end.contains('*')
+        {
+            return Self::fixed(MatchMode::Suffix, end, ignore_case);
+        }
+        if let Some(start) = text.strip_suffix('*')
+            && !start.contains('*')
+        {
+            return Self::fixed(MatchMode::Prefix, start, ignore_case);
+        }
+        let source = text.split('*').map(regex::escape).collect::<Vec<_>>().join("(?s:.*)");
+        Self::fixed(MatchMode::Regex, &format!("^{source}$"), ignore_case)
+    }
+
+    /// Whether a value matches.
+    pub(crate) fn fits(&self, value: &[u8], view: &FlowView<'_>) -> bool {
+        match self {
+            Self::Present => true,
+            Self::Fixed(mode, text, ignore_case, built) => compare(*mode, value, text, *ignore_case, built.as_ref()),
+            Self::Filled(mode, template, ignore_case) => {
+                let text = template.render_view(view);
+                match mode {
+                    // A rendered pattern that is malformed matches nothing.
+                    MatchMode::Regex => build_regex(&text, *ignore_case).is_ok_and(|r| r.is_match(value)),
+                    MatchMode::Contains => search_regex(&text, *ignore_case).is_ok_and(|r| r.is_match(value)),
+                    mode => compare(*mode, value, &text, *ignore_case, None),
+                }
+            }
+        }
+    }
+
+    /// The regex, if it has named groups.
+    pub(crate) fn capturing_regex(&self) -> Option<&Regex> {
+        match self {
+            Self::Fixed(MatchMode::Regex, _, _, Some(regex)) if group_names(regex).next().is_some() => Some(regex),
+            _ => None,
+        }
+    }
+
+    /// For explanations: `is "x"`.
+    pub fn describe(&self) -> String {
+        let (mode, text) = match self {
+            Self::Present => return "is there".into(),
+            Self::Fixed(mode, text, ..) => (mode, text.as_str()),
+            Self::Filled(mode, template, _) => (mode, template.source()),
+        };
+        match mode {
+            MatchMode::Exact => format!("is \"{text}\""),
+            MatchMode::Contains => format!("contains \"{text}\""),
+            MatchMode::Prefix => format!("starts with \"{text}\""),
+            MatchMode::Suffix => format!("ends with \"{text}\""),
+            MatchMode::Regex => format!("fits /{text}/"),
+        }
+    }
+}
+
+pub(crate) fn group_names(regex: &Regex) -> impl Iterator<Item = &str> {
+    regex.capture_names().flatten()
+}
+
+fn compare(mode: MatchMode, value: &[u8], text: &str, ignore_case: bool, built: Option<&Regex>) -> bool {
+    let text = text.as_bytes();
+    let same = |a: &[u8], b: &[u8]| if ignore_case { a.eq_ignore_ascii_case(b) } else { a == b };
+    match mode {
+        MatchMode::Exact => same(value, text),
+        MatchMode::Prefix => value.get(..text.len()).is_some_and(|v| same(v, text)),
+        MatchMode::Suffix => value.len() >= text.len() && same(&value[value.len() - text.len()..], text),
+        MatchMode::Contains | MatchMode::Regex => built.is_some_and(|r| r.is_match(value)),
+    }
+}
+
+/// A textual field of a flow.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TextField {
+    Host,
+    Url,
+    Path,
+    Target,
+    Method,
+    Header(Direction, String),
+    /// A query parameter, or any.
+    Param(Option<String>),
+    Cookie(String),
+    /// A cookie that the response sets, or any.
+    SetCookie(Option<String>),
+    MediaType(Direction),
+    ClientIp,
+    UpstreamIp,
+    /// The client's product name from `User-Agent`: `Chrome`, `curl`.
+    Agent,
+    User,
+    Listener,
+    Variable(String),
+    Body(Direction),
+    Message,
+    Json(Direction, JsonPath),
+    Tag,
+    /// The tags set by rules and people, without Interflow's own, comments and colours.
+    OwnerTag,
+    /// The service and method of a gRPC call: `pkg.Service/Method`.
+    GrpcMethod,
+    GraphqlOperation,
+}
+
+impl TextField {
+    /// The earliest phase in which it is known.
+    pub fn phase(&self) -> Phase {
+        match self {
+            Self::Host
+            | Self::User
+            | Self::Listener
+            | Self::Tag
+            | Self::OwnerTag
+            | Self::Variable(_)
+            | Self::ClientIp => Phase::Authority,
+            Self::Url
+            | Self::Path
+            | Self::Target
+            | Self::Method
+            | Self::Param(_)
+            | Self::Cookie(_)
+            | Self::Agent
+            | Self::GrpcMethod
+            | Self::Header(Direction::Request, _)
+            | Self::MediaType(Direction::Request) => Phase::RequestHead,
+            Self::Body(Direction::Request) | Self::Json(Direction::Request, _) | Self::GraphqlOperation => {
+                Phase::RequestBody
+            }
+            Self::Header(..) | Self::MediaType(_) | Self::SetCookie(_) | Self::UpstreamIp => Phase::ResponseHead,
+            Self::Body(_) | Self::Json(..) => Phase::ResponseBody,
+            Self::Message => Phase::Message,
+        }
+    }
+
+    /// Calls `fits` with each value until it returns true.
+    pub(crate) fn evaluate(&self, view: &FlowView<'_>, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        match self {
+            Self::Host => Tristate::Known(view.with_host(|h| fits(h.as_bytes()))),
+            Self::User => matches_any(view.flow.user.iter().map(|u| u.as_bytes()), fits),
+            Self::Listener => Tristate::Known(fits(view.flow.client.listener.as_bytes())),
+            Self::Tag => matches_any(view.flow.tags.iter().map(|t| t.as_str().as_bytes()), fits),
+            Self::OwnerTag => {
+                let own = |t: &&interflow_types::ByteStr| {
+                    ![
+                        "rule-matched",
+                        "edited",
+                        "held",
+                        "redacted",
+                        "answered-locally",
+                        "rule_failed",
+                        "replay",
+                        "host_mismatch",
+                        "malformed",
+                    ]
+                    .contains(&t.as_str())
+                        && !t.starts_with("comment:")
+                        && !t.starts_with("colour:")
+                };
+                matches_any(view.flow.tags.iter().filter(own).map(|t| t.as_str().as_bytes()), fits)
+            }
+            Self::Variable(name) => matches_any(view.variable(name).iter().map(|v| v.as_bytes()), fits),
+            Self::ClientIp => Tristate::Known(fits(view.flow.client.peer.ip().to_canonical().to_string().as_bytes())),
+            Self::UpstreamIp => match view.flow.upstream.as_ref().and_then(|u| u.peer) {
+                Some(peer) => Tristate::Known(fits(peer.ip().to_canonical().to_string().as_bytes())),
+                None => view.no_response(),
+            },
+            Self::Header(side, name) => match view.head_of(*side) {
+                Some(headers) => matches_any(headers.get_all(name), fits),
+                None => missing_head(view, *side),
+            },
+            Self::MediaType(side) => match view.head_of(*side) {
+                Some(headers) => matches_any(headers.get("content-type").into_iter(), fits),
+                None => missing_head(view, *side),
+            },
+            Self::SetCookie(name) => match view.response {
+                Some(r) => {
+                    let mut values = crate::text::cookies::response_cookies(&r.headers)
+                        .filter(|(n, _)| name.as_ref().is_none_or(|name| *n == name.as_bytes()));
+                    Tristate::Known(values.any(|(_, v)| fits(v)))
+                }
+                None => view.no_response(),
+            },
+            Self::Message => view.message.map_or(Tristate::NotYet, |m| Tristate::Known(fits(&m.payload))),
+            Self::Body(side) => match view.message.filter(|m| m.direction == *side) {
+                Some(m) => Tristate::Known(fits(&m.payload)),
+                None => view.body_of(*side).map_or(Tristate::NotYet, |b| Tristate::Known(fits(b))),
+            },
+            Self::Json(side, path) => match view.message.filter(|m| m.direction == *side) {
+                Some(m) => json_values(&m.payload, path, fits),
+                None => view.body_of(*side).map_or(Tristate::NotYet, |b| json_values(b, path, fits)),
+            },
+            Self::GraphqlOperation => view.request_body.map_or(Tristate::NotYet, |b| graphql_operation(b, fits)),
+            _ => match view.request {
+                Some(request) => self.evaluate_request(view, request, fits),
+                None => view.no_request(),
+            },
+        }
+    }
+
+    fn evaluate_request(
+        &self,
+        view: &FlowView<'_>,
+        request: &interflow_types::RequestHead,
+        fits: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Tristate {
+        Tristate::Known(match self {
+            Self::Url => fits(view.url().as_bytes()),
+            Self::Path => fits(request.url.path_only().as_bytes()),
+            Self::Target => fits(request.url.path.as_bytes()),
+            Self::Method => fits(request.method.as_str().as_bytes()),
+            Self::Param(name) => request.url.query().is_some_and(|q| {
+                crate::text::query_params::decode_pairs(q)
+                    .any(|(n, v)| name.as_ref().is_none_or(|w| *w == n) && fits(v.as_bytes()))
+            }),
+            Self::Cookie(name) => crate::text::cookies::request_cookies(&request.headers)
+                .any(|(n, v)| n.eq_ignore_ascii_case(name.as_bytes()) && fits(v)),
+            Self::Agent => fits(user_agent_name(request.headers.get_str("user-agent").unwrap_or_default()).as_bytes()),
+            Self::GrpcMethod => fits(request.url.path_only().trim_start_matches('/').as_bytes()),
+            _ => false,
+        })
+    }
+
+    /// The values, for explanations: limited in number and length.
+    pub(crate) fn sample_values(&self, view: &FlowView<'_>) -> Vec<String> {
+        let mut seen = Vec::new();
+        let _ = self.evaluate(view, &mut |v| {
+            let text = String::from_utf8_lossy(&v[..v.len().min(80)]).into_owned();
+            seen.push(if v.len() > 80 { text + "…" } else { text });
+            seen.len() == 3
+        });
+        seen
+    }
+
+    /// The name in explanations.
+    pub fn describe(&self) -> Cow<'static, str> {
+        let side = |d: &Direction| if *d == Direction::Request { "request" } else { "response" };
+        Cow::Borrowed(match self {
+            Self::Host => "host",
+            Self::Url => "url",
+            Self::Path => "path",
+            Self::Target => "path with query",
+            Self::Method => "method",
+            Self::ClientIp => "client address",
+            Self::UpstreamIp => "upstream address",
+            Self::Agent => "agent",
+            Self::User => "user",
+            Self::Listener => "listener",
+            Self::Message => "message",
+            Self::Tag | Self::OwnerTag => "tag",
+            Self::GrpcMethod => "gRPC method",
+            Self::GraphqlOperation => "GraphQL operation",
+            Self::Param(None) => "any query parameter",
+            Self::Header(d, name) => return format!("{} header {name}", side(d)).into(),
+            Self::Param(Some(name)) => return format!("query parameter {name}").into(),
+            Self::Cookie(name) => return format!("cookie {name}").into(),
+            Self::SetCookie(None) => "any cookie set by the response",
+            Self::SetCookie(Some(name)) => return format!("cookie {name} set by the response").into(),
+            Self::MediaType(d) => return format!("{} content type", side(d)).into(),
+            Self::Variable(name) => return format!("variable {name}").into(),
+            Self::Body(d) => return format!("{} body", side(d)).into(),
+            Self::Json(d, path) => return format!("{path} of the {} body", side(d)).into(),
+        })
+    }
+}
+
+fn matches_any<'v>(mut values: impl Iterator<Item = &'v [u8]>, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+    Tristate::Known(values.any(fits))
+}
+
+fn missing_head(view: &FlowView<'_>, side: Direction) -> Tristate {
+    match side {
+        Direction::Request => view.no_request(),
+        Direction::Response => view.no_response(),
+    }
+}
+
+fn json_values(body: &[u8], path: &JsonPath, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return Tristate::Known(false) };
+    Tristate::Known(path.find(&value).into_iter().any(|v| match v {
+        serde_json::Value::String(s) => fits(s.as_bytes()),
+        other => fits(other.to_string().as_bytes()),
+    }))
+}
+
+/// `operationName`, or the name in the document (GraphQL over HTTP).
+fn graphql_operation(body: &[u8], fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return Tristate::Known(false) };
+    if let Some(name) = value["operationName"].as_str() {
+        return Tristate::Known(fits(name.as_bytes()));
+    }
+    let document = value["query"].as_str().unwrap_or_default();
+    let mut words = document.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty());
+    let name = words.find(|w| matches!(*w, "query" | "mutation" | "subscription")).and_then(|_| words.next());
+    Tristate::Known(name.is_some_and(|n| fits(n.as_bytes())))
+}
+
+/// The product name of a `User-Agent`.
+fn user_agent_name(user_agent: &str) -> &str {
+    const KNOWN: [(&str, &str); 10] = [
+        ("Edg/", "Edge"),
+        ("OPR/", "Opera"),
+        ("Firefox/", "Firefox"),
+        ("CriOS/", "Chrome"),
+        ("Chrome/", "Chrome"),
+        ("Safari/", "Safari"),
+        ("PostmanRuntime", "Postman"),
+        ("okhttp", "OkHttp"),
+        ("python-requests", "Python"),
+        ("Go-http-client", "Go"),
+    ];
+    match KNOWN.iter().find(|(mark, _)| user_agent.contains(mark)) {
+        Some((_, name)) => name,
+        None => user_agent.split(['/', ' ']).next().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::fixture::FlowFixture;
+
+    #[test]
+    fn texts_compare_in_every_mode() {
+        let sample = FlowFixture::for_get("http://a.test/");
+        let constants = Vec::new();
+        let view = sample.view(Phase::RequestHead, &constants);
+        for (mode, text, ignore, value, fits) in [
+            (MatchMode::Exact, "Ab", true, "aB", true),
+            (MatchMode::Exact, "Ab", false, "aB", false),
+            (MatchMode::Contains, "b.", true, "aB.c", true),
+            (MatchMode::Contains, "b.", true, "abxc", false),
+            (MatchMode::Prefix, "ab", true, "ABC", true),
+            (MatchMode::Prefix, "abcd", true, "abc", false),
+            (MatchMode::Suffix, "bc", true, "aBC", true),
+            (MatchMode::Suffix, "xabc", true, "abc", false),
+            (MatchMode::Regex, "^a.c$", false, "abc", true),
+            (MatchMode::Regex, "^a.c$", false, "xabc", false),
+        ] {
+            let test = TextPredicate::fixed(mode, text, ignore).unwrap();
+            assert_eq!(test.fits(value.as_bytes(), &view), fits, "{mode:?} {text} {value}");
+            let filled = TextPredicate::Filled(mode, TextTemplate::literal(text), ignore);
+            assert_eq!(filled.fits(value.as_bytes(), &view), fits, "filled {mode:?} {text} {value}");
+        }
+    }
+
+    #[test]
+    fn globs_match_whole_texts() {
+        let sample = FlowFixture::for_get("http://a.test/");
+        let constants = Vec::new();
+        let view = sample.view(Phase::RequestHead, &constants);
+        for (glob, value, fits) in [
+            ("*.a.test", "x.a.test", true),
+            ("*.a.test", "a.test", false),
+            ("/v1/*", "/v1/x/y", true),
+            ("/v*/x*", "/v1/x2", true),
+            ("/v*/x", "/v1/x2", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(TextPredicate::glob(glob, true).unwrap().fits(value.as_bytes(), &view), fits, "{glob} {value}");
+        }
+    }
+
+    #[test]
+    fn oversized_and_malformed_regexes_are_reported() {
+        assert!(build_regex("\\w{1000}{10}", false).unwrap_err().contains("too large"));
+        assert!(build_regex("a(", false).unwrap_err().contains("unclosed group"));
+        assert!(build_regex("(?=a)", false).unwrap_err().contains("look-around"));
+    }
+
+    #[test]
+    fn graphql_operations_are_found_by_name_or_in_the_document() {
+        for (body, name) in [
+            (r#"{"operationName":"GetUser","query":"query X{a}"}"#, Some("GetUser")),
+            (r#"{"query":"mutation AddOne($a:Int){add(a:$a)}"}"#, Some("AddOne")),
+            (r#"{"query":"{ a }"}"#, None),
+            ("no json", None),
+        ] {
+            let mut seen = None;
+            graphql_operation(body.as_bytes(), &mut |n| {
+                seen = Some(String::from_utf8_lossy(n).into_owned());
+                true
+            });
+            assert_eq!(seen.as_deref(), name, "{body}");
+        }
+    }
+
+    #[test]
+    fn user_agents_are_identified_by_product() {
+        assert_eq!(user_agent_name("Mozilla/5.0 (X11) AppleWebKit/537.36 Chrome/126.0 Safari/537.36 Edg/126"), "Edge");
+        assert_eq!(user_agent_name("curl/8.1"), "curl");
+        assert_eq!(user_agent_name(""), "");
+    }
+}

@@ -1,0 +1,188 @@
+//! Server replay: responses of an archive or of recorded flows, matched by request and served in order.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use bytes::Bytes;
+use interflow_types::{Body, Headers, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::params::{ReplayParams, ReplaySource};
+use crate::state::recording::{RecordedExchange, RecordingSource, ReplayIndex};
+use crate::text::url::parse_url;
+
+/// Maximum size of a recording in bytes.
+const MAX_RECORDING_SIZE: u64 = 1 << 30;
+
+impl ReplayParams {
+    /// Loads the recording, once.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is invalid, or an invalid query.
+    pub(crate) fn load(&self, recordings: Option<&dyn RecordingSource>) -> Result<(), String> {
+        self.loaded.get_or_init(|| read_recording(&self.from, recordings)).as_ref().map(drop).map_err(Clone::clone)
+    }
+
+    /// The recorded response to a request; `None` if there is none, or none is left.
+    pub(crate) fn answer(&self, request: &RequestHead, body: Option<&[u8]>) -> Option<Response> {
+        let recording = self.loaded.get()?.as_ref().ok()?;
+        let mut used = recording.used.lock();
+        let fits = |(i, e): &(usize, &RecordedExchange)| !used[*i] && self.matches_request(e, request, body);
+        let (i, entry) = recording.entries.iter().enumerate().find(fits)?;
+        if !self.reuse {
+            used[i] = true;
+        }
+        let mut head = entry.head.clone();
+        head.headers.retain(|name, _| !STALE_FIELDS.iter().any(|f| name.eq_ignore_ascii_case(f.as_bytes())));
+        if self.refresh {
+            let recorded =
+                entry.at.or_else(|| head.headers.get_str("date").and_then(crate::text::dates::parse_http_date));
+            refresh_dates(&mut head, recorded);
+        }
+        Some(Response { head, body: Body::from(entry.body.clone()) })
+    }
+
+    fn matches_request(&self, entry: &RecordedExchange, request: &RequestHead, body: Option<&[u8]>) -> bool {
+        let ignores = |part: &str| self.ignore.iter().any(|i| i == part);
+        let (a, b) = (&entry.url, &request.url);
+        entry.method == request.method
+            && (ignores("host") || a.authority.host == b.authority.host)
+            && (ignores("port") || ignores("host") || a.authority.port == b.authority.port)
+            && a.path_only() == b.path_only()
+            && (ignores("query") || self.matched_query(a) == self.matched_query(b))
+            && self.headers.iter().all(|name| entry.headers.get_all(name).eq(request.headers.get_all(name)))
+            && (ignores("body") || body.is_none_or(|b| self.matches_body(entry, request, b)))
+    }
+
+    fn matches_body(&self, entry: &RecordedExchange, request: &RequestHead, body: &[u8]) -> bool {
+        let form = "application/x-www-form-urlencoded";
+        let is_form = request.headers.get_str("content-type").is_some_and(|t| t.to_ascii_lowercase().starts_with(form));
+        if self.ignore_form.is_empty() || !is_form {
+            return body == entry.sent;
+        }
+        let fields = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let mut all: Vec<(String, String)> =
+                crate::text::query_params::decode_pairs(&text).map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
+            all.retain(|(name, _)| !self.ignore_form.contains(name));
+            all
+        };
+        fields(body) == fields(&entry.sent)
+    }
+
+    /// The parameters that are compared, sorted.
+    fn matched_query<'u>(&self, url: &'u Url) -> Vec<(std::borrow::Cow<'u, str>, std::borrow::Cow<'u, str>)> {
+        let mut all: Vec<_> = crate::text::query_params::decode_pairs(url.query().unwrap_or_default()).collect();
+        all.retain(|(name, _)| !self.ignore.iter().any(|i| i == name));
+        all.sort();
+        all
+    }
+}
+
+/// Fields about codings and framing that no longer apply to the body.
+const STALE_FIELDS: [&str; 5] = ["content-encoding", "content-length", "transfer-encoding", "connection", "keep-alive"];
+
+/// Shifts dates by the time since the recording: those of the response, and the expiry of its cookies.
+fn refresh_dates(head: &mut ResponseHead, recorded: Option<i64>) {
+    let Some(recorded) = recorded else { return };
+    let passed = crate::text::dates::unix_now() - recorded;
+    let moved = |date: &str| {
+        crate::text::dates::parse_http_date(date).map(|d| crate::text::dates::format_http_date(d + passed))
+    };
+    for name in ["date", "expires", "last-modified"] {
+        if let Some(date) = head.headers.get_str(name).and_then(moved) {
+            let _ = head.headers.set(name, date);
+        }
+    }
+    let cookies: Vec<String> =
+        head.headers.get_all("set-cookie").map(|c| String::from_utf8_lossy(c).into_owned()).collect();
+    if !cookies.iter().any(|c| c.to_ascii_lowercase().contains("expires=")) {
+        return;
+    }
+    head.headers.remove("set-cookie");
+    for cookie in cookies {
+        let parts = cookie.split(';').map(|part| match part.trim().split_once('=') {
+            Some((name, date)) if name.eq_ignore_ascii_case("expires") => {
+                moved(date).map_or_else(|| part.to_owned(), |date| format!(" {name}={date}"))
+            }
+            _ => part.to_owned(),
+        });
+        let _ = head.headers.append("set-cookie", parts.collect::<Vec<_>>().join(";"));
+    }
+}
+
+fn read_recording(from: &ReplaySource, recordings: Option<&dyn RecordingSource>) -> Result<ReplayIndex, String> {
+    let entries = match (from, recordings) {
+        (ReplaySource::File(file), Some(recordings)) => {
+            recordings.archive(file).map_err(|e| format!("the recording {}: {e}", file.display()))?
+        }
+        (ReplaySource::File(file), None) => read_har(file)?,
+        (ReplaySource::Flows(query), recordings) => {
+            interflow_query::Query::parse(query).map_err(|e| format!("the query `{query}`, {e}"))?;
+            match recordings {
+                Some(recordings) => {
+                    let found = recordings.flows(query).map_err(|e| format!("the flows of `{query}`: {e}"))?;
+                    tracing::info!("`{query}` finds {} recorded answers to replay", found.len());
+                    found
+                }
+                // Without a recording source (validation only) there are no flows.
+                None => Vec::new(),
+            }
+        }
+    };
+    Ok(ReplayIndex { used: Mutex::new(vec![false; entries.len()]), entries })
+}
+
+fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
+    let failed = |e: String| format!("the recording {}: {e}", path.display());
+    let size = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.len();
+    if size > MAX_RECORDING_SIZE {
+        return Err(failed(format!("it has {size} bytes, and at most {MAX_RECORDING_SIZE} are read")));
+    }
+    let text = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+    let har: Value = serde_json::from_slice(text).map_err(|e| failed(format!("it is not a HAR file: {e}")))?;
+    let entries = har["log"]["entries"]
+        .as_array()
+        .ok_or_else(|| failed("it is not a HAR file: log.entries is missing".into()))?;
+    Ok(entries.iter().filter_map(read_har_entry).collect())
+}
+
+/// The fields of one side of an entry, without pseudo-header fields.
+fn read_har_fields(list: &Value) -> Headers {
+    let mut headers = Headers::new();
+    for h in list.as_array().into_iter().flatten() {
+        if let (Some(name), Some(value)) = (h["name"].as_str(), h["value"].as_str())
+            && !name.starts_with(':')
+        {
+            let _ = headers.append(name, value);
+        }
+    }
+    headers
+}
+
+/// One entry; `None` if it has no response.
+fn read_har_entry(e: &Value) -> Option<RecordedExchange> {
+    let (request, response) = (&e["request"], &e["response"]);
+    let status =
+        StatusCode::from_u16(u16::try_from(response["status"].as_u64()?).ok()?).ok().filter(|s| s.as_u16() >= 200)?;
+    let mut head = ResponseHead::new(status);
+    head.headers = read_har_fields(&response["headers"]);
+    let content = &response["content"];
+    let text = content["text"].as_str().unwrap_or_default();
+    let body = if content["encoding"] == "base64" {
+        base64::engine::general_purpose::STANDARD.decode(text).ok()?.into()
+    } else {
+        Bytes::copy_from_slice(text.as_bytes())
+    };
+    Some(RecordedExchange {
+        method: Method::from_bytes(request["method"].as_str()?.as_bytes()).ok()?,
+        url: parse_url(request["url"].as_str()?).ok()?,
+        headers: read_har_fields(&request["headers"]),
+        sent: Bytes::copy_from_slice(request["postData"]["text"].as_str().unwrap_or_default().as_bytes()),
+        head,
+        body,
+        at: None,
+    })
+}

@@ -1,0 +1,108 @@
+//! Runtime context of the rules, shared over reloads: match counters, held flows, sessions, the HTTP client.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use interflow_types::{CertificateFiles, HttpClient};
+use parking_lot::Mutex;
+
+use crate::service::{ExternalService, ServiceDef, TlsConnector};
+use crate::state::hold::HoldQueue;
+use crate::state::recording::RecordingSource;
+use crate::state::sessions::DomainSessions;
+
+/// State and capabilities that outlive a reload.
+#[derive(Default)]
+pub struct RuleRuntime {
+    counters: Mutex<HashMap<String, Arc<AtomicU64>>>,
+    /// The queue of held flows.
+    pub holds: Arc<HoldQueue>,
+    pub(crate) sessions: DomainSessions,
+    /// The shared store of scripts.
+    pub(crate) store: Arc<crate::script::ScriptStore>,
+    services: Mutex<Vec<Arc<ExternalService>>>,
+    /// Whether services are started; false for validation.
+    live: bool,
+    /// Interflow's CA certificate in PEM, for `serve_ca`.
+    pub(crate) ca: Option<String>,
+    /// HTTP client for services called by HTTP.
+    pub(crate) egress: Option<Arc<dyn HttpClient>>,
+    /// Reads recordings, for `replay`.
+    pub(crate) recordings: Option<Arc<dyn RecordingSource>>,
+    /// Opens TLS connections, for services at `wss://`.
+    pub(crate) tls_connector: Option<Arc<dyn TlsConnector>>,
+    /// Checks upstream capabilities of this build.
+    pub(crate) capabilities: Option<Arc<dyn RuleCapabilities>>,
+}
+
+/// Capabilities of this build on upstream and downstream connections. Checked before rules are activated, so that an
+/// action that could only fail is rejected with its location.
+pub trait RuleCapabilities: Send + Sync {
+    /// Whether a fingerprint, in the syntax of [`crate::params::FingerprintParam`], is supported.
+    ///
+    /// # Errors
+    /// Why not, with the remedy.
+    fn check_fingerprint(&self, like: &str) -> Result<(), String>;
+
+    /// Whether a certificate and its key can be read and match.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn check_certificate(&self, files: &CertificateFiles) -> Result<(), String>;
+}
+
+impl std::fmt::Debug for RuleRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuleRuntime").finish_non_exhaustive()
+    }
+}
+
+/// Maximum number of match counters by rule name, including removed rules.
+const MAX_COUNTERS: usize = 100_000;
+
+impl RuleRuntime {
+    /// `ca` is Interflow's CA certificate in PEM.
+    pub fn new(ca: Option<String>, egress: Option<Arc<dyn HttpClient>>) -> Self {
+        Self { ca, egress, live: true, ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn with_recordings(self, recordings: Arc<dyn RecordingSource>) -> Self {
+        Self { recordings: Some(recordings), ..self }
+    }
+
+    #[must_use]
+    pub fn with_capabilities(self, means: Arc<dyn RuleCapabilities>) -> Self {
+        Self { capabilities: Some(means), ..self }
+    }
+
+    #[must_use]
+    pub fn with_tls_connector(self, opener: Arc<dyn TlsConnector>) -> Self {
+        Self { tls_connector: Some(opener), ..self }
+    }
+
+    /// A service; a running one with the same definition is reused. `None` if services are not started.
+    pub(crate) fn service(&self, name: &str, def: ServiceDef) -> Result<Option<Arc<ExternalService>>, String> {
+        if !self.live {
+            return Ok(None);
+        }
+        let mut services = self.services.lock();
+        if let Some(service) = services.iter().find(|s| s.name == name && s.def == def) {
+            return Ok(Some(Arc::clone(service)));
+        }
+        let service = ExternalService::new(name, def, self.egress.clone(), self.tls_connector.clone())?;
+        // The previous one of this name ends with the rules that still refer to it.
+        services.retain(|s| s.name != name);
+        services.push(Arc::clone(&service));
+        Ok(Some(service))
+    }
+
+    pub(crate) fn counter(&self, name: &str) -> Arc<AtomicU64> {
+        let mut counters = self.counters.lock();
+        if counters.len() >= MAX_COUNTERS && !counters.contains_key(name) {
+            return Arc::default();
+        }
+        Arc::clone(counters.entry(name.to_owned()).or_default())
+    }
+}

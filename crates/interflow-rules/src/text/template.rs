@@ -1,0 +1,405 @@
+//! Text templates: texts with `${…}` variables, which `render` fills in from the current flow.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::error::closest_name;
+
+#[derive(Clone, Debug, Default)]
+pub struct TextTemplate {
+    source: String,
+    pub(crate) parts: Vec<TemplatePart>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum TemplatePart {
+    Text(String),
+    Var(TemplateVariable),
+}
+
+/// A variable between `${` and `}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TemplateVariable {
+    /// A predefined fact of the flow.
+    Fact(&'static str),
+    /// `req.header.NAME`.
+    ReqHeader(String),
+    /// `resp.header.NAME`.
+    RespHeader(String),
+    /// `cookie.NAME`.
+    Cookie(String),
+    /// `query.NAME`.
+    Param(String),
+    /// `env.NAME`.
+    Env(String),
+    /// `var.NAME`: captured or set in this flow, or a constant of the file.
+    Var(String),
+    /// A group of the action's own regex, by number or name.
+    Group(String),
+    /// The value being replaced.
+    Previous,
+    /// A Fluxzy variable that is always empty.
+    Nothing,
+}
+
+/// The predefined facts with their descriptions.
+pub const TEMPLATE_FACTS: &[(&str, &str)] = &[
+    ("host", "host of the origin"),
+    ("port", "port of the origin"),
+    ("scheme", "http or https"),
+    ("secure", "true over TLS, else false"),
+    ("url", "whole URL"),
+    ("method", "request method"),
+    ("path", "path without the query"),
+    ("target", "path with the query"),
+    ("query", "query without the question mark"),
+    ("status", "status code of the response"),
+    ("flow.id", "id of the flow"),
+    ("phase", "phase in which the rule runs"),
+    ("client.ip", "address of the client"),
+    ("user", "authenticated user of the proxy"),
+    ("listener", "name of the listener"),
+    ("time", "now, as 2026-01-31T12:00:00Z"),
+    ("time.unix", "now, in seconds since 1970"),
+    ("time.ms", "now, in milliseconds since 1970"),
+    ("random", "32 random hexadecimal digits"),
+    ("uuid", "a random UUID"),
+    ("req.body", "body of the request, where the phase has it"),
+    ("resp.body", "body of the response, where the phase has it"),
+    ("message", "message of a WebSocket, event stream or gRPC stream, in the phase message"),
+];
+
+/// Prefixes of variables that end in a user-chosen name.
+const VARIABLE_PREFIXES: &[&str] = &["req.header.", "resp.header.", "cookie.", "query.", "env.", "var."];
+
+impl TextTemplate {
+    /// Parses a template. `$${` is a literal `${`.
+    ///
+    /// # Errors
+    /// An unknown variable, with the closest known one; a `${` without `}`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_with(text, &mut |name| parse_variable(name))
+    }
+
+    /// As [`parse`](Self::parse); `$1` and `${1}` are groups of a regex.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_replacement(text: &str) -> Result<Self, String> {
+        let mut template = Self::parse(text)?;
+        let mut parts = Vec::new();
+        for part in template.parts {
+            match part {
+                TemplatePart::Text(text) => split_groups(&text, &mut parts),
+                other => parts.push(other),
+            }
+        }
+        template.parts = parts;
+        Ok(template)
+    }
+
+    /// Parses as Fluxzy does: unknown variables are empty. Their names are added to `unknown`.
+    pub fn parse_fluxzy(text: &str, unknown: &mut Vec<String>) -> Self {
+        let text = text.replace("{{previous}}", "${previous}");
+        let read = Self::parse_with(&text, &mut |name| {
+            Ok(fluxzy_variable(name).unwrap_or_else(|| {
+                unknown.push(name.to_owned());
+                TemplateVariable::Nothing
+            }))
+        });
+        read.unwrap_or_else(|_| Self::literal(&text))
+    }
+
+    pub fn literal(text: &str) -> Self {
+        Self { source: text.to_owned(), parts: vec![TemplatePart::Text(text.to_owned())] }
+    }
+
+    fn parse_with(
+        text: &str,
+        lookup: &mut dyn FnMut(&str) -> Result<TemplateVariable, String>,
+    ) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            if rest[..at].ends_with('$') {
+                plain.push_str(&rest[..at - 1]);
+                plain.push_str("${");
+                rest = &rest[at + 2..];
+                continue;
+            }
+            plain.push_str(&rest[..at]);
+            let inner = &rest[at + 2..];
+            let end = inner
+                .find('}')
+                .ok_or_else(|| format!("`${{` without its `}}` in {text:?}: write $${{ when no variable is meant"))?;
+            if !plain.is_empty() {
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(TemplatePart::Var(lookup(inner[..end].trim())?));
+            rest = &inner[end + 1..];
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() || parts.is_empty() {
+            parts.push(TemplatePart::Text(plain));
+        }
+        Ok(Self { source: text.to_owned(), parts })
+    }
+
+    /// The source text.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text, if it has no variables.
+    pub fn as_literal(&self) -> Option<&str> {
+        match &self.parts[..] {
+            [] => Some(""),
+            [TemplatePart::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The user-defined variables that it reads.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|p| match p {
+            TemplatePart::Var(TemplateVariable::Var(name)) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether it reads the body of the request, and of the response.
+    pub(crate) fn wants_bodies(&self) -> (bool, bool) {
+        let has = |n| self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact(f)) if *f == n));
+        (has("req.body"), has("resp.body"))
+    }
+
+    pub(crate) fn wants_message(&self) -> bool {
+        self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("message"))))
+    }
+
+    pub(crate) fn wants_request(&self) -> bool {
+        const OF_REQUEST: [&str; 5] = ["method", "path", "target", "query", "url"];
+        self.parts.iter().any(|p| match p {
+            TemplatePart::Var(TemplateVariable::Fact(f)) => OF_REQUEST.contains(f),
+            TemplatePart::Var(
+                TemplateVariable::ReqHeader(_) | TemplateVariable::Cookie(_) | TemplateVariable::Param(_),
+            ) => true,
+            _ => false,
+        })
+    }
+
+    pub(crate) fn wants_response(&self) -> bool {
+        self.parts
+            .iter()
+            .any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("status") | TemplateVariable::RespHeader(_))))
+    }
+}
+
+/// `$1` and `$name` without braces.
+fn split_groups(text: &str, parts: &mut Vec<TemplatePart>) {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let mut behind = &rest[at + 1..];
+        plain.push_str(&rest[..at]);
+        // `$$1` is a literal `$1`.
+        let escaped = behind.strip_prefix('$').filter(|b| b.starts_with(|c: char| c.is_ascii_digit()));
+        behind = escaped.unwrap_or(behind);
+        let len = behind.bytes().take_while(u8::is_ascii_digit).count();
+        if escaped.is_some() {
+            plain.push('$');
+            plain.push_str(&behind[..len]);
+        } else if len > 0 {
+            if !plain.is_empty() {
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(TemplatePart::Var(TemplateVariable::Group(behind[..len].to_owned())));
+        } else {
+            plain.push('$');
+        }
+        rest = &behind[len..];
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        parts.push(TemplatePart::Text(plain));
+    }
+}
+
+fn parse_variable(name: &str) -> Result<TemplateVariable, String> {
+    if name == "previous" {
+        return Ok(TemplateVariable::Previous);
+    }
+    if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
+        return Ok(TemplateVariable::Group(name.to_owned()));
+    }
+    if let Some((fact, _)) = TEMPLATE_FACTS.iter().find(|(f, _)| *f == name) {
+        return Ok(TemplateVariable::Fact(fact));
+    }
+    let family = |start: &str| name.strip_prefix(start).filter(|n| !n.is_empty()).map(ToOwned::to_owned);
+    type VariableConstructor = fn(String) -> TemplateVariable;
+    let made: [(&str, VariableConstructor); 7] = [
+        ("req.header.", TemplateVariable::ReqHeader),
+        ("resp.header.", TemplateVariable::RespHeader),
+        ("cookie.", TemplateVariable::Cookie),
+        ("query.", TemplateVariable::Param),
+        ("env.", TemplateVariable::Env),
+        ("var.", TemplateVariable::Var),
+        ("group.", TemplateVariable::Group),
+    ];
+    for (start, make) in made {
+        if let Some(rest) = family(start) {
+            return Ok(make(rest));
+        }
+    }
+    let known = TEMPLATE_FACTS.iter().map(|(f, _)| *f).chain(VARIABLE_PREFIXES.iter().copied()).chain(["previous"]);
+    Err(match closest_name(name, known) {
+        Some(near) => format!("unknown variable `${{{name}}}`: did you mean `${{{near}}}`?"),
+        None => format!(
+            "unknown variable `${{{name}}}`: facts such as ${{host}}, ${{req.header.NAME}}, ${{env.NAME}}, and ${{var.NAME}} for what rules set"
+        ),
+    })
+}
+
+fn fluxzy_variable(name: &str) -> Option<TemplateVariable> {
+    Some(match name {
+        "previous" => TemplateVariable::Previous,
+        "authority.host" => TemplateVariable::Fact("host"),
+        "authority.port" => TemplateVariable::Fact("port"),
+        "authority.secure" => TemplateVariable::Fact("secure"),
+        "global.filterScope" => TemplateVariable::Fact("phase"),
+        "exchange.id" => TemplateVariable::Fact("flow.id"),
+        "exchange.url" => TemplateVariable::Fact("url"),
+        "exchange.method" => TemplateVariable::Fact("method"),
+        "exchange.path" => TemplateVariable::Fact("target"),
+        "exchange.status" => TemplateVariable::Fact("status"),
+        _ => {
+            if let Some(rest) = name.strip_prefix("env.") {
+                TemplateVariable::Env(rest.to_owned())
+            } else if let Some(rest) = name.strip_prefix("user.") {
+                TemplateVariable::Var(rest.to_owned())
+            } else {
+                return parse_variable(name).ok();
+            }
+        }
+    })
+}
+
+/// `Basic` credentials (RFC 7617).
+pub(crate) fn basic_credentials(user: &str, password: &str) -> String {
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
+}
+
+impl<'de> Deserialize<'de> for TextTemplate {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::parse(&scalar(d)?).map_err(de::Error::custom)
+    }
+}
+
+/// A text, or a number or boolean as text: YAML parses unquoted `1` and `true` as such.
+pub(crate) fn scalar<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    struct ScalarVisitor;
+    impl de::Visitor<'_> for ScalarVisitor {
+        type Value = String;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a text")
+        }
+        fn visit_str<E: de::Error>(self, s: &str) -> Result<String, E> {
+            Ok(s.to_owned())
+        }
+        fn visit_bool<E: de::Error>(self, b: bool) -> Result<String, E> {
+            Ok(b.to_string())
+        }
+        fn visit_i64<E: de::Error>(self, n: i64) -> Result<String, E> {
+            Ok(n.to_string())
+        }
+        fn visit_u64<E: de::Error>(self, n: u64) -> Result<String, E> {
+            Ok(n.to_string())
+        }
+        fn visit_f64<E: de::Error>(self, n: f64) -> Result<String, E> {
+            Ok(n.to_string())
+        }
+    }
+    d.deserialize_any(ScalarVisitor)
+}
+
+impl Serialize for TextTemplate {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.source)
+    }
+}
+
+impl JsonSchema for TextTemplate {
+    fn schema_name() -> Cow<'static, str> {
+        "Template".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"], "description": "A text that may hold ${variables}." })
+    }
+}
+
+/// A [`TextTemplate`] in which `$1` is a group of the action's regex.
+#[derive(Clone, Debug, Default)]
+pub struct ReplacementTemplate(pub TextTemplate);
+
+impl<'de> Deserialize<'de> for ReplacementTemplate {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        TextTemplate::parse_replacement(&scalar(d)?).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for ReplacementTemplate {
+    fn schema_name() -> Cow<'static, str> {
+        "Replacement".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"],
+            "description": "A text that may hold ${variables}, and $1 for the first group of the regex." })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn template_variables_are_distinguished_from_text() {
+        for (text, parts) in [("plain", 1), ("${host}", 1), ("a${host}b${var.x}", 4), ("$${host}", 1), ("", 1)] {
+            assert_eq!(TextTemplate::parse(text).unwrap().parts.len(), parts, "{text}");
+        }
+        assert_eq!(TextTemplate::parse("$${host} $5").unwrap().as_literal(), Some("${host} $5"));
+    }
+
+    #[test]
+    fn unknown_template_variables_are_reported_with_a_suggestion() {
+        for (text, part) in [
+            ("${hots}", "did you mean `${host}`?"),
+            ("${zzzzzzzzz}", "facts such as"),
+            ("${host", "without its `}`"),
+            ("${var.}", "unknown variable"),
+        ] {
+            let error = TextTemplate::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn regex_groups_are_expanded_only_in_replacements() {
+        assert_eq!(TextTemplate::parse_replacement("a$1-${2}$").unwrap().parts.len(), 5);
+        assert_eq!(TextTemplate::parse("a$1").unwrap().as_literal(), Some("a$1"));
+    }
+
+    #[test]
+    fn fluxzy_variables_are_known_and_unknown_ones_empty() {
+        let mut unknown = Vec::new();
+        let t = TextTemplate::parse_fluxzy("${authority.host}${user.x}${nope}{{previous}}", &mut unknown);
+        assert_eq!(unknown, ["nope"]);
+        assert_eq!(t.variables().collect::<Vec<_>>(), ["x"]);
+    }
+}

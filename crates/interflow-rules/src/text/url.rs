@@ -1,0 +1,38 @@
+//! URLs as rules and rule files write them.
+
+use interflow_types::{Authority, Scheme, Url};
+
+/// Parses an absolute URL.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_url(text: &str) -> Result<Url, String> {
+    let bad = |what: &str| format!("`{text}` is not a URL ({what}): write it as https://host/path");
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("the scheme is missing"))?;
+    let scheme = Scheme::parse(scheme).ok_or_else(|| bad("the scheme is http or https"))?;
+    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = Authority::parse(&rest[..at], Some(scheme.default_port())).map_err(|e| bad(&e.to_string()))?;
+    let path = rest[at..].split('#').next().unwrap_or_default();
+    let path = if path.is_empty() { "/".to_owned() } else { crate::text::query_params::encode_path(path) };
+    Ok(Url { scheme, authority, path: path.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_parsed() {
+        for (text, shown) in [
+            ("https://a.test", "https://a.test/"),
+            ("http://A.test:8080/x?y=1#z", "http://a.test:8080/x?y=1"),
+            ("wss://a.test?q", "https://a.test/?q"),
+            ("http://[::1]/", "http://[::1]/"),
+        ] {
+            assert_eq!(parse_url(text).unwrap().to_string(), shown);
+        }
+        for text in ["a.test", "ftp://a", "http://", "http://u:p@a/"] {
+            assert!(parse_url(text).is_err(), "{text}");
+        }
+    }
+}
