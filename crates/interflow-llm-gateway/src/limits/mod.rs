@@ -127,7 +127,6 @@ impl LimitStage {
         Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity, slow_keys }
     }
 
-    /// Activates other key rules.
     pub fn set_rules(&self, rules: KeyRules) {
         self.rules.store(Arc::new(rules));
     }
@@ -137,7 +136,6 @@ impl LimitStage {
         self.capacity.set(max);
     }
 
-    /// Checks capacity and key.
     fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         self.check_key(ring, flow, head)?;
         let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
