@@ -98,7 +98,6 @@ struct PendingState {
     closed: bool,
 }
 
-/// All pending requests.
 pub(crate) struct PendingRequests {
     inner: Mutex<PendingState>,
     next: AtomicU64,
@@ -227,7 +226,6 @@ impl PendingRequests {
         self.inner.lock().closed
     }
 
-    /// Pending requests, the oldest first.
     pub fn list(&self) -> Vec<PendingRequest> {
         let mut list: Vec<PendingRequest> = self.inner.lock().open.values().map(|o| o.held.clone()).collect();
         list.sort_by_key(|h| h.id);
@@ -293,7 +291,6 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// The flow that waits.
 pub(crate) struct PendingRequester {
     pub flow: FlowId,
     /// Its request, for preview.

@@ -51,7 +51,6 @@ static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
     written.into_iter().map(preset).collect()
 });
 
-/// All presets, by name.
 pub fn all() -> &'static [RulePreset] {
     &ALL
 }
