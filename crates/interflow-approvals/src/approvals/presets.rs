@@ -55,7 +55,6 @@ pub fn all() -> &'static [RulePreset] {
     &ALL
 }
 
-///
 /// # Errors
 /// There is none; lists the available names.
 pub fn find(name: &str) -> Result<&'static RulePreset, String> {

@@ -7,7 +7,7 @@ use interflow_types::Direction;
 
 use super::block;
 
-/// Payload of one segment in bytes: an Ethernet frame of 1500 less the IPv6 and TCP headers, and also what the
+/// Payload of one segment in bytes: an Ethernet payload of 1500 less the IPv6 and TCP headers, and also what the
 /// handshake announces as the maximum segment size.
 const SEGMENT: usize = 1440;
 /// Segments between two acknowledgements, few enough that the window of 64 KiB is never exceeded.

@@ -75,7 +75,6 @@ pub(super) struct SpanExporter {
 }
 
 impl SpanExporter {
-    ///
     /// # Errors
     /// An invalid address or header.
     pub fn new(settings: &ExportSettings, egress: Arc<dyn HttpClient>) -> Result<Arc<Self>, String> {
