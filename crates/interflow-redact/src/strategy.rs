@@ -306,7 +306,7 @@ fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, Re
     if random_salt {
         hasher.update(random::<16>()?);
     }
-    Ok(hex::encode(&hasher.finalize()))
+    Ok(hex::encode(hasher.finalize()))
 }
 
 impl RandomReplacement {

@@ -187,7 +187,7 @@ impl ApprovalsStage {
         if these.is_empty() {
             return Ok(());
         }
-        let hosts: Vec<String> = hosts.iter().map(|h| canonical_text(h)).collect();
+        let hosts: Vec<String> = hosts.iter().map(canonical_text).collect();
         mask_secrets::start_masking(flow, head, &self.ready, &all, these, hosts.join(" "))
     }
 }

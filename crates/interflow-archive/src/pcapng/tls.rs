@@ -38,14 +38,14 @@ impl TlsWriter {
 
     /// The lines of a key log.
     pub fn key_log(&self) -> String {
-        let random = hex::encode(&self.secret("client random"));
+        let random = hex::encode(self.secret("client random"));
         let labels = [
             "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
             "SERVER_HANDSHAKE_TRAFFIC_SECRET",
             "CLIENT_TRAFFIC_SECRET_0",
             "SERVER_TRAFFIC_SECRET_0",
         ];
-        labels.iter().map(|label| format!("{label} {random} {}\n", hex::encode(&self.secret(label)))).collect()
+        labels.iter().map(|label| format!("{label} {random} {}\n", hex::encode(self.secret(label)))).collect()
     }
 
     /// The handshake flights in order.
@@ -185,8 +185,8 @@ mod tests {
         let (mut key, mut iv) = ([0; 16], [0; 12]);
         expand(&secret, "key", &mut key);
         expand(&secret, "iv", &mut iv);
-        assert_eq!(hex::encode(&key), "3fce516009c21727d0f2e4e86ee403bc");
-        assert_eq!(hex::encode(&iv), "5d313eb2671276ee13000b30");
+        assert_eq!(hex::encode(key), "3fce516009c21727d0f2e4e86ee403bc");
+        assert_eq!(hex::encode(iv), "5d313eb2671276ee13000b30");
     }
 
     #[test]

@@ -61,12 +61,12 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     let request = format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex::encode(Sha256::digest(body)));
     let day = time.get(..8).unwrap_or_default();
     let scope = format!("{day}/{region}/{service}/aws4_request");
-    let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex::encode(&Sha256::digest(request.as_bytes())));
+    let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex::encode(Sha256::digest(request.as_bytes())));
     let mut key = format!("AWS4{}", credentials.key).into_bytes();
     for part in [day, region, service, "aws4_request"] {
         key = mac(&key, part.as_bytes());
     }
-    let signature = hex::encode(&mac(&key, to_sign.as_bytes()));
+    let signature = hex::encode(mac(&key, to_sign.as_bytes()));
     let value =
         format!("AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}", credentials.id);
     head.headers.append_unchecked(b"Authorization", value.as_bytes());

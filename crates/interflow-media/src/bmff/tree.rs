@@ -93,7 +93,7 @@ fn describe_box(b: &BoxRef<'_>) -> Result<String, BoxError> {
         b"tenc" => track_encryption(&mut f)?,
         b"pssh" => {
             f.version()?;
-            format!("system {}", hex::encode(&f.array::<16>()?))
+            format!("system {}", hex::encode(f.array::<16>()?))
         }
         b"mfhd" => {
             f.version()?;
