@@ -101,7 +101,6 @@ impl FlowWithBodies {
     }
 }
 
-/// Reads a body completely.
 fn all(mut reader: Box<dyn Read + '_>) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes)?;
@@ -208,7 +207,6 @@ macro_rules! formats {
             /// Every format.
             pub const ALL: &[Self] = &[$(Self::$format,)*];
 
-            /// Its command line name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$format => $name,)* }
             }
@@ -218,7 +216,6 @@ macro_rules! formats {
                 match self { $(Self::$format => &$extensions,)* }
             }
 
-            /// Whether it can be imported.
             pub const fn imports(self) -> bool {
                 match self { $(Self::$format => $import,)* }
             }
@@ -257,7 +254,6 @@ impl ArchiveFormat {
         )
     }
 
-    /// Its media type.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Har => "application/json",

@@ -87,7 +87,6 @@ impl DataDir {
         None
     }
 
-    /// Directory of the CA.
     pub fn ca(&self) -> PathBuf {
         self.0.join("ca")
     }

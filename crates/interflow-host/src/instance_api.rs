@@ -39,7 +39,6 @@ impl InstanceApi {
         self.address
     }
 
-    /// Value of the `Authorization` header.
     pub fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
     }

@@ -8,7 +8,8 @@ use hashlink::LruCache;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-/// Values by key; the least recently used ones go.
+/// Values by key; the least recently used one is evicted. The lock is held only to find a slot, never while a value
+/// is built.
 pub(crate) struct BuildCache<K, V> {
     slots: Mutex<LruCache<K, Arc<OnceCell<V>>>>,
 }
@@ -18,11 +19,8 @@ impl<K: Eq + Hash, V: Clone + Send + 'static> BuildCache<K, V> {
         Self { slots: Mutex::new(LruCache::new(capacity)) }
     }
 
-    /// The value of a key. The first caller builds it, and the others wait for that. A failure is not kept: each
-    /// caller tries again.
-    ///
-    /// # Errors
-    /// That of `build`.
+    /// Returns the value of `key`. The first caller builds it, and concurrent callers wait for that build. An error
+    /// is not cached: the next caller builds again.
     pub async fn get_or_build(
         &self,
         key: K,

@@ -30,11 +30,8 @@ use crate::upstream::fingerprint::FingerprintRules;
 /// A stage's overrides of the TLS settings for one upstream connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TlsOverride {
-    /// Accept any certificate.
     pub danger: bool,
-    /// The client certificate to present.
     pub own: Option<CertificateFiles>,
-    /// The only TLS version to offer.
     pub version: Option<TlsVersion>,
 }
 
@@ -61,34 +58,26 @@ pub(crate) struct CompiledConfig {
     pub stages: Vec<Arc<dyn Stage>>,
     pub mounts: Vec<Arc<dyn GatewayMount>>,
     pub recorder: Option<Arc<dyn Recorder>>,
-    /// The `Via` pseudonym, by which forwarding loops are detected.
     pub pseudonym: ViaPseudonym,
     intercept: HostPatterns,
     never: HostPatterns,
     insecure: HostPatterns,
     h2c: HostPatterns,
     http1: HostPatterns,
-    /// The profile for origins that no list names, and for upstream proxies.
     pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
-    /// Resolves host names of origins.
     pub resolver: DnsResolver,
-    /// Profiles prepared for stages that override TLS settings.
+    /// Profiles, resolvers and server certificates that stages selected, built once and cached.
     tls_made: BuildCache<TlsOverride, Arc<TlsProfile>>,
-    /// Resolvers prepared for stages that select a DNS-over-HTTPS server.
     resolvers_made: Mutex<LruCache<String, DnsResolver>>,
-    /// Server TLS prepared for stages that select a certificate for clients.
     leaves_made: BuildCache<(CertificateFiles, Alpn), Arc<ServerTls>>,
     tls_client: Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>,
-    /// Certificate files of `upstream.client_certificate`.
     client_certificates: ClientCertificateFiles,
-    /// Fingerprints to impersonate, by host glob.
     pub fingerprints: FingerprintRules,
     proxies: ProxiesByHost,
     no_proxy: HostPatterns,
 }
 
-/// The components that the pipeline calls.
 #[derive(Clone, Default)]
 pub(crate) struct ServerComponents {
     pub stages: Vec<Arc<dyn Stage>>,
@@ -175,7 +164,6 @@ impl CompiledConfig {
         !self.rules.is_empty() || !self.stages.is_empty() || self.config.intercept.mode == InterceptMode::Listed
     }
 
-    /// Whether only HTTP/1.1 is used with this origin.
     pub fn is_http1_only(&self, to: &Authority) -> bool {
         self.http1.matches(&to.host, to.port)
     }
@@ -223,6 +211,7 @@ impl CompiledConfig {
     /// # Errors
     /// A certificate or key that cannot be read.
     pub async fn tls_with(&self, to: &Authority, mut overrides: TlsOverride) -> Result<Arc<TlsProfile>, String> {
+        // A stage can turn verification off, but not on again for a host that is configured as insecure.
         overrides.danger |= self.config.upstream.danger_insecure || self.insecure.matches(&to.host, to.port);
         if overrides.own.is_none() {
             if overrides.version.is_none() {
@@ -279,7 +268,8 @@ impl CompiledConfig {
         found.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
     }
 
-    /// The TLS profile for a host: verification, client certificate, fingerprint.
+    /// The TLS profile for a host: its client certificate, and verification as configured. The caller applies the
+    /// fingerprint.
     pub fn tls_for(&self, to: &Authority) -> Arc<TlsProfile> {
         let insecure = self.config.upstream.danger_insecure || self.insecure.matches(&to.host, to.port);
         let (verified, unverified) = self.tls_pair(to);

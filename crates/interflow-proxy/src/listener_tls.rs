@@ -6,7 +6,6 @@ use interflow_net::tls::{Alpn, ClientAuth, ServerTls};
 
 use crate::config::{ConfigError, GatewayConfig, ProxyServerConfig, TlsFilePair};
 
-/// TLS of Interflow's own listeners.
 #[derive(Clone, Default)]
 pub(crate) struct ListenerTls {
     pub proxy: Option<Arc<ServerTls>>,

@@ -54,13 +54,12 @@ pub struct ProxyServer {
     started: Instant,
 }
 
-/// Why the server could not start.
+/// Why the server could not start: the configuration is invalid, an address cannot be bound, or a thread cannot be
+/// started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An address cannot be bound, or a thread cannot be started.
     #[error(transparent)]
     Bind(#[from] Error),
 }
@@ -75,6 +74,7 @@ impl ProxyServer {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
         };
+        // Bound first, because the compiled configuration needs the actual ports to detect loops.
         let (addresses, listeners) = bind_all(&config, count)?;
         let pseudonym = ViaPseudonym::random();
         let settings = Arc::new(compile_config(&config, &parts, &addresses, &pseudonym)?);
@@ -120,6 +120,7 @@ impl ProxyServer {
     /// # Errors
     /// The configuration is invalid: the old one stays active.
     pub fn reload(&self, config: ProxyServerConfig) -> Result<(), ConfigError> {
+        // Everything that can fail comes first: an invalid configuration changes nothing.
         let settings = Arc::new(compile_config(&config, &self.parts, &self.addresses, &self.pseudonym)?);
         let tls = ListenerTls::load(&config)?;
         self.shared.connections.set_limits(connection_limits(&config.limits));
@@ -132,22 +133,19 @@ impl ProxyServer {
         Ok(())
     }
 
-    /// The addresses of the proxy port, with the actual ports.
+    /// The bound addresses of the proxy port: port 0 in the configuration is replaced by the actual port.
     pub fn proxy_addresses(&self) -> Vec<SocketAddr> {
         self.addresses_of(ListenerRole::Proxy)
     }
 
-    /// The addresses of the gateway port, with the actual ports.
     pub fn gateway_addresses(&self) -> Vec<SocketAddr> {
         self.addresses_of(ListenerRole::Gateway)
     }
 
-    /// The addresses that accept redirected connections, with the actual ports.
     pub fn transparent_addresses(&self) -> Vec<SocketAddr> {
         self.addresses_of(ListenerRole::Transparent)
     }
 
-    /// The addresses of the reverse-proxy listeners, with the actual ports.
     pub fn reverse_addresses(&self) -> Vec<SocketAddr> {
         self.addresses.iter().filter(|(r, _)| matches!(r, ListenerRole::Reverse(_))).map(|(_, a)| *a).collect()
     }
@@ -160,7 +158,6 @@ impl ProxyServer {
         &self.parts.ca
     }
 
-    /// The active configuration.
     pub fn config(&self) -> ProxyServerConfig {
         self.settings.lock().config.clone()
     }
@@ -173,12 +170,10 @@ impl ProxyServer {
         self.shared.ephemeral_credentials.issue(name, Instant::now())
     }
 
-    /// Revokes an issued credential.
     pub fn revoke_credential(&self, name: &str, password: &str) {
         self.shared.ephemeral_credentials.revoke(name, password);
     }
 
-    /// The counters of all workers.
     pub fn snapshot(&self) -> StatsSnapshot {
         let mut s = self.stats.snapshot();
         s.connections_open = self.shared.connections.open_count() as u64;
@@ -199,7 +194,6 @@ impl ProxyServer {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// The number of open client connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.open_count()
     }
@@ -223,7 +217,6 @@ impl ProxyServer {
         self.parts.local.send_linked(request, parent).await
     }
 
-    /// The client for Interflow's own requests.
     pub fn local_client(&self) -> &LocalClient {
         &self.parts.local
     }

@@ -130,7 +130,6 @@ impl ProxyWorker {
         self.live.store(Arc::new(live));
     }
 
-    /// Logs how a connection ended.
     pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
         if let Err(e) = served {
             tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");

@@ -31,6 +31,8 @@ impl ProxyWorker {
                 accepted = listener.accept() => accepted,
                 () = self.drain.drained() => return,
             };
+            // The last file descriptors are reserved for recording and the admin port, so they must not serve
+            // traffic.
             if interflow_net::descriptors::is_reserved(&stream) {
                 self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
                 if let Some(kept) = self.shared.no_descriptor.suppressed_if_due() {
@@ -77,6 +79,7 @@ impl ProxyWorker {
         };
         let mut io = IoStream::from(stream);
         let from = peer.ip().to_canonical();
+        // Compared with the real peer, before the header replaces it.
         if live.settings.config.proxy.proxy_protocol_trusted.iter().any(|net| net.contains(&from)) {
             match Box::pin(ingress::read_proxy_header(io, live.settings.config.timeouts.header_timeout.0)).await {
                 Ok((header, rest)) => {

@@ -293,7 +293,6 @@ struct GrpcMaskBody {
 }
 
 impl GrpcMaskBody {
-    /// The next whole message, masked.
     fn next_message(&mut self) -> Result<Option<Bytes>> {
         let unread = |why: &str| {
             Error::new(ErrorKind::BadResponse, format!("{why}, so secrets bound to this host cannot be masked in it"))

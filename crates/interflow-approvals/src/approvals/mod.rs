@@ -51,7 +51,6 @@ const MAX_DYNAMIC_RULES: usize = 10_000;
 /// Bound on secrets.
 const MAX_SECRETS: usize = 1000;
 
-/// The approvals service.
 pub struct Approvals {
     settings: ArcSwap<ApprovalsConfig>,
     /// A temporary mode, and its expiry by the monotonic clock; without one it lasts until the process ends.
@@ -232,7 +231,6 @@ impl Approvals {
         })
     }
 
-    /// The active mode.
     pub fn mode(&self) -> ApprovalMode {
         self.temporary_mode().map_or_else(|| self.settings.load().mode, |(mode, _)| mode)
     }
@@ -254,7 +252,6 @@ impl Approvals {
         self.waiting.notify_watchers();
     }
 
-    /// Whether desktop notifications are needed.
     pub fn notifies(&self) -> bool {
         self.settings.load().notify && self.notifier_count() == 0
     }
@@ -265,7 +262,6 @@ impl Approvals {
         NotifierGuard(Arc::clone(self))
     }
 
-    /// The number of registered notifiers.
     pub fn notifier_count(&self) -> usize {
         self.claims.load(Relaxed)
     }
@@ -401,7 +397,6 @@ impl Approvals {
         Ok(view)
     }
 
-    /// The active sessions.
     pub fn sessions(&self) -> Vec<SessionView> {
         self.sessions.load().iter().filter(|s| s.is_active()).map(ApprovalSession::view).collect()
     }
@@ -433,7 +428,6 @@ impl Approvals {
         Ok(())
     }
 
-    /// The secrets, without their values.
     pub fn secrets(&self) -> Vec<SecretView> {
         self.secrets.load().iter().filter(|s| !s.is_expired()).map(|s| SecretView::from(&**s)).collect()
     }
@@ -518,7 +512,6 @@ impl Approvals {
         )
     }
 
-    /// All active secrets.
     pub(crate) fn active_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
         self.secrets.load_full()
     }
@@ -536,7 +529,6 @@ impl Approvals {
         self.settings.load().max_held
     }
 
-    /// Activates the state.
     fn publish(&self, state: &mut ApprovalState) {
         let of_sessions = state.sessions.values().flat_map(|s| s.rules.iter().cloned());
         let all = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).chain(builtin_rules());
@@ -690,7 +682,6 @@ fn bracket_ipv6(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// A short random id.
 fn random_id() -> String {
     hex::encode(random_bytes::<8>())
 }

@@ -98,7 +98,6 @@ struct PendingState {
     closed: bool,
 }
 
-/// All pending requests.
 pub(crate) struct PendingRequests {
     inner: Mutex<PendingState>,
     next: AtomicU64,
@@ -130,6 +129,7 @@ impl PendingRequests {
                 None
             }
         };
+        // The borrow of the channel's value must end before the guard is dropped.
         drop(answered);
         action
     }
@@ -148,6 +148,7 @@ impl PendingRequests {
         let now = now();
         let id = match inner.by_question.get(&question) {
             Some(id) => *id,
+            // The bound counts questions: a flow with a known one always joins it, up to MAX_WAITERS.
             None if inner.open.len() >= most => return None,
             None => {
                 let id = self.next.fetch_add(1, Relaxed);
@@ -195,6 +196,7 @@ impl PendingRequests {
         body: Option<String>,
     ) -> Option<(PendingRequest, usize)> {
         let mut inner = self.inner.lock();
+        // Removed under the lock, so that of several resolvers only the first decides; the others get `None`.
         let open = inner.open.remove(&id)?;
         inner.by_question.remove(&open.held.question);
         if let (Some(body), Some(asked)) = (body, &open.held.asked) {
@@ -203,6 +205,7 @@ impl PendingRequests {
         let held = open.held.clone();
         inner.push_history(ResolvedQuestion { held: open.held, action: Some(action), by: by.to_owned(), at: now() });
         drop(inner);
+        // After the lock is released: the woken flows drop their guards, which take it again.
         open.answer.send_replace(Some(action));
         self.notify_watchers();
         let waited = held.waiting;
@@ -227,7 +230,6 @@ impl PendingRequests {
         self.inner.lock().closed
     }
 
-    /// Pending requests, the oldest first.
     pub fn list(&self) -> Vec<PendingRequest> {
         let mut list: Vec<PendingRequest> = self.inner.lock().open.values().map(|o| o.held.clone()).collect();
         list.sort_by_key(|h| h.id);
@@ -293,7 +295,6 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// The flow that waits.
 pub(crate) struct PendingRequester {
     pub flow: FlowId,
     /// Its request, for preview.

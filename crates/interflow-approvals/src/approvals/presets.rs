@@ -51,12 +51,10 @@ static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
     written.into_iter().map(preset).collect()
 });
 
-/// All presets, by name.
 pub fn all() -> &'static [RulePreset] {
     &ALL
 }
 
-///
 /// # Errors
 /// There is none; lists the available names.
 pub fn find(name: &str) -> Result<&'static RulePreset, String> {

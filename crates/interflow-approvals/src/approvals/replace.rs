@@ -9,7 +9,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Body, BodyFrame, BodyStream, Headers, Result};
 
-/// A set of replacements.
 pub(super) struct Replacer {
     find: AhoCorasick,
     texts: Vec<Vec<u8>>,

@@ -99,7 +99,6 @@ pub(super) fn wide(bytes: &[u8]) -> Value {
     }
 }
 
-/// A string, or null.
 pub(super) fn text_or_null(text: Option<impl Into<String>>) -> Value {
     text.map_or(Value::Nil, |t| Value::from(t.into()))
 }

@@ -66,7 +66,6 @@ impl HarBody<'_> {
         Ok(all)
     }
 
-    /// Writes the JSON string.
     pub fn write(&self, out: &mut dyn Write, survey: &BodyProbe) -> io::Result<()> {
         let mut body = self.open(survey.decoded)?;
         out.write_all(b"\"")?;

@@ -12,7 +12,6 @@ const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 const SECRETS: u32 = 0x0a;
 
-/// The section header.
 pub(super) fn section(out: &mut dyn Write) -> io::Result<()> {
     let mut body = Vec::new();
     body.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());

@@ -73,7 +73,6 @@ fn same_address_family(a: SocketAddr, b: SocketAddr) -> (SocketAddr, SocketAddr)
     if a.is_ipv4() == b.is_ipv4() { (a, b) } else { (wide(a), wide(b)) }
 }
 
-/// A connection being written.
 pub(super) struct PacketConnection {
     pub ends: ConnectionKey,
     pub tcp: TcpWriter,
@@ -112,7 +111,6 @@ impl PacketConnection {
         self.tls.insert(TlsWriter::new(seed.as_bytes())).key_log()
     }
 
-    /// Writes the TLS handshake.
     pub fn handshake(&mut self, out: &mut dyn Write, server_name: &str) -> io::Result<()> {
         let protocol = if self.ends.http2 { "h2" } else { "http/1.1" };
         let Some(tls) = &mut self.tls else { return Ok(()) };
@@ -146,7 +144,6 @@ impl PacketConnection {
         PacketSink { connection: self, out, direction, span, sent: 0, buffer: Vec::new() }
     }
 
-    /// Ends the connection.
     pub fn close(&mut self, out: &mut dyn Write) -> io::Result<()> {
         self.tcp.close(out)
     }

@@ -7,9 +7,10 @@ use interflow_types::Direction;
 
 use super::block;
 
-/// Payload of one segment, in bytes.
+/// Payload of one segment in bytes: an Ethernet payload of 1500 less the IPv6 and TCP headers, and also what the
+/// handshake announces as the maximum segment size.
 const SEGMENT: usize = 1440;
-/// Segments between two acknowledgements.
+/// Segments between two acknowledgements, few enough that the window of 64 KiB is never exceeded.
 const ACK_EVERY: usize = 16;
 const WINDOW: u16 = 0xffff;
 
@@ -21,14 +22,12 @@ mod bit {
     pub const ACK: u8 = 16;
 }
 
-/// A connection being written.
+/// One TCP connection between `ends` (the client, then the server). Sequence numbers in `next` and the IPv4
+/// identifications in `ident` are those of each endpoint's next packet.
 pub(super) struct TcpWriter {
     interface: u32,
-    /// The client's endpoint and the server's.
     ends: [SocketAddr; 2],
-    /// Each endpoint's next sequence number.
     next: [u32; 2],
-    /// The IPv4 identification of each endpoint's next packet.
     ident: [u16; 2],
     /// The time of the last packet: a connection's packets are in order.
     at: u64,
@@ -78,7 +77,6 @@ impl TcpWriter {
         Ok(())
     }
 
-    /// FIN from both endpoints.
     pub fn close(&mut self, out: &mut dyn Write) -> io::Result<()> {
         self.packet(out, Direction::Response, bit::FIN | bit::ACK, b"")?;
         self.packet(out, Direction::Request, bit::FIN | bit::ACK, b"")?;
@@ -103,6 +101,7 @@ impl TcpWriter {
             }
         }
         packet.extend_from_slice(&segment);
+        // SYN and FIN each take one sequence number (RFC 9293 3.4).
         let counted = payload.len() as u32 + u32::from(bits & (bit::SYN | bit::FIN) != 0);
         self.next[from] = self.next[from].wrapping_add(counted);
         self.ident[from] = self.ident[from].wrapping_add(1);

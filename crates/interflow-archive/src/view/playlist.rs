@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 /// Maximum number of segments in the table; the playlist below contains all.
 const MAX_ROWS: usize = 2000;
 
-/// Writes a playlist out.
 pub(super) fn format_playlist(text: &str, cap: usize) -> String {
     let mut out = String::new();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();

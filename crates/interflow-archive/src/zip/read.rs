@@ -9,7 +9,6 @@ use super::{flag, method, signature};
 
 /// Maximum number of entries.
 const MAX_ENTRIES: usize = 2_000_000;
-/// Maximum size of the directory, in bytes.
 const MAX_DIRECTORY: u64 = 256 << 20;
 /// An entry may always expand to this size, in bytes; larger ones are subject to the ratio limit.
 const UNCHECKED_BYTES: u64 = 64 << 20;
@@ -31,7 +30,6 @@ pub(crate) struct ZipEntry {
     at: u64,
 }
 
-/// An opened zip.
 pub(crate) struct ZipReader<R> {
     file: R,
     /// Its entries in the order of the directory.
@@ -70,6 +68,7 @@ impl<R: Read + Seek> ZipReader<R> {
     /// The error, prefixed by the entry's name.
     pub fn read(&mut self, entry: &ZipEntry) -> Result<Vec<u8>, String> {
         let named = |why: String| format!("'{}': {why}", printable_name(&entry.name));
+        // The sizes in the archive are claims: only the bytes that are read count against the limit and the budget.
         let limit = entry.packed.saturating_mul(MAX_RATIO).clamp(UNCHECKED_BYTES, MAX_ENTRY).min(self.budget);
         let content = self.unpack(entry, limit).map_err(|e| named(e.to_string()))?;
         if content.len() as u64 > limit {
@@ -154,6 +153,7 @@ fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Direc
     file.seek(SeekFrom::Start(begin))?;
     let mut tail = Vec::new();
     file.take(22 + 0xffff).read_to_end(&mut tail)?;
+    // Searched from the end: earlier data may contain the signature too.
     let places = (0..tail.len().saturating_sub(21)).rev();
     let found = places.into_iter().find(|&at| u32_at(&tail, at) == signature::END);
     let at = found.ok_or(DirectoryError::Wrong("it has no directory at its end"))?;
@@ -169,7 +169,6 @@ fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Direc
     Ok((u64_at(&record, 32), u64_at(&record, 40), u64_at(&record, 48)))
 }
 
-/// One record of the directory.
 fn record(records: &mut impl Read) -> Result<ZipEntry, DirectoryError> {
     let head: [u8; 46] = take(records)?;
     if u32_at(&head, 0) != signature::CENTRAL {

@@ -58,7 +58,8 @@ impl<W: Write> ZipWriter<W> {
         Ok(())
     }
 
-    /// Four or eight bytes per size: readers detect which by whether the sizes match.
+    /// The data descriptor (4.3.9) has no flag for its width: readers detect four or eight bytes per size by whether
+    /// the sizes match.
     fn descriptor(&mut self, crc: u32, packed: u64, size: u64) -> io::Result<()> {
         let mut tail = Vec::with_capacity(24);
         put32(&mut tail, signature::DESCRIPTOR);
@@ -73,7 +74,6 @@ impl<W: Write> ZipWriter<W> {
         self.out.write_all(&tail)
     }
 
-    /// Writes the directory.
     pub fn finish(&mut self) -> io::Result<()> {
         let begin = self.out.count;
         for entry in &self.entries {
@@ -130,6 +130,7 @@ fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
         [count, count, size, at].iter().for_each(|n| put64(&mut out, *n));
         put32(&mut out, signature::LOCATOR_64);
         put32(&mut out, 0);
+        // The locator points to the zip64 record, which follows the directory.
         put64(&mut out, at + size);
         put32(&mut out, 1);
     }

@@ -7,7 +7,6 @@ use interflow_archive::{FlowSink, ImportError, ImportReport};
 use interflow_types::Timestamp;
 use rusqlite::{Connection, OpenFlags, Row};
 
-/// An open database.
 pub struct GreyproxyDb {
     pub(super) connection: Connection,
 }

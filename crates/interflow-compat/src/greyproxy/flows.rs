@@ -54,7 +54,6 @@ pub(super) fn import(db: &GreyproxyDb, sink: FlowSink<'_>) -> Result<ImportRepor
     }
 }
 
-/// Why reading stopped.
 enum GreyproxyReadError {
     Db(rusqlite::Error),
     Sink(Box<ImportError>),

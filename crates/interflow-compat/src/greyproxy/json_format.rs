@@ -139,7 +139,6 @@ pub fn resolution(action: &str, scope: &str, duration: &str) -> Result<Value, St
     Ok(answer)
 }
 
-/// A pending request.
 pub fn pending(held: &PendingRequest) -> Value {
     let q = &held.question;
     json!({
@@ -223,7 +222,6 @@ fn fields(row: &FlowRow, side: interflow_types::Direction) -> Value {
     Value::Object(all)
 }
 
-/// A conversation in a list.
 pub fn conversation(listed: &ConversationSummary) -> Value {
     let row = &listed.row;
     json!({

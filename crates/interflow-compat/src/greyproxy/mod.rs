@@ -59,7 +59,6 @@ pub(crate) struct GreyproxyState {
 type GreyproxyApiState = State<Arc<GreyproxyState>>;
 type GreyproxyResult = Result<axum::Json<Value>, GreyproxyError>;
 
-/// An error in Greyproxy's format.
 pub(crate) struct GreyproxyError(StatusCode, String);
 
 impl GreyproxyError {

@@ -180,7 +180,6 @@ impl FlowCounts {
     }
 }
 
-/// Statistics over a time range.
 async fn traffic_stats(grey: &GreyproxyState, filter: TrafficFilter) -> Result<Value, GreyproxyError> {
     let today = jiff::Timestamp::now().strftime("%Y-%m-%dT00:00:00Z").to_string();
     let from = if filter.from_date.is_empty() { today } else { filter.from_date.clone() };

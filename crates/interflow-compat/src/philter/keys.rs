@@ -61,7 +61,6 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
     ImportedKeys { file: toml::to_string_pretty(&file).unwrap_or_default(), policies, notes }
 }
 
-/// File name for a policy.
 fn policy_file(policy: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
     format!("{}.json", policy.chars().map(plain).collect::<String>())

@@ -43,7 +43,6 @@ pub enum CheckedPorts {
     Configured { listen: Vec<(&'static str, SocketAddr)>, warnings: Vec<String> },
 }
 
-/// Runs all checks.
 pub fn findings(checked: &CheckedPorts, home: &DataDir) -> Vec<DoctorFinding> {
     let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
     findings.extend(ports(checked));

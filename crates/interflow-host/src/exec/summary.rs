@@ -81,7 +81,6 @@ fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
     hosts
 }
 
-/// Formats a size in bytes.
 fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),

@@ -16,7 +16,6 @@ pub struct SystemCommands {
 }
 
 impl SystemCommands {
-    /// Whether the program exists.
     fn has(&self, program: &str) -> bool {
         let Some(path) = self.path.clone().or_else(|| std::env::var_os("PATH")) else { return false };
         let name = if cfg!(windows) { format!("{program}.exe") } else { program.to_owned() };
@@ -152,7 +151,6 @@ impl ProxySetting {
         }
     }
 
-    /// Human-readable name.
     pub fn name(&self) -> String {
         match self {
             Self::Gnome { schema, key } => format!("GNOME {schema} {key}"),

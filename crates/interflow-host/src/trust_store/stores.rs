@@ -36,7 +36,6 @@ impl fmt::Display for StoreCommand {
     }
 }
 
-/// Shell form of the command.
 fn format_command(command: &CommandWords, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (i, word) in command.iter().enumerate() {
         let gap = if i > 0 { " " } else { "" };
@@ -61,7 +60,6 @@ pub(super) const ANCHORS: [(&str, &str, &str, &[&str]); 2] = [
     ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", &["update-ca-trust", "extract"]),
 ];
 
-/// The stores of a machine.
 pub(super) fn stores(machine: &TrustEnvironment) -> Vec<TrustStore> {
     let mut found = match machine.system {
         OsFamily::Linux => linux(machine),

@@ -45,7 +45,6 @@ fn presented_secrets(head: &RequestHead) -> Vec<String> {
         .collect()
 }
 
-/// Removes every credential.
 pub(super) fn remove_credentials(head: &mut RequestHead) {
     head.headers.remove("authorization");
     for name in KEY_HEADERS {

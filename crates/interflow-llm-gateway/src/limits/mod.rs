@@ -127,7 +127,6 @@ impl LimitStage {
         Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity, slow_keys }
     }
 
-    /// Activates other key rules.
     pub fn set_rules(&self, rules: KeyRules) {
         self.rules.store(Arc::new(rules));
     }
@@ -137,8 +136,8 @@ impl LimitStage {
         self.capacity.set(max);
     }
 
-    /// Checks capacity and key.
     fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
+        // The key is checked first, so that requests without a valid one take no capacity.
         self.check_key(ring, flow, head)?;
         let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
         self.capacity.admit(flow, head).map_err(|refusal| rejections::reject(flow, provider, &refusal))
@@ -158,6 +157,7 @@ impl LimitStage {
                 Some(PresentedKey::Provider(key)) if credentials::is_virtual_key(&key) => {
                     Err(rejections::reject_unknown_provider(flow))
                 }
+                // A virtual key has no use at an unknown provider, and must not be sent to it.
                 Some(PresentedKey::Own(_)) if gateway => Err(rejections::reject_unknown_provider(flow)),
                 _ => Ok(()),
             };
@@ -190,6 +190,7 @@ impl LimitStage {
             flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
         }
         flow.tag(format!("key:{}", key.id));
+        // The virtual key never leaves Interflow.
         head.headers.remove(&rules.header);
         let secret = rules.key_for(&called.key_names(flow));
         match (secret, &shown) {
@@ -267,6 +268,7 @@ impl LimitStage {
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.limits.is_some());
         // If the scope has a list of models, the body itself is checked, whatever the extension says.
         let known = called.model.is_some() && called.estimated > 0;
+        // The body is read only if a scope or a limit depends on what it requests.
         let (body, asked) = match listed || limited && !known {
             false => (body, None),
             true => read_requested_usage(head, body).await.map_err(|e| match e {
@@ -292,6 +294,7 @@ impl LimitStage {
             client: flow.client.peer.ip(),
         };
         let estimate = UsageEstimate { input: called.estimated, max_output: called.max_output };
+        // Reserved by estimate now, and settled with the actual usage when the flow ends.
         match self.limits.admit(subject, estimate).await {
             Ok(grant) => {
                 *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);

@@ -63,7 +63,6 @@ impl ResponseFindings {
         }
     }
 
-    /// Adds time spent on detection.
     pub fn add_scan_time(&self, micros: u64) {
         self.0.lock().micros += micros;
     }
@@ -226,7 +225,6 @@ impl LlmTelemetry {
         }
     }
 
-    /// Activates a prepared configuration.
     pub fn activate(&self, prepared: PreparedTelemetry) {
         self.out.store(Arc::new(prepared.0));
     }
@@ -244,7 +242,6 @@ impl LlmTelemetry {
         self.metrics.write(page, &self.limits, lost, dropped);
     }
 
-    /// Flushes pending audit lines.
     pub fn close(&self) {
         if let Some(audit) = &self.out.load().audit {
             audit.flush();

@@ -62,7 +62,6 @@ fn parse_traceparent(text: &str) -> Option<(String, String, bool)> {
     fits.then(|| (trace.to_owned(), parent.to_owned(), flags & 1 == 1))
 }
 
-/// Batches spans and exports them.
 pub(super) struct SpanExporter {
     url: Url,
     headers: Headers,
@@ -76,7 +75,6 @@ pub(super) struct SpanExporter {
 }
 
 impl SpanExporter {
-    ///
     /// # Errors
     /// An invalid address or header.
     pub fn new(settings: &ExportSettings, egress: Arc<dyn HttpClient>) -> Result<Arc<Self>, String> {
@@ -116,7 +114,6 @@ impl SpanExporter {
         self.sampler
     }
 
-    /// Spans that were not exported.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }

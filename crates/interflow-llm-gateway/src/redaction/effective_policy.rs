@@ -127,7 +127,6 @@ impl RedactSettings {
         })
     }
 
-    /// The policy of a route.
     pub(super) fn policy_of(&self, route: &RouteView) -> &Policy {
         let own = self.routes.iter().find(|(r, own)| own.is_some() && route.exception.as_ref() == Some(r));
         own.and_then(|(_, own)| own.as_ref()).unwrap_or(&self.base.redactor).policy()

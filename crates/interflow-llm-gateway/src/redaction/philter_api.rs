@@ -65,7 +65,6 @@ impl LocalHandler for PhilterMount {
     }
 }
 
-/// The parameters of a request.
 struct PhilterRequest {
     explain: bool,
     policy: String,

@@ -50,7 +50,6 @@ fn refusal(status: StatusCode, class: &'static str, code: &'static str, message:
     LlmRefusal::new(status, class, code, message)
 }
 
-/// The memory budget is exhausted.
 fn overloaded(e: &interflow_types::Error) -> LlmRefusal {
     let mut refusal = refusal(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
     refusal.retry_after = Some(Duration::from_secs(1));
@@ -391,7 +390,6 @@ fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
-/// A parsed request body.
 struct ParsedRequestBody {
     raw: Bytes,
     /// The body without its content codings, if it had any.

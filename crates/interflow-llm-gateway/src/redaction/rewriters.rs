@@ -126,7 +126,6 @@ impl ScanRewriter {
         Self { service, redactor, mode, session, texts, halves, found, passing }
     }
 
-    /// Records findings.
     pub fn record_findings(&mut self, spans: &[Replacement]) -> Result<(), StreamAbort> {
         for span in spans {
             *self.found.entry(span.type_name.clone()).or_default() += 1;

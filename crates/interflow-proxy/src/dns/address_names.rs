@@ -35,7 +35,6 @@ impl AddressNames {
         Self { keep: config.min_ttl.0, most: config.max_names.max(1), inner: Mutex::default() }
     }
 
-    /// Records the addresses in a DNS response.
     pub fn record_answer(&self, response: &AddressRecords) {
         let now = Instant::now();
         let name: Arc<str> = response.question.name.as_str().into();
@@ -72,6 +71,7 @@ impl AddressNamesState {
             self.order.push_back(address);
         }
         let names = self.known.entry(address).or_default();
+        // Inserted again at the end, so that `names_for` returns the latest name first.
         names.retain(|(n, _)| n != name);
         if names.len() >= MAX_NAMES_PER_ADDRESS {
             names.remove(0);

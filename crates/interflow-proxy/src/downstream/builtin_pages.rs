@@ -11,7 +11,6 @@ use interflow_types::{Body, Host, Method, RequestHead, Response, ResponseHead, S
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
-/// The host name that the proxy serves itself.
 const LOCAL_HOST: &str = "interflow.local";
 
 pub(crate) fn is_local(host: &Host) -> bool {
@@ -98,6 +97,7 @@ pub(crate) fn max_forwards_response(head: &RequestHead) -> Response {
     if head.method == Method::TRACE {
         let mut text = format!("TRACE {} {}\r\n", head.url, head.version).into_bytes();
         let mut fields = head.headers.clone();
+        // The response repeats the request where scripts may read it, so credentials are left out (RFC 9110 9.3.8).
         for secret in SECRET_HEADERS {
             fields.remove(secret);
         }

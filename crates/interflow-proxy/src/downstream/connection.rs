@@ -53,11 +53,9 @@ pub(crate) enum ConnectionKind {
     Inside(TunnelTarget),
 }
 
-/// The destination of a tunnel.
 #[derive(Clone)]
 pub(crate) struct TunnelTarget {
     pub scheme: Scheme,
-    /// The authority of the tunnel's requests.
     pub authority: Authority,
     /// The address to connect to, if it differs from the authority: the client requested an address, and its SNI a
     /// name.
@@ -89,7 +87,6 @@ impl ClientConnection {
         }
     }
 
-    /// Sets the ClientHello that the client's TLS began with.
     #[must_use]
     pub fn with_client_hello(self, hello: Option<Arc<ClientHello>>) -> Self {
         Self { client_fingerprint: ClientFingerprint::new(hello), ..self }
@@ -129,7 +126,8 @@ impl ClientConnection {
         self.tls.as_ref().and_then(|tls| tls.client_name.clone())
     }
 
-    /// The client of a request on the gateway port, when a trusted reverse proxy names it.
+    /// The client that a trusted reverse proxy names in `X-Forwarded-For`; `None` if the peer is not trusted or names
+    /// itself.
     pub fn forwarded_client(&self, live: &ActiveConfig, headers: &Headers) -> Option<Arc<ClientInfo>> {
         let gateway = &live.settings.config.gateway;
         let peer = self.client.peer.ip().to_canonical();
@@ -162,6 +160,8 @@ impl ClientConnection {
             }
             let claimed = BasicCredentials::from_basic(value);
             if let Some(claimed) = &claimed {
+                // Called for its side effect: it marks the connection as that of a program started by `interflow
+                // exec`.
                 self.has_ephemeral_credentials(claimed);
             }
             return Some(claimed.filter(|c| trusting && !c.name.is_empty()).map(|c| c.name.into()));
@@ -217,7 +217,6 @@ impl ClientConnection {
         opens
     }
 
-    /// Whether the client was started by `interflow exec`.
     pub fn is_from_exec(&self) -> bool {
         self.of_exec.load(Relaxed)
     }
@@ -229,6 +228,7 @@ impl ClientConnection {
     pub fn plan(&self, live: &ActiveConfig, key: &PlanKey, method: &str, client: IpAddr) -> Result<Arc<RequestPlan>> {
         let rules = &live.settings.rules;
         let mut last = self.last_plan.lock();
+        // Rules that test the method must be checked for each request, so the last plan is reused only without them.
         if let Some((generation, allowed, known, plan)) = &*last
             && *generation == live.generation
             && *allowed == client

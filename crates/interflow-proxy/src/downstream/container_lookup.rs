@@ -41,6 +41,8 @@ impl ContainerLookup {
             return None;
         }
         let mut known = self.known.lock();
+        // A container may have started since the list was fetched: an unknown client causes another query, but at
+        // most one per `RETRY_INTERVAL`.
         for wait in [CACHE_TTL, RETRY_INTERVAL] {
             if known.at.is_none_or(|at| at.elapsed() >= wait) {
                 *known = query_sockets(sockets);

@@ -64,6 +64,7 @@ impl ClientConnection {
             Err(e) => (None, Some(e)),
         };
         let response = match resolve(self, &live, user, &mut incoming) {
+            // `http://interflow.local/` is answered here, without a flow: it is not recorded, and no stage sees it.
             Resolution::Request(resolved) if denied.is_none() && resolved.is_builtin_page() => {
                 builtin_pages::serve_local(&resolved.url, &self.worker.ca)
             }

@@ -119,6 +119,7 @@ impl CompiledGatewayRoute {
     }
 
     fn matches(&self, path: &str, host: Option<&Host>) -> bool {
+        // The prefix must end at a segment boundary: `/api` must not match `/apix`.
         let below = path.strip_prefix(self.path.as_str()).is_some_and(|r| r.is_empty() || r.starts_with(['/', '?']));
         below && (self.hosts.is_empty() || host.is_some_and(|h| self.hosts.matches_host(h)))
     }

@@ -16,7 +16,6 @@ use crate::http::hop_by_hop;
 use crate::state::ActiveConfig;
 use crate::upstream::plan::PlanKey;
 
-/// Where a request goes.
 pub(crate) struct ResolvedRequest {
     pub url: Url,
     /// Selects the plan. Its scheme, authority, user and kind of entry are the flow's too.
@@ -52,7 +51,6 @@ impl ResolvedRequest {
     }
 }
 
-/// The destination of a request.
 pub(crate) enum Resolution {
     Request(ResolvedRequest),
     /// Interflow answers without a flow.
@@ -157,7 +155,6 @@ fn resolve_gateway(
     }
 }
 
-/// A request in a tunnel.
 fn resolve_inside(
     conn: &ClientConnection,
     inside: &TunnelTarget,
@@ -197,6 +194,8 @@ fn retarget_by_host(
         EntryKind::Reverse if inside.scheme == Scheme::Http => {
             let Authority { host, port } = named()?;
             let own = inside.authority.port;
+            // Unless an origin port is configured, the tunnel's port is the listener's own: the port in `Host`
+            // decides.
             let port = if own == conn.client.local.port() { port } else { own };
             Some(TunnelTarget { authority: Authority::new(host, port), ..inside.clone() })
         }

@@ -40,6 +40,7 @@ impl PendingExpectation {
     /// Called before the request is sent: removes an expectation that a stage has already met, or whose body it
     /// replaced.
     pub fn finish(self, head: &mut RequestHead, body: &Body) {
+        // Whichever changes PENDING first decides, so that the client never gets two answers to its expectation.
         let untouched = self.0.compare_exchange(PENDING, FORWARDED, Relaxed, Relaxed).is_ok();
         if !untouched || !matches!(body, Body::Stream(_)) {
             head.headers.remove("expect");

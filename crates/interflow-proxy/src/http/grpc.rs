@@ -39,6 +39,9 @@ pub(crate) fn inspect_body(tracker: &mut FlowGuard, direction: Direction, header
     })
 }
 
+/// A gRPC body that is split into messages. `buffer` holds bytes that are not yet a whole message, charged to the
+/// memory budget through `held`; `decision` is the stages' pending decision on the current message; `last` is how the
+/// inner body ended, while the buffer may still hold messages.
 struct GrpcBody {
     body: Body,
     direction: Direction,
@@ -46,11 +49,8 @@ struct GrpcBody {
     plan: Arc<RequestPlan>,
     lent: ForkedFlow,
     buffer: BytesMut,
-    /// The buffer's share of the process's memory budget.
     held: MemoryReservation,
-    /// The stages' pending decision on the current message.
     decision: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
-    /// How the body ended; the buffer may still hold messages.
     last: Option<Option<Result<BodyFrame>>>,
 }
 

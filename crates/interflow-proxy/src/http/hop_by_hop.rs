@@ -59,7 +59,8 @@ fn is_hop_field(name: &[u8]) -> bool {
         && HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
 }
 
-/// Fields that route or frame a message: `Connection` cannot remove them.
+/// Fields that `Connection` cannot remove. A client could otherwise list a field that a proxy before this one added,
+/// such as a credential, and have it stripped on the way to the origin.
 fn is_protected(name: &[u8]) -> bool {
     ["host", "content-length", "content-type", "content-encoding", "trailer", "date", "authorization", "cookie"]
         .iter()
@@ -92,6 +93,7 @@ fn strip_hop_fields(headers: &mut Headers) {
 
 /// Strips a request's hop-by-hop fields. A permitted upgrade is kept, and recorded in `head.protocol`.
 pub(crate) fn clean_request(head: &mut RequestHead) {
+    // `TE: trailers` is restored after stripping: gRPC servers require it.
     let trailers = head.headers.has_token("te", "trailers");
     let upgrade = head.protocol.clone().or_else(|| requested_upgrade(head));
     strip_hop_fields(&mut head.headers);

@@ -9,12 +9,11 @@ use interflow_types::{
     EndpointId, EntryKind, Error, ErrorKind, Flow, Headers, Host, RequestHead, Result, Scheme, random_bytes,
 };
 
-/// The pseudonym of this instance, random at each start, so that it does not identify an installation over time.
+/// The pseudonym of this instance, random at each start so that it does not identify an installation over time, and
+/// the whole `Via` entry made of it. Both are empty if disabled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ViaPseudonym {
-    /// The pseudonym; empty if disabled.
     name: Arc<str>,
-    /// The `Via` entry: protocol version and pseudonym.
     entry: Arc<str>,
 }
 

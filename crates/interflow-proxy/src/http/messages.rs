@@ -14,7 +14,6 @@ use interflow_types::{Direction, Headers, MessageKind, StreamMessage, Timestamp,
 /// The largest message that is parsed. Larger ones are forwarded and recorded only as bytes of the body.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// Parses the messages in a body.
 pub(crate) struct MessageTap {
     direction: Direction,
     kind: MessageTapKind,
@@ -138,6 +137,8 @@ impl WsDirection {
     pub fn new(direction: Direction, response: &Headers) -> Self {
         let agreed = PermessageDeflate::from_response(response);
         let sender = sender(direction);
+        // A negotiated extension that is not understood may change the framing: without a decoder, everything is
+        // forwarded unparsed.
         let decoder = agreed.as_ref().ok().map(|deflate| {
             WebSocketDecoder::new(websocket::WsDecoderOptions {
                 sender,
@@ -220,7 +221,6 @@ impl WsDirection {
         !self.in_parts
     }
 
-    /// Writes an injected message.
     pub fn write_injected(&self, out: &mut Vec<u8>, message: &StreamMessage) {
         let opcode = if message.kind == MessageKind::Binary { Opcode::Binary } else { Opcode::Text };
         websocket::write_frame(out, opcode, &message.payload, mask_for(self.direction));

@@ -116,10 +116,12 @@ fn begin_gateway_flow(conn: &ClientConnection, resolved: &ResolvedRequest, flow:
 /// Runs the pipeline; the request is answered by an origin or a local handler.
 pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
     let PipelineRequest { live, mut tracker, mut head, body, interim, handler, denied } = *request;
+    // The loop check comes first: a looping request must not reach stages, which could answer it.
     let admitted = match denied.map_or_else(|| live.settings.pseudonym.check(&head.headers), Err) {
         Ok(()) => request_phases(&mut tracker, &mut head, body, &interim, &live).await,
         Err(denied) => Err(EarlyExit::Deny(denied)),
     };
+    // Recorded from here on, with the head as the stages left it; denied requests are recorded too.
     tracker.begin_capture(&live.settings, Some(&head)).await;
     let (body, expectation) = match admitted {
         Ok(admitted) => admitted,
@@ -128,6 +130,7 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
     if let Some(handler) = handler {
         return Box::pin(serve_locally(tracker, &live, head, body, &*handler)).await;
     }
+    // Tested after the request stages, which may add or remove `Authorization`.
     let exclusive = conn.exclusive_upstream(&head.headers);
     if tracker.plan.wants(Phase::UpstreamConnect) {
         tracker.join_deferred().await;
@@ -136,8 +139,10 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
         Ok(route) => route,
         Err(end) => return exit_early(tracker, &live, &head, end),
     };
+    // Message stages wrap the body before the recorder does, so that the recorder sees what they produce.
     let body = grpc::inspect_body(&mut tracker, Direction::Request, &mut head.headers, body);
     let body = tracker.request_body(body, &head);
+    // After the recorder: what this phase inserts, such as a secret, is sent to the origin but not recorded.
     let (mut leaving, body) = match before_send(&mut tracker, &head, body).await {
         Ok(leaving) => leaving,
         Err(end) => return exit_early(tracker, &live, &head, end),
@@ -200,6 +205,7 @@ async fn request_phases(
     interim: &InformationalSender,
     live: &ActiveConfig,
 ) -> Result<(Body, Option<PendingExpectation>), EarlyExit> {
+    // Before any stage, so that stages see only end-to-end fields.
     hop_by_hop::clean_request(head);
     // The URL's authority wins over `Host`; what a stage then sets in `Host` is kept (RFC 9112 3.2.2).
     hop_by_hop::set_host_for(head, tracker.flow.transport);
@@ -225,6 +231,7 @@ async fn request_phases(
         let verdict = match stage.request_head(&mut tracker.flow, head) {
             MaybeFuture::Ready(verdict) => verdict,
             later if may_wait => {
+                // The client's timeouts would otherwise end a request that waits for a person.
                 interim.pause_timeouts(true);
                 let (verdict, read) = body_preview::wait_and_read(preview.clone(), later, body).await;
                 body = read;
@@ -243,6 +250,7 @@ async fn request_phases(
     for stage in plan.stages(Phase::RequestBody) {
         body = stage.request_body(&mut tracker.flow, head, body).resolve().await?;
     }
+    // A stage may have removed `Host`, which every HTTP/1.1 request must have (RFC 9112 3.2).
     if !head.headers.contains("host") {
         hop_by_hop::set_host(head);
     }
@@ -302,6 +310,7 @@ async fn deliver(
     hop_by_hop::clean_response(&mut head.headers, false);
     RequestId::echo(&tracker.flow, &mut head.headers);
     let plan = Arc::clone(&tracker.plan);
+    // Messages of a gRPC request may still be running: they pause while the response phases use the flow.
     let held = tracker.hold_messages().await;
     tracker.join_deferred().await;
     for stage in plan.stages(Phase::ResponseHead) {
@@ -311,6 +320,7 @@ async fn deliver(
         }
     }
     for stage in plan.stages(Phase::ResponseBody) {
+        // The recorder must not see restored secrets: it gets the body as it is before the first such stage.
         if stage.restores_secrets(&tracker.flow) {
             body = tracker.record_before_restore(body, &head);
         }

@@ -36,6 +36,7 @@ pub(crate) fn complete_upgrade(
     ResponseHeadFilter::for_flow(&tracker.flow).apply(&mut head);
     RequestId::echo(&tracker.flow, &mut head.headers);
     match request.version {
+        // Extended CONNECT is answered with 200, and HTTP/2 forbids the fields of an HTTP/1.1 upgrade (RFC 8441 5).
         HttpVersion::H2 => {
             head.status = StatusCode::OK;
             for name in ["connection", "upgrade", "sec-websocket-accept"] {
@@ -80,11 +81,10 @@ struct UpgradedState {
     closed: [bool; 2],
     /// Whether stages inspect the messages.
     followed: bool,
-    /// Messages that stages injected while processing one of the other direction, by the direction they are sent in.
+    /// Messages that stages injected while processing one of the other direction, by the direction they are sent in;
+    /// `unread` is their size in bytes, `held` their share of the process's memory budget.
     injected: [Vec<StreamMessage>; 2],
-    /// Their size in bytes.
     unread: [usize; 2],
-    /// Their share of the process's memory budget.
     held: [MemoryReservation; 2],
 }
 
@@ -161,6 +161,7 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
         waiting,
     };
     let both = async { tokio::try_join!(up.run(), down.run()) };
+    // The idle timeout covers both directions: traffic in either one postpones it.
     let watch = async {
         loop {
             let moved = carried.lock().await.moved;
@@ -228,6 +229,7 @@ impl UpgradedCopy<'_> {
         loop {
             buffer.clear();
             out.clear();
+            // Both `read_buf` and `notified` are cancel-safe: the branch that is not taken loses nothing.
             let came = tokio::select! {
                 biased;
                 came = self.from.read_buf(&mut buffer) => Some(came),
@@ -241,6 +243,7 @@ impl UpgradedCopy<'_> {
             };
             let looked = match read {
                 Some(0) => {
+                    // A half-close: the other direction goes on until its own end.
                     let _ = self.to.shutdown().await;
                     return Ok(());
                 }

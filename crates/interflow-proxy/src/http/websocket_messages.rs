@@ -53,6 +53,7 @@ async fn run_stages(
         WsEvent::Message(message, frames) => (message, frames),
     };
     let mut batch = MessageBatch { messages: vec![(message, true)], denied: None };
+    // Recorded before the first stage that restores secrets, as bodies are; otherwise after all stages.
     let mut shown = false;
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::Message) {
@@ -68,6 +69,7 @@ async fn run_stages(
     if !shown {
         batch.record(tracker);
     }
+    // After recording: what is inserted here, such as a secret, is sent but not recorded.
     for stage in plan.stages(Phase::Message) {
         batch.messages.iter_mut().for_each(|(message, _)| stage.before_message_send(&mut tracker.flow, message));
     }
@@ -80,6 +82,7 @@ async fn run_stages(
             leg.write_injected(out, message);
         }
     }
+    // The forwarder must know of a dropped message, because the receiver's compression window misses it.
     if !kept {
         leg.write(out, None, &frames).map_err(too_large)?;
     }

@@ -22,8 +22,9 @@ use crate::observe::shared_capture::SharedCapture;
 use crate::observe::stats::WorkerCounters;
 use crate::upstream::plan::RequestPlan;
 
-/// Owns a flow until it ends. If dropped before it is completed or failed, the flow is recorded as aborted by the
-/// client.
+/// Owns a flow until it ends, and ends it exactly once: the methods that complete or fail it consume the guard. If it
+/// is dropped instead, because the client disconnected and the future was cancelled, the flow is recorded as aborted
+/// by the client.
 pub(crate) struct FlowGuard {
     pub flow: Box<Flow>,
     pub plan: Arc<RequestPlan>,
@@ -215,7 +216,6 @@ impl FlowGuard {
         self.plan.stages(Phase::Message).any(|s| s.wants_messages(&self.flow))
     }
 
-    /// Records and counts a WebSocket message.
     pub fn message(&self, message: &StreamMessage) {
         self.counters.messages.fetch_add(1, Relaxed);
         self.with_capture(|c, _| c.message(message));
@@ -229,7 +229,6 @@ impl FlowGuard {
         }
     }
 
-    /// Completes the flow.
     pub fn complete(mut self) {
         self.finish(FlowOutcome::Complete);
     }
@@ -240,18 +239,15 @@ impl FlowGuard {
         self.counters.active.fetch_sub(1, Relaxed);
     }
 
-    /// Completes a tunnel.
     pub fn tunnelled(mut self, bytes: ByteCounts) {
         self.count_tunnel(bytes);
         self.finish(FlowOutcome::Tunnelled(bytes));
     }
 
-    /// Fails the flow.
     pub fn fail(mut self, error: &Error) {
         self.finish_with_error(error, ByteCounts::default());
     }
 
-    /// Fails a tunnel.
     pub fn tunnel_failed(mut self, error: &Error, bytes: ByteCounts) {
         self.count_tunnel(bytes);
         self.finish_with_error(error, bytes);
@@ -278,6 +274,8 @@ impl FlowGuard {
         if let Some(lent) = self.forked.take() {
             lent.merge_at_end(&mut self.flow);
         }
+        // Deferred work that has finished is merged here. The rest is awaited in a task of its own, so that the end
+        // of the flow does not delay the client.
         let mut running = self.flow.take_deferred();
         running.retain(|work| !Arc::clone(work).finish(&mut self.flow));
         if running.is_empty() {
@@ -445,7 +443,8 @@ impl BodyStream for ResponseTap {
                     let seen = shared.record_frame(Direction::Response, f, self.messages.as_mut());
                     tracker.counters.messages.fetch_add(seen as u64, Relaxed);
                 }
-                // Nothing follows the trailers.
+                // Nothing follows the trailers, and a body of known length ends with its last byte: the server need
+                // not poll again.
                 if matches!(f, BodyFrame::Trailers(_)) || self.body.remaining() == Some(0) {
                     self.finish(Ok(()));
                 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::http::messages::MessageTap;
 
-/// Recording state written by both directions of a flow.
+/// `capture` is `None` once the flow has ended, so that a body that is still being read records nothing more.
 pub(crate) struct SharedCapture {
     pub capture: Mutex<Option<Box<dyn FlowRecording>>>,
     /// Time at which the request body ended, in microseconds; 0: not yet.
@@ -43,7 +43,6 @@ impl SharedCapture {
         seen
     }
 
-    /// Records a request as received.
     pub fn original_request(self: &Arc<Self>, original: OriginalMessage<RequestHead>) {
         let OriginalMessage { head, body } = original;
         if let Some(capture) = self.capture.lock().as_mut() {
@@ -52,7 +51,6 @@ impl SharedCapture {
         self.original_body(Direction::Request, body);
     }
 
-    /// Records a response as received.
     pub fn original_response(self: &Arc<Self>, flow: &Flow, original: OriginalMessage<ResponseHead>) {
         let OriginalMessage { head, body } = original;
         if let Some(capture) = self.capture.lock().as_mut() {

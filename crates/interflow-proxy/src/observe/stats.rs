@@ -12,30 +12,20 @@ pub const LATENCY_BOUNDS: [u64; 14] =
 
 const ERROR_KIND_COUNT: usize = ErrorKind::Internal as usize + 1;
 
-/// One worker's counters.
+/// One worker's counters. The fields mean what those of [`StatsSnapshot`] do. All use relaxed ordering, so a snapshot
+/// may count a request whose response it does not count yet.
 #[derive(Debug, Default)]
 pub struct WorkerCounters {
-    /// Client connections accepted.
     pub connections: AtomicU64,
-    /// Client connections refused by a limit.
     pub connections_refused: AtomicU64,
-    /// Requests started.
     pub requests: AtomicU64,
-    /// Flows in progress.
     pub active: AtomicI64,
-    /// Responses by the first digit of their status; index 0: no response.
     pub responses: [AtomicU64; 6],
-    /// Tunnels that were passed through without inspection or were not HTTP.
     pub tunnels: AtomicU64,
-    /// Client TLS handshakes completed with an issued leaf.
     pub intercepted: AtomicU64,
-    /// Leaves refused by clients.
     pub leaf_refused: AtomicU64,
-    /// Bytes of request bodies and tunnels towards origins.
     pub bytes_sent: AtomicU64,
-    /// Bytes of response bodies and tunnels from origins.
     pub bytes_received: AtomicU64,
-    /// WebSocket, server-sent event and gRPC messages.
     pub messages: AtomicU64,
     errors: [AtomicU64; ERROR_KIND_COUNT],
     latency: [AtomicU64; LATENCY_BOUNDS.len() + 1],

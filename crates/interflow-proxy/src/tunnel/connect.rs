@@ -1,5 +1,5 @@
-//! Opens tunnels: the one way of CONNECT, SOCKS5, transparent and reverse-proxy connections. They differ only in how
-//! the client names its destination, and in how it learns that the tunnel is open.
+//! Opens tunnels: CONNECT, SOCKS5, transparent and reverse-proxy connections differ only in how the client names its
+//! destination and how it is notified that the tunnel is open.
 
 use std::sync::Arc;
 
@@ -98,6 +98,8 @@ async fn decide(
     }
     let Authority { host, port } = &tracker.flow.authority;
     let why = interception.passthrough(&live.settings, &[host], *port).filter(|_| !builtin_pages::is_local(host));
+    // Only a tunnel that is passed through is connected before the client is answered, so that a CONNECT can report
+    // the failure. Otherwise the requests inside report it.
     match why {
         Some(why) => Ok((interception, Some((dial(tracker, live).await?, why)))),
         None => Ok((interception, None)),

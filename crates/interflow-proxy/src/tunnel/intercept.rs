@@ -261,6 +261,8 @@ async fn decide_interception(
         return end_tunnel(tracker, &live, Err(&e)).await;
     }
     let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host], tunnel.port);
+    // A pinning bypass yields to a stage's decision, to stages that protect the host, and to programs started by
+    // `interflow exec`, which are expected to trust the CA.
     let program = place.program(&tracker);
     if passes.is_none()
         && interception == InterceptOverride::None
@@ -304,6 +306,7 @@ async fn authorize_hello(
     if identity.host == flow.authority.host {
         return Ok(());
     }
+    // The requested authority was allowed; the name in the SNI is a second destination, which must be allowed too.
     let tunnel = std::mem::replace(&mut flow.authority, identity.clone());
     let asked = AccessRequest {
         user: flow.user.as_deref(),
@@ -515,6 +518,8 @@ async fn handle_early_close(
             return handle_leaf_refusal(place, live, tracker, inside, error).await;
         }
     }
+    // Some clients open connections in advance and close them unused: one that accepted this leaf before is taken for
+    // such a client.
     let known = place.worker.shared.pinning.accepted_leaf(&place.program(&tracker), &inside.authority.host);
     if !known && since.elapsed() < REFUSAL_WINDOW {
         return handle_leaf_refusal(place, live, tracker, inside, ClientTlsFailure::ClosedAfterLeaf.into_error()).await;
@@ -536,6 +541,7 @@ async fn serve_intercepted_tls(
     let http2 = tls.alpn.as_deref() == Some("h2");
     let agreed = http2 || tls.alpn.as_deref() == Some("http/1.1");
     let mut expect = sniff_timeouts(&live);
+    // The handshake settled the protocol, so a silent client is idle and does not wait for the server to speak.
     if agreed {
         expect.first = live.settings.config.timeouts.idle.0;
     }

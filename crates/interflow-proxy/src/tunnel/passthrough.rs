@@ -1,4 +1,5 @@
-//! Tunnels whose bytes are relayed unseen: connecting to the origin, waiting for whoever speaks first, and the end.
+//! Tunnels whose bytes are relayed without inspection: connecting to the origin, waiting for the first bytes of
+//! either side, and ending the flow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,6 @@ use crate::observe::flow_guard::FlowGuard;
 use crate::state::ActiveConfig;
 use crate::upstream::route;
 
-/// Connects to the origin of a tunnel.
 pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result<IoStream> {
     let planned = tracker.plan.route.clone();
     let route = route::select_tunnel_route(tracker, live, planned).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, cli
     }
 }
 
-/// Ends a tunnel that carried nothing: it failed, or nobody spoke. Its recording begins here.
+/// Ends a tunnel that carried nothing, because it failed or neither side sent anything. Its recording begins here.
 pub(crate) async fn end_tunnel(mut tracker: FlowGuard, live: &ActiveConfig, outcome: Result<ByteCounts, &Error>) {
     tracker.begin_capture(&live.settings, None).await;
     match outcome {
@@ -66,7 +66,8 @@ pub(crate) enum FirstSpeaker {
 /// Waits for the first bytes of either side.
 pub(crate) async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -> FirstSpeaker {
     let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
-    // The next reader reports the end or the failure.
+    // Errors and the end of a stream are ignored here: the next reader of that side meets them again. `read_buf` is
+    // cancel-safe, so the other side loses no bytes.
     tokio::select! {
         _ = near.read_buf(&mut said) => FirstSpeaker::Client(near.prefixed(said.freeze()), far),
         _ = far.read_buf(&mut heard) => FirstSpeaker::Server(near, far.prefixed(heard.freeze())),

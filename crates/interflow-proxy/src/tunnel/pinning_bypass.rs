@@ -149,7 +149,6 @@ impl PinningBypass {
             .insert((program.clone(), host.clone()), PinningHistory { took_it: true, ..PinningHistory::default() });
     }
 
-    /// All active bypasses.
     pub fn bypassed_clients(&self) -> Vec<BypassedClient> {
         let now = Instant::now();
         let left = |s: &PinningHistory| s.pass_until.and_then(|until| until.checked_duration_since(now));

@@ -20,6 +20,7 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
         let credentials = BasicCredentials { name: name.into(), password: password.into() };
         Box::pin(async move {
             match &settings.users {
+                // A full login queue counts as a wrong password: SOCKS5 has no other refusal (RFC 1929 section 2).
                 Some(users) => conn.verify(users, &credentials).await.unwrap_or(false),
                 None => true,
             }
@@ -50,6 +51,7 @@ fn client_gone(e: std::io::Error) -> Error {
     Error::new(ErrorKind::ClientGone, "the client went away").with_source(e)
 }
 
+/// The nearest reply code of RFC 1928 section 6.
 const fn socks_reply(kind: ErrorKind) -> SocksReply {
     match kind {
         ErrorKind::Denied | ErrorKind::Unauthorized | ErrorKind::Loop | ErrorKind::Limited => SocksReply::NotAllowed,

@@ -26,11 +26,9 @@ use crate::upstream::local_request::{LocalRequest, send_local};
 const METADATA_NETS: [&str; 4] = ["169.254.0.0/16", "fd00:ec2::/32", "127.0.0.0/8", "::1/128"];
 
 thread_local! {
-    /// The worker that runs on this thread.
     static CURRENT_WORKER: RefCell<Weak<ProxyWorker>> = const { RefCell::new(Weak::new()) };
 }
 
-/// Sets the worker that runs on this thread.
 pub(crate) fn set_current_worker(worker: &Arc<ProxyWorker>) {
     CURRENT_WORKER.with(|here| *here.borrow_mut() = Arc::downgrade(worker));
 }
@@ -129,6 +127,8 @@ impl LocalClient {
             let egress = filtered.as_deref().unwrap_or(&live.egress);
             send_local(LocalRequest { conn: &conn, live: &live, egress, flow, is_direct }, request).await
         };
+        // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there.
+        // Dropping the caller's future does not cancel that task.
         if here.is_some() {
             return (id, send.await);
         }

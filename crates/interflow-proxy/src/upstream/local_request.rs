@@ -15,7 +15,6 @@ use crate::http::pipeline::{before_send, send};
 use crate::observe::flow_guard::FlowGuard;
 use crate::state::ActiveConfig;
 
-/// What a request of Interflow's own is sent with.
 pub(crate) struct LocalRequest<'a> {
     pub conn: &'a ClientConnection,
     pub live: &'a ActiveConfig,

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use crate::compiled::CompiledConfig;
 
-/// Valid for every request of one kind to one authority until the configuration changes.
+/// The decisions for all requests with the same [`PlanKey`]: the route, and the stages with their phases. Valid until
+/// the configuration changes.
 pub(crate) struct RequestPlan {
     pub route: UpstreamRoute,
     /// Whether the client's own fingerprint is mirrored to this origin.
@@ -89,6 +90,7 @@ impl Default for PlanCache {
 
 impl PlanCache {
     pub fn get(&self, settings: &CompiledConfig, key: PlanKey) -> Arc<RequestPlan> {
+        // The lock is held while a plan is made, which does no I/O. Each worker has a cache of its own.
         let mut made = self.made.lock();
         if let Some(plan) = made.get(&key) {
             return Arc::clone(plan);

@@ -57,6 +57,7 @@ pub(crate) async fn select_route(
     let way = collect_overrides(tracker, Some(head)).await?;
     let tunnelled = !plan.route.via.is_empty() && tracker.flow.extension::<ReceivedVia>().is_some();
     let http2 = knows_http2(transport, head) && !live.settings.is_http1_only(&head.url.authority);
+    // The common case shares the plan's route instead of copying it.
     if planned && exclusive.is_none() && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
         return Ok(SelectedRoute::Planned(plan));
     }
@@ -100,7 +101,6 @@ pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &Re
     Error::new(error.kind(), text).with_error_source(error.error_source()).with_source(error)
 }
 
-/// Inputs for selecting a flow's TLS profile.
 struct TlsSelection<'a> {
     settings: &'a CompiledConfig,
     seen: &'a ClientFingerprint,

@@ -8,17 +8,14 @@ use ipnet::IpNet;
 
 use crate::config::{AccessAction, AccessRule};
 
-/// The request that access rules decide on.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
     pub user: Option<&'a str>,
     pub client: IpAddr,
     pub authority: &'a Authority,
-    /// The method; `CONNECT` for a tunnel.
     pub method: &'a str,
 }
 
-/// Compiled access rules.
 #[derive(Clone, Debug, Default)]
 pub struct AccessRules {
     rules: Vec<CompiledAccessRule>,
@@ -88,6 +85,7 @@ impl CompiledAccessRule {
     }
 
     fn matches(&self, request: &AccessRequest<'_>) -> bool {
+        // An IPv4 client of a dual-stack socket has an IPv4-mapped IPv6 address, which no IPv4 network contains.
         let client = request.client.to_canonical();
         (self.users.is_empty() || request.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
             && (self.clients.is_empty() || self.clients.iter().any(|net| net.contains(&client)))

@@ -40,7 +40,6 @@ impl PrivateAddressFilter {
         !self.deny_private || self.allow_private.iter().any(|net| net.contains(&ip))
     }
 
-    /// The error for a host that is refused.
     pub fn refusal(&self, host: &Host) -> Error {
         Error::new(ErrorKind::Denied, format!("{host} is a private or special address; {} can allow it", self.key))
     }
@@ -58,6 +57,7 @@ impl PrivateAddressFilter {
 
 impl AddressFilter for PrivateAddressFilter {
     fn check(&self, addr: SocketAddr) -> Result<(), Error> {
+        // Checked even without `deny_private`: a request to Interflow's own port would come back to it without end.
         if self.is_own_listener(addr) {
             return Err(Error::new(
                 ErrorKind::Loop,

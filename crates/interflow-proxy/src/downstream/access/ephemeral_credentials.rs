@@ -52,6 +52,7 @@ impl EphemeralCredentials {
 }
 
 fn digest(name: &str, password: &str) -> [u8; 32] {
+    // The length prefix keeps the name `ab` with password `c` apart from `a` with `bc`.
     Sha256::new()
         .chain_update((name.len() as u64).to_le_bytes())
         .chain_update(name)

@@ -13,7 +13,6 @@ pub(crate) struct WebPagePolicy {
     origins: Vec<String>,
 }
 
-/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WebPageRefusal {
     /// Not one of the gateway's names: a page may have bound its own name to this address (DNS rebinding).
@@ -56,7 +55,6 @@ impl WebPagePolicy {
         if foreign && !self.allows_any_origin() { Err(WebPageRefusal::ForeignOrigin) } else { Ok(()) }
     }
 
-    /// Whether this is one of the gateway's names.
     pub fn is_known_host(&self, host: &Host) -> bool {
         match host {
             // An address, unlike a name, cannot be rebound.
