@@ -74,7 +74,10 @@ export interface components {
             last_used: components["schemas"]["Timestamp"] | null;
             /** @description The decision. */
             action: components["schemas"]["ApprovalAction"];
-            /** @description Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`). */
+            /**
+             * @description Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
+             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
+             */
             hosts?: string[];
             /** @description Ports and port ranges: `443`, `8000-8999`. */
             ports?: string[];
@@ -1132,7 +1135,7 @@ export interface components {
              */
             methods?: string[];
             /**
-             * @description Only these hosts upstream.
+             * @description Only these hosts upstream, as host patterns.
              * @default []
              */
             hosts?: string[];
@@ -1979,7 +1982,10 @@ export interface components {
         RuleSpec: {
             /** @description The decision. */
             action: components["schemas"]["ApprovalAction"];
-            /** @description Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`). */
+            /**
+             * @description Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
+             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
+             */
             hosts?: string[];
             /** @description Ports and port ranges: `443`, `8000-8999`. */
             ports?: string[];
@@ -2006,7 +2012,10 @@ export interface components {
         RuleSpecInput: {
             /** @description The decision. */
             action: components["schemas"]["ApprovalAction"];
-            /** @description Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`). */
+            /**
+             * @description Host patterns: `example.com` (this name only), `*.example.com` (its subdomains only), `.example.com` (both),
+             *     addresses, networks (`10.0.0.0/8`), each with an optional `:port`.
+             */
             hosts?: string[];
             /** @description Ports and port ranges: `443`, `8000-8999`. */
             ports?: string[];
@@ -2083,7 +2092,7 @@ export interface components {
             /** @default  */
             value?: string;
             /**
-             * @description The only origins that it is sent to: a host (name, glob, address), with scheme and port unless they are https
+             * @description The only origins that it is sent to: a host pattern, with scheme and port unless they are https
              *     and 443: `api.example.com`, `*.example.com:8443`, `http://10.0.0.7:8080`. For this machine the port is
              *     required: `127.0.0.1:3000`.
              * @default []
