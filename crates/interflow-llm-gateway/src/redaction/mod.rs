@@ -12,6 +12,7 @@ mod policy_files;
 mod request_body;
 mod response_body;
 mod rewriters;
+mod scan_capacity;
 #[cfg(test)]
 mod tests;
 mod url_and_headers;

@@ -25,7 +25,7 @@ use crate::llm_telemetry::RedactionFindings;
 use super::background_scan::BackgroundScan;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::event_rewriter::{ByteReplacement, splice};
-use super::{RedactionService, RedactionState, SharedSession};
+use super::{RedactionService, RedactionState, SharedSession, scan_capacity};
 
 /// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;
@@ -211,12 +211,11 @@ async fn run_job(
     raw: &Bytes,
     strict: bool,
 ) -> Result<(RedactionOutcome, SharedSession), LlmRefusal> {
-    let large = is_large_body(&head.headers, raw);
     let plain = coding::decode_off_thread(&head.headers, raw, settings.max_body as u64).await.map_err(undecodable)?;
     let read = {
         let (settings, headers, raw) = (Arc::clone(settings), head.headers.clone(), raw.clone());
-        let large = large || plain.as_ref().is_some_and(|plain| plain.len() > MAX_INLINE_BYTES);
-        run_off_worker(large, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
+        let size = plain.as_ref().unwrap_or(&raw).len();
+        run_off_worker(size, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
     };
     let session = session(service, choice, flow, head, &read, strict);
     let outcome = replace_request(settings, choice, &session, read, strict).await?;
@@ -231,7 +230,7 @@ async fn replace_request(
     read: ParsedRequestBody,
     strict: bool,
 ) -> Result<RedactionOutcome, LlmRefusal> {
-    let large = read.body().len() > MAX_INLINE_BYTES;
+    let size = read.body().len();
     let mut job = RedactionJob {
         settings: Arc::clone(settings),
         choice: Arc::clone(choice),
@@ -242,7 +241,7 @@ async fn replace_request(
     if let Some(backends) = settings.backends.as_ref().filter(|_| strict) {
         job.opinion = backends.find_all(&job.texts()).await.map_err(|e| backend_failed(&e))?;
     }
-    run_off_worker(large, move || job.run()).await
+    run_off_worker(size, move || job.run()).await
 }
 
 /// Redacts a client's WebSocket event: what is sent in its place, and the findings.
@@ -263,19 +262,24 @@ pub(super) fn vault_key(service: &RedactionService, flow: &Flow, head: &RequestH
     VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first))
 }
 
-/// Runs the work here, or, if it takes long, off the worker thread.
+/// Runs the work on a body of `size` bytes here, or, if it takes long, off the worker thread and within the bound on scans.
 pub(super) async fn run_off_worker<T: Send + 'static>(
-    large: bool,
+    size: usize,
     work: impl FnOnce() -> Result<T, LlmRefusal> + Send + 'static,
 ) -> Result<T, LlmRefusal> {
-    if !large {
+    if size <= MAX_INLINE_BYTES {
         return work();
     }
+    let capacity = scan_capacity::reserve(size).await;
     let cut = |_| bad_request("request_failed", "the work on the body was cut short");
     // When the client disconnects, this future is dropped, which stops the work.
     let stop = StopFlag::default();
     let _left = stop.on_drop();
-    tokio::task::spawn_blocking(move || stop.run(work)).await.map_err(cut).flatten()
+    let scan = move || {
+        let _capacity = capacity;
+        stop.run(work)
+    };
+    tokio::task::spawn_blocking(scan).await.map_err(cut).flatten()
 }
 
 /// Whether a body is processed off the worker thread. With a content coding, its decoded size is unknown.

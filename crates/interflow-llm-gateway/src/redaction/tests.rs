@@ -567,7 +567,7 @@ async fn dropped_future_cancels_its_background_work() {
         ended.send(()).ok();
         Ok(())
     };
-    let waiting = tokio::spawn(super::request_body::run_off_worker(true, work));
+    let waiting = tokio::spawn(super::request_body::run_off_worker(1 << 20, work));
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     waiting.abort();
     assert!(waiting.await.is_err());
