@@ -129,8 +129,7 @@ async fn instance_without_recording_returns_not_recording() {
 /// Sends the form of the login page.
 async fn submit(it: &Instance, token: &str, next: &str, origin: &str) -> Answer {
     let host = it.admin.to_string();
-    let fields =
-        [("Host", host.as_str()), ("Origin", origin), ("Content-Type", "application/x-www-form-urlencoded")];
+    let fields = [("Host", host.as_str()), ("Origin", origin), ("Content-Type", "application/x-www-form-urlencoded")];
     it.plain("POST", "/login", &fields, format!("token={token}&next={next}").as_bytes()).await
 }
 

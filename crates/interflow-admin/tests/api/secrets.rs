@@ -287,9 +287,7 @@ async fn send_placeholder(it: &Instance, host: &str, placeholder: &str) -> (Answ
     let basic = base64(&format!("user:{placeholder}"));
     let mut wire = Wire::connect(it.engine.proxy_addresses()[0]).await.unwrap();
     let (n, head) = (body.len(), format!("X-Key: Bearer {placeholder}\r\nAuthorization: Basic {basic}\r\n"));
-    wire.send(format!("POST {url} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {n}\r\n{head}\r\n{body}"))
-        .await
-        .unwrap();
+    wire.send(format!("POST {url} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {n}\r\n{head}\r\n{body}")).await.unwrap();
     let answer = wire.answer().await.unwrap();
     it.settle().await;
     (answer, it.origin.requests().pop().unwrap())

@@ -48,9 +48,8 @@ async fn session_credentials_reach_their_host_and_are_counted() {
     assert!(seen.starts_with("HTTP/1.1 200") && !seen.contains(MARKER), "what comes back holds it no more: {seen}");
     let arrived = format!("{:?}", origin.requests());
     assert!(arrived.matches(MARKER).count() >= 2, "the origin has it: {arrived}");
-    let used = super::until("the count", || {
-        it.get("/api/sessions")[0]["substitution_count"].as_u64().filter(|n| *n > 0)
-    });
+    let used =
+        super::until("the count", || it.get("/api/sessions")[0]["substitution_count"].as_u64().filter(|n| *n > 0));
     assert_eq!(used, 2, "in a field, and in the query, percent-coded");
 }
 

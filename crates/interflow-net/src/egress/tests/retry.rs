@@ -1,8 +1,8 @@
 //! Connections that died while idle, and which requests may be sent twice (RFC 9110 9.2.2).
 
 use super::*;
-use tokio::sync::Notify;
 use interflow_types::{ErrorKind, Retryable};
+use tokio::sync::Notify;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
