@@ -142,7 +142,7 @@ impl Outage {
 }
 
 fn read(store: &SqliteStore, flow: &Flow) -> Bytes {
-    store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap().into()
+    store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap()
 }
 
 #[test]
