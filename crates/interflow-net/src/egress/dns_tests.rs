@@ -253,7 +253,8 @@ async fn a_worker_that_ends_during_a_lookup_leaves_no_pending_entry() {
         runtime.block_on(async {
             let host = name("a.example");
             let mut begun = std::pin::pin!(left.resolve(&host));
-            std::future::poll_fn(|cx| Poll::Ready(assert!(begun.as_mut().poll(cx).is_pending()))).await;
+            let polled = std::future::poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx))).await;
+            assert!(polled.is_pending());
             // The lookup is a task of its own, which this lets begin.
             tokio::task::yield_now().await;
         });
