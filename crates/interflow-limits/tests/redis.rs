@@ -195,36 +195,63 @@ fn three_processes_share_one_budget_over_tls() {
     hold_one_budget(&server);
 }
 
-#[tokio::test]
-async fn redis_tls_requires_both_certificates() {
-    let Some(mut server) = Server::start_tls() else { return };
-    let (url, dir) = (server.url(), server.dir.path().to_owned());
-    let refused = async |url: &str, change: fn(&mut SharedQuotaConfig)| {
-        let l = limits_over_tls(url, &dir, budget(1_000), change);
-        match l.admit(subject(), ASK).await {
-            Err(AdmissionRejection::Unavailable(e)) => e.to_string(),
-            Err(other) => panic!("{other:?}"),
-            Ok(_) => panic!("let in at {url}"),
-        }
-    };
-    // The server's CA is not among the system's.
-    refused(&url, |s| s.ca = None).await;
-    refused(&url, |s| (s.certificate, s.key) = (None, None)).await;
-    let plain = |s: &mut SharedQuotaConfig| (s.ca, s.certificate, s.key) = (None, None, None);
-    refused(&url.replace("rediss", "redis"), plain).await;
-    let said = refused(&url.replace(PASSWORD, "another-word"), |_| ()).await;
-    assert!(!said.contains("another-word") && !said.contains(PASSWORD), "{said}");
+/// Why a request is refused by limits at this TLS server, after a change to the configuration.
+async fn why_unavailable(server: &Server, url: &str, change: fn(&mut SharedQuotaConfig)) -> String {
+    let l = limits_over_tls(url, server.dir.path(), budget(1_000), change);
+    match l.admit(subject(), ASK).await {
+        Err(AdmissionRejection::Unavailable(e)) => e.to_string(),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("let in at {url}"),
+    }
+}
 
-    let l = limits_over_tls(&url, &dir, budget(1_000), |_| ());
+#[tokio::test]
+async fn redis_over_tls_needs_its_ca_and_a_client_certificate() {
+    let Some(server) = Server::start_tls() else { return };
+    let url = server.url();
+    // The server's CA is not among the system's.
+    why_unavailable(&server, &url, |s| s.ca = None).await;
+    why_unavailable(&server, &url, |s| (s.certificate, s.key) = (None, None)).await;
+    let plain = |s: &mut SharedQuotaConfig| (s.ca, s.certificate, s.key) = (None, None, None);
+    why_unavailable(&server, &url.replace("rediss", "redis"), plain).await;
+    let l = limits_over_tls(&url, server.dir.path(), budget(1_000), |_| ());
+    assert!(l.admit(subject(), ASK).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_wrong_redis_password_is_refused_and_not_shown() {
+    let Some(server) = Server::start_tls() else { return };
+    let said = why_unavailable(&server, &server.url().replace(PASSWORD, "another-word"), |_| ()).await;
+    assert!(!said.contains("another-word") && !said.contains(PASSWORD), "{said}");
+}
+
+#[tokio::test]
+async fn unreachable_redis_over_tls_refuses_requests_until_it_is_back() {
+    let Some(mut server) = Server::start_tls() else { return };
+    let l = limits_over_tls(&server.url(), server.dir.path(), budget(1_000), |_| ());
     l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
     server.kill();
     assert!(matches!(l.admit(subject(), ASK).await, Err(AdmissionRejection::Unavailable(_))));
-    let open = limits_over_tls(&url, &dir, budget(0), |s| s.failure = SharedFailureMode::Open);
-    assert!(open.admit(subject(), ASK).await.is_ok());
     server.restart();
+    admitted(&l).await;
+}
+
+#[tokio::test]
+async fn unreachable_redis_over_tls_admits_requests_if_failures_do() {
+    let Some(mut server) = Server::start_tls() else { return };
+    server.kill();
+    let open = limits_over_tls(&server.url(), server.dir.path(), budget(0), |s| s.failure = SharedFailureMode::Open);
+    assert!(open.admit(subject(), ASK).await.is_ok());
+}
+
+/// Waits until a request is admitted.
+async fn admitted(l: &Arc<UsageLimiter>) -> interflow_limits::UsageReservation {
     let until = Instant::now() + Duration::from_secs(10);
-    while l.admit(subject(), ASK).await.is_err() {
-        assert!(Instant::now() < until, "it does not come back");
+    loop {
+        match l.admit(subject(), ASK).await {
+            Ok(grant) => return grant,
+            Err(_) => assert!(Instant::now() < until, "requests are refused for good"),
+        }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -265,11 +292,7 @@ async fn unreachable_redis_refuses_requests_until_it_is_back() {
     assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
     assert!(!l.shared_status().unwrap().reachable);
     server.restart();
-    let until = Instant::now() + Duration::from_secs(10);
-    while l.admit(subject(), ASK).await.is_err() {
-        assert!(Instant::now() < until, "it does not come back");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    admitted(&l).await;
     assert!(l.shared_status().unwrap().reachable);
 }
 
@@ -325,18 +348,13 @@ async fn redis_counters_behave_like_in_memory_counters() {
         let second = l.admit(subject(), ASK).await.unwrap();
         steps.push(refused(l).await);
         first.commit(&TokenCounts { input: 100, output: 20, ..TokenCounts::default() });
-        // Commits complete in the background.
-        while l.snapshot(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > 1.0) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        settled(l, 1.0).await;
         let third = l.admit(subject(), ASK).await.unwrap();
         drop((second, third));
-        while l.snapshot(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > 0.0) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        settled(l, 0.0).await;
         l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts::default());
         steps.push(refused(l).await);
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        settled(l, 0.0).await;
         let levels: Vec<_> =
             l.snapshot(&subject()).await.unwrap().iter().map(|r| (r.counter, r.used.round())).collect();
         told.push((steps, levels));
@@ -346,11 +364,20 @@ async fn redis_counters_behave_like_in_memory_counters() {
     assert!(told[0].1.contains(&("tokens_per_month", 140.0)), "{told:?}");
 }
 
+/// Waits until no more than so many requests hold a slot: commits complete in the background, all counters at once.
+async fn settled(l: &UsageLimiter, slots: f64) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while l.snapshot(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > slots) {
+        assert!(Instant::now() < until, "slots are not given back");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Not a test by itself: a process that takes a slot and is killed while holding it.
 #[tokio::test]
 async fn holder() {
     let Ok(url) = std::env::var(HOLDER) else { return };
-    let l = UsageLimiter::new(&one_slot(&url), Path::new("/")).unwrap();
+    let l = UsageLimiter::new(&slots(&url, 1), Path::new("/")).unwrap();
     let _grant = l.admit(subject(), ASK).await.unwrap();
     println!("held;");
     std::future::pending::<()>().await;
@@ -358,47 +385,114 @@ async fn holder() {
 
 const HOLDER: &str = "INTERFLOW_TEST_REDIS_HOLDER";
 
-/// One slot, renewed every 200 ms.
-fn one_slot(url: &str) -> QuotaConfig {
-    let mut config = config(url, SharedFailureMode::Closed, Quota { concurrent: Some(1), ..Quota::default() });
+/// So many slots, renewed every 200 ms.
+fn slots(url: &str, concurrent: u32) -> QuotaConfig {
+    let allow = Quota { concurrent: Some(concurrent), ..Quota::default() };
+    let mut config = config(url, SharedFailureMode::Closed, allow);
     config.shared.heartbeat = HumanDuration::from_millis(200);
     config
 }
 
-#[tokio::test]
-async fn slot_is_held_while_its_process_lives_and_released_after_a_kill() {
-    let Some(server) = Server::start() else { return };
-    let mut holder = Command::new(std::env::current_exe().unwrap());
-    holder.args(["--exact", "holder", "--nocapture"]).env(HOLDER, server.url()).stdout(Stdio::piped());
-    let mut holder = holder.spawn().unwrap();
-    let mut said = String::new();
-    let mut out = holder.stdout.take().unwrap();
-    while !said.contains("held;") {
-        let mut some = [0; 256];
-        let n = out.read(&mut some).unwrap();
-        assert!(n > 0, "{said}");
-        said.push_str(&String::from_utf8_lossy(&some[..n]));
-    }
-    let l = UsageLimiter::new(&one_slot(&server.url()), Path::new("/")).unwrap();
-    // Longer than a slot lives without renewal.
-    let until = Instant::now() + Duration::from_millis(2_000);
-    while Instant::now() < until {
-        assert_eq!(refused(&l).await, "concurrent");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    let until = Instant::now() + Duration::from_secs(10);
-    let grant = loop {
-        match l.admit(subject(), ASK).await {
-            Ok(grant) => break grant,
-            Err(_) => assert!(Instant::now() < until, "the slot does not come back"),
+/// A process that holds the only slot; killed when dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn start(server: &Server) -> Self {
+        let mut holder = Command::new(std::env::current_exe().unwrap());
+        holder.args(["--exact", "holder", "--nocapture"]).env(HOLDER, server.url()).stdout(Stdio::piped());
+        let mut holder = holder.spawn().unwrap();
+        let mut said = String::new();
+        let mut out = holder.stdout.take().unwrap();
+        while !said.contains("held;") {
+            let mut some = [0; 256];
+            let n = out.read(&mut some).unwrap();
+            assert!(n > 0, "{said}");
+            said.push_str(&String::from_utf8_lossy(&some[..n]));
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
-    // A released slot stays free, whatever the heartbeat was about to renew.
-    drop(grant);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+        Self(holder)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The slots in the server's memory, and its clock.
+struct SlotView(redis::Connection);
+
+impl SlotView {
+    fn new(server: &Server) -> Self {
+        Self(redis::Client::open(server.url()).unwrap().get_connection().unwrap())
+    }
+
+    /// The times at which the slots expire, in microseconds of the server's clock; earliest first.
+    fn expiries(&mut self) -> Vec<f64> {
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.0).unwrap();
+        let mut ranges = keys.iter().map(|key| {
+            let mut range = redis::cmd("ZRANGE");
+            range.arg(key).arg(0).arg(-1).arg("WITHSCORES");
+            range.query::<Vec<(String, f64)>>(&mut self.0).unwrap()
+        });
+        let slots = ranges.next().unwrap_or_default();
+        assert!(ranges.next().is_none(), "one counter");
+        slots.into_iter().map(|(_, expiry)| expiry).collect()
+    }
+
+    fn now(&mut self) -> f64 {
+        let (seconds, micros): (f64, f64) = redis::cmd("TIME").query(&mut self.0).unwrap();
+        seconds * 1e6 + micros
+    }
+
+    /// Waits until the slots and the clock are as they should be.
+    fn until(&mut self, what: &str, holds: impl Fn(&[f64], f64) -> bool) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while !holds(&self.expiries(), self.now()) {
+            assert!(Instant::now() < until, "{what}: {:?} at {}", self.expiries(), self.now());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_held_beyond_its_expiry_while_its_process_lives() {
+    let Some(server) = Server::start() else { return };
+    let _holder = Holder::start(&server);
+    let mut view = SlotView::new(&server);
+    let expiry = view.expiries()[0];
+    view.until("the first expiry", |_, now| now > expiry);
+    let l = UsageLimiter::new(&slots(&server.url(), 1), Path::new("/")).unwrap();
+    assert_eq!(refused(&l).await, "concurrent");
+}
+
+#[tokio::test]
+async fn a_slot_of_a_killed_process_expires() {
+    let Some(server) = Server::start() else { return };
+    let holder = Holder::start(&server);
+    let l = UsageLimiter::new(&slots(&server.url(), 1), Path::new("/")).unwrap();
+    assert_eq!(refused(&l).await, "concurrent");
+    drop(holder);
+    admitted(&l).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_leave_a_released_slot_free() {
+    let Some(server) = Server::start() else { return };
+    let l = UsageLimiter::new(&slots(&server.url(), 2), Path::new("/")).unwrap();
+    let _kept = l.admit(subject(), ASK).await.unwrap();
+    let released = l.admit(subject(), ASK).await.unwrap();
+    assert_eq!(refused(&l).await, "concurrent");
+    drop(released);
+    let mut view = SlotView::new(&server);
+    view.until("the release", |slots, _| slots.len() == 1);
+    // Two renewals of the other slot: the second began after the release.
+    for _ in 0..2 {
+        let before = view.expiries();
+        view.until("a renewal", |slots, _| slots != before);
+    }
+    assert_eq!(view.expiries().len(), 1);
     assert!(l.admit(subject(), ASK).await.is_ok());
 }
 

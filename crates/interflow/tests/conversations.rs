@@ -154,28 +154,43 @@ fn collector(status: &'static str) -> (String, std::sync::mpsc::Receiver<String>
     (url, told)
 }
 
-#[test]
-fn conversations_are_sent_to_a_collector_and_its_refusal_is_reported() {
+/// Sends the conversations of an agent to a collector; returns the head of its request, and the spans.
+fn collected_spans() -> (String, Vec<Value>) {
     let (url, told) = collector("200 OK");
     said(&["conversations", "export", "agent:claude-code", "--otlp", &url]);
     let request = told.recv_timeout(std::time::Duration::from_secs(30)).expect("a request");
     let (head, body) = request.split_once("\r\n\r\n").expect("a body");
-    assert!(head.starts_with("POST /v1/traces "), "{head}");
-    assert!(head.to_ascii_lowercase().contains("content-type: application/json"), "{head}");
     let body: Value = serde_json::from_str(body).expect("JSON");
     let spans = body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("spans").clone();
+    (head.to_owned(), spans)
+}
+
+fn attribute(span: &Value, key: &str) -> Option<Value> {
+    span["attributes"].as_array().into_iter().flatten().find(|a| a["key"] == key).map(|a| a["value"].clone())
+}
+
+#[test]
+fn conversations_are_sent_to_a_collector_as_json_traces() {
+    let (head, spans) = collected_spans();
+    assert!(head.starts_with("POST /v1/traces "), "{head}");
+    assert!(head.to_ascii_lowercase().contains("content-type: application/json"), "{head}");
     for name in ["invoke_agent claude-code", "execute_tool Task", "execute_tool Bash"] {
         assert!(spans.iter().any(|s| s["name"] == name), "{name}");
     }
-    let attribute = |span: &Value, key: &str| {
-        span["attributes"].as_array().into_iter().flatten().find(|a| a["key"] == key).map(|a| a["value"].clone())
-    };
+}
+
+#[test]
+fn spans_of_calls_have_tokens_and_those_of_tools_arguments_and_results() {
+    let (_, spans) = collected_spans();
     let chat = spans.iter().find(|s| s["name"].as_str().is_some_and(|n| n.starts_with("chat "))).expect("a call");
     assert!(attribute(chat, "gen_ai.usage.input_tokens").is_some(), "{chat}");
     let tool = spans.iter().find(|s| s["name"] == "execute_tool Bash").expect("a tool");
     assert!(attribute(tool, "gen_ai.tool.call.arguments").is_some_and(|v| v.to_string().contains("cargo test")));
     assert!(attribute(tool, "gen_ai.tool.call.result").is_some());
+}
 
+#[test]
+fn a_collector_that_refuses_or_is_not_there_is_reported() {
     let (url, _told) = collector("503 Service Unavailable");
     let out = interflow(HOME.path(), &["conversations", "export", "agent:claude-code", "--otlp", &url], "");
     assert_eq!(out.status.code(), Some(1));
@@ -319,66 +334,125 @@ fn spoken(to: &str, text: &str) -> String {
     answer
 }
 
-#[test]
-fn mcp_tools_with_side_effects_need_to_be_enabled() {
-    let it = Instance::start("[admin]\nmcp_writes = true\n");
-    let at = it.running();
-    let (proxy, admin) = (at["proxy"][0].as_str().expect("an address"), at["admin"].as_str().expect("an address"));
-    let closed = "http://127.0.0.1:9/";
-    spoken(proxy, &format!("GET {closed} HTTP/1.1\r\nHost: 127.0.0.1:9\r\nConnection: close\r\n\r\n"));
-    let id = loop {
-        let out = it.said(&["flows", "list", "--format", "jsonl"], "");
-        if let Some(line) = out.lines().find(|l| !l.contains("\"open\"")) {
-            let row: Value = serde_json::from_str(line).expect("JSON");
-            break row["id"].as_str().expect("an id").to_owned();
-        }
-    };
-    let call = |name: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
-    let said = |args: &[&str], message: &Value| -> Value {
-        serde_json::from_str(&it.said(args, &format!("{message}\n"))).expect("JSON")
-    };
-    let text = |answer: &Value| answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
-    let annotate = call("annotate_flow", json!({"id": id, "add_tags": ["odd"], "comment": "look here"}));
-    let explain = call("explain_rules", json!({"id": id}));
-    let replay = call("replay_flow", json!({"id": id, "headers": ["X-Again: 1"]}));
-    assert_eq!(said(&["mcp"], &annotate)["error"]["code"], -32602, "it only reads");
-    assert_eq!(said(&["mcp"], &replay)["error"]["code"], -32602);
-    assert!(text(&said(&["mcp"], &explain)).contains("marks"), "{}", said(&["mcp"], &explain));
-    assert!(text(&said(&["mcp", "--write"], &annotate)).contains("odd"));
-    let shown = it.said(&["flows", "show", &id, "--format", "json"], "");
-    assert!(shown.contains("look here") && shown.contains("\"odd\""), "{shown}");
-    let again = said(&["mcp", "--write"], &replay);
-    assert!(text(&again).contains("sent again as flow") && text(&again).contains("it failed"), "{again}");
-    let wrong = said(&["mcp", "--write"], &call("annotate_flow", json!({"id": id, "add_tags": "no list"})));
-    assert_eq!(wrong["result"]["isError"], true, "{wrong}");
+/// An instance that allows MCP to write, with a recorded flow, which failed.
+struct McpInstance {
+    it: Instance,
+    admin: String,
+    flow: String,
+}
 
-    let token = std::fs::read_to_string(it.home.path().join("admin.token")).unwrap_or_default();
-    let post = |message: &Value, fields: &str| {
-        let body = message.to_string();
-        spoken(
-            admin,
-            &format!(
-                "POST /mcp HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n{fields}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                token.trim(),
-                body.len()
-            ),
-        )
-    };
+fn tool_call(name: &str, arguments: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
+}
+
+/// The text that a tool returned.
+fn tool_text(answer: &Value) -> String {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+}
+
+impl McpInstance {
+    fn start() -> Self {
+        let it = Instance::start("[admin]\nmcp_writes = true\n");
+        let at = it.running();
+        let admin = at["admin"].as_str().expect("an address").to_owned();
+        let proxy = at["proxy"][0].as_str().expect("an address");
+        let closed = "http://127.0.0.1:9/";
+        spoken(proxy, &format!("GET {closed} HTTP/1.1\r\nHost: 127.0.0.1:9\r\nConnection: close\r\n\r\n"));
+        let patience = std::time::Instant::now();
+        let flow = loop {
+            let out = it.said(&["flows", "list", "--format", "jsonl"], "");
+            if let Some(line) = out.lines().find(|l| !l.contains("\"open\"")) {
+                let row: Value = serde_json::from_str(line).expect("JSON");
+                break row["id"].as_str().expect("an id").to_owned();
+            }
+            assert!(patience.elapsed().as_secs() < 60, "it is not recorded");
+        };
+        Self { it, admin, flow }
+    }
+
+    fn annotate(&self) -> Value {
+        tool_call("annotate_flow", json!({"id": self.flow, "add_tags": ["odd"], "comment": "look here"}))
+    }
+
+    fn explain(&self) -> Value {
+        tool_call("explain_rules", json!({"id": self.flow}))
+    }
+
+    fn replay(&self) -> Value {
+        tool_call("replay_flow", json!({"id": self.flow, "headers": ["X-Again: 1"]}))
+    }
+
+    /// Sends a message to a command that serves MCP.
+    fn to_command(&self, args: &[&str], message: &Value) -> Value {
+        serde_json::from_str(&self.it.said(args, &format!("{message}\n"))).expect("JSON")
+    }
+
+    /// Sends a message over HTTP.
+    fn post(&self, message: &Value, fields: &str) -> String {
+        let (admin, body) = (&self.admin, message.to_string());
+        let token = std::fs::read_to_string(self.it.home.path().join("admin.token")).unwrap_or_default();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n",
+            token.trim()
+        );
+        let rest = format!("{fields}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+        spoken(admin, &(head + &rest))
+    }
+}
+
+#[test]
+fn mcp_only_reads_unless_it_may_write() {
+    let mcp = McpInstance::start();
+    assert_eq!(mcp.to_command(&["mcp"], &mcp.annotate())["error"]["code"], -32602);
+    assert_eq!(mcp.to_command(&["mcp"], &mcp.replay())["error"]["code"], -32602);
+    let explained = mcp.to_command(&["mcp"], &mcp.explain());
+    assert!(tool_text(&explained).contains("marks"), "{explained}");
+}
+
+#[test]
+fn mcp_that_may_write_annotates_flows() {
+    let mcp = McpInstance::start();
+    assert!(tool_text(&mcp.to_command(&["mcp", "--write"], &mcp.annotate())).contains("odd"));
+    let shown = mcp.it.said(&["flows", "show", &mcp.flow, "--format", "json"], "");
+    assert!(shown.contains("look here") && shown.contains("\"odd\""), "{shown}");
+    let wrong = tool_call("annotate_flow", json!({"id": mcp.flow, "add_tags": "no list"}));
+    let wrong = mcp.to_command(&["mcp", "--write"], &wrong);
+    assert_eq!(wrong["result"]["isError"], true, "{wrong}");
+}
+
+#[test]
+fn mcp_that_may_write_replays_flows_and_reports_failures() {
+    let mcp = McpInstance::start();
+    let again = tool_text(&mcp.to_command(&["mcp", "--write"], &mcp.replay()));
+    assert!(again.contains("sent again as flow") && again.contains("it failed"), "{again}");
+}
+
+#[test]
+fn mcp_over_http_speaks_every_version_of_the_protocol() {
+    let mcp = McpInstance::start();
     for version in ["2024-11-05", "2025-03-26", "2025-06-18"] {
         let greeting =
             json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": version}});
-        assert!(post(&greeting, "").contains(&format!("\"protocolVersion\":\"{version}\"")), "{version}");
-        assert!(post(&explain, &format!("MCP-Protocol-Version: {version}\r\n")).contains("marks"));
+        assert!(mcp.post(&greeting, "").contains(&format!("\"protocolVersion\":\"{version}\"")), "{version}");
+        assert!(mcp.post(&mcp.explain(), &format!("MCP-Protocol-Version: {version}\r\n")).contains("marks"));
     }
-    assert!(post(&explain, "MCP-Protocol-Version: 1999-01-01\r\n").starts_with("HTTP/1.1 400"));
-    assert!(post(&call("annotate_flow", json!({"id": id, "comment": "by HTTP"})), "").contains("by HTTP"));
-    assert!(post(&replay, "").contains("sent again as flow"));
-    assert!(post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}), "").starts_with("HTTP/1.1 202"));
-    assert!(
-        spoken(
-            admin,
-            &format!("POST /mcp HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}")
-        )
-        .starts_with("HTTP/1.1 401")
-    );
+    assert!(mcp.post(&mcp.explain(), "MCP-Protocol-Version: 1999-01-01\r\n").starts_with("HTTP/1.1 400"));
+    let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert!(mcp.post(&initialized, "").starts_with("HTTP/1.1 202"));
+}
+
+#[test]
+fn mcp_over_http_writes_if_the_configuration_allows_it() {
+    let mcp = McpInstance::start();
+    let annotate = tool_call("annotate_flow", json!({"id": mcp.flow, "comment": "by HTTP"}));
+    assert!(mcp.post(&annotate, "").contains("by HTTP"));
+    assert!(mcp.post(&mcp.replay(), "").contains("sent again as flow"));
+}
+
+#[test]
+fn mcp_over_http_requires_the_token() {
+    let it = Instance::start("");
+    let admin = it.running()["admin"].as_str().expect("an address").to_owned();
+    let head = format!("POST /mcp HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+    assert!(spoken(&admin, &head).starts_with("HTTP/1.1 401"));
 }

@@ -2,45 +2,62 @@
 
 use super::*;
 
+/// The response to the URL with the token that `interflow open` opens.
+async fn log_in(it: &Instance) -> Answer {
+    it.plain("GET", &format!("/?token={TOKEN}"), &[("Host", &it.admin.to_string())], b"").await
+}
+
+/// The name and value of a session cookie.
+fn cookie_pair(answer: &Answer) -> String {
+    answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn browser_logs_in_with_the_token_once_and_then_uses_the_cookie() {
+async fn a_page_without_the_token_or_with_a_wrong_one_asks_for_it() {
     let it = Instance::start().await;
     let host = it.admin.to_string();
     let locked = it.plain("GET", "/", &[("Host", &host)], b"").await;
     assert_eq!((locked.status, locked.header("content-type")), (401, Some("text/html; charset=utf-8")));
     let wrong = it.plain("GET", "/?token=no", &[("Host", &host)], b"").await;
     assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
+}
 
-    let entered = it.plain("GET", &format!("/?token={TOKEN}"), &[("Host", &host)], b"").await;
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_is_exchanged_for_a_strict_cookie_without_it() {
+    let it = Instance::start().await;
+    let entered = log_in(&it).await;
     assert_eq!((entered.status, entered.header("location")), (303, Some("/")));
     let cookie = entered.header("set-cookie").unwrap();
     for word in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=2592000", &format!("_{}=", it.admin.port())] {
         assert!(cookie.contains(word), "{cookie}");
     }
     assert!(!cookie.contains("Domain") && !cookie.contains(TOKEN), "{cookie}");
-    let pair = cookie.split(';').next().unwrap();
+}
 
-    let page = it.plain("GET", "/", &[("Host", &host), ("Cookie", pair)], b"").await;
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cookie_gives_access_to_pages_and_the_api() {
+    let it = Instance::start().await;
+    let (host, pair) = (it.admin.to_string(), cookie_pair(&log_in(&it).await));
+    let page = it.plain("GET", "/", &[("Host", &host), ("Cookie", &pair)], b"").await;
     assert_eq!(page.status, 200);
     assert!(page.text().contains("Interflow"));
-    let flows = it.plain("GET", "/api/v1/flows", &[("Host", &host), ("Cookie", pair)], b"").await;
+    let flows = it.plain("GET", "/api/v1/flows", &[("Host", &host), ("Cookie", &pair)], b"").await;
     assert_eq!(flows.status, 200);
+}
 
-    let prune = |origin: Option<String>| {
-        let (host, pair, it) = (host.clone(), pair.to_owned(), &it);
-        async move {
-            let mut fields = vec![("Host", host.as_str()), ("Cookie", pair.as_str())];
-            fields.push(("Content-Type", "application/json"));
-            if let Some(origin) = &origin {
-                fields.push(("Origin", origin));
-            }
-            it.plain("POST", "/api/v1/flows/prune", &fields, br#"{"all":true}"#).await
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cookie_changes_nothing_for_another_origin() {
+    let it = Instance::start().await;
+    let (host, pair) = (it.admin.to_string(), cookie_pair(&log_in(&it).await));
+    let prune = async |origin: Option<&str>| {
+        let mut fields = vec![("Host", host.as_str()), ("Cookie", &pair), ("Content-Type", "application/json")];
+        fields.extend(origin.map(|origin| ("Origin", origin)));
+        it.plain("POST", "/api/v1/flows/prune", &fields, br#"{"all":true}"#).await
     };
     assert_eq!(kind(&prune(None).await), "no_origin");
-    assert_eq!(kind(&prune(Some("http://evil.test".into())).await), "wrong_origin");
-    assert_eq!(kind(&prune(Some("http://127.0.0.1:1".into())).await), "wrong_origin");
-    assert_eq!(prune(Some(format!("http://{host}"))).await.status, 200);
+    assert_eq!(kind(&prune(Some("http://evil.test")).await), "wrong_origin");
+    assert_eq!(kind(&prune(Some("http://127.0.0.1:1")).await), "wrong_origin");
+    assert_eq!(prune(Some(&format!("http://{host}"))).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,36 +126,53 @@ async fn instance_without_recording_returns_not_recording() {
     assert_eq!(it.json("/stats").await["store"], Value::Null);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn login_page_prompts_for_the_token_and_redirects_to_the_requested_page() {
-    let it = Instance::start().await;
+/// Sends the form of the login page.
+async fn submit(it: &Instance, token: &str, next: &str, origin: &str) -> Answer {
     let host = it.admin.to_string();
-    let page = it.plain("GET", "/settings?tab=ca", &[("Host", &host)], b"").await;
+    let fields = [("Host", host.as_str()), ("Origin", origin), ("Content-Type", "application/x-www-form-urlencoded")];
+    it.plain("POST", "/login", &fields, format!("token={token}&next={next}").as_bytes()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn login_page_prompts_for_the_token_and_remembers_the_requested_page() {
+    let it = Instance::start().await;
+    let page = it.plain("GET", "/settings?tab=ca", &[("Host", &it.admin.to_string())], b"").await;
     assert_eq!(page.status, 401);
-    let (html, policy) = (page.text(), page.header("content-security-policy").unwrap().to_owned());
+    let html = page.text();
     for part in
         ["<form method=\"post\" action=\"/login\"", "value=\"/settings?tab=ca\"", "interflow open", "admin.token"]
     {
         assert!(html.contains(part), "{part}: {html}");
     }
-    assert!(policy.contains("default-src 'none'") && policy.contains("style-src 'sha256-"), "{policy}");
-    assert!(policy.contains("form-action 'self'") && !html.contains("<script"), "{policy}");
-    assert_eq!(page.header("referrer-policy"), Some("same-origin"));
+}
 
-    let origin = format!("http://{host}");
-    let send = async |token: &str, next: &str, origin: &str| {
-        let fields =
-            [("Host", host.as_str()), ("Origin", origin), ("Content-Type", "application/x-www-form-urlencoded")];
-        it.plain("POST", "/login", &fields, format!("token={token}&next={next}").as_bytes()).await
-    };
-    let wrong = send("guess", "%2F", &origin).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn login_page_runs_no_scripts_and_sends_its_form_to_this_instance_only() {
+    let it = Instance::start().await;
+    let page = it.plain("GET", "/", &[("Host", &it.admin.to_string())], b"").await;
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("style-src 'sha256-"), "{policy}");
+    assert!(policy.contains("form-action 'self'") && !page.text().contains("<script"), "{policy}");
+    assert_eq!(page.header("referrer-policy"), Some("same-origin"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn login_refuses_a_wrong_token_and_a_foreign_form() {
+    let it = Instance::start().await;
+    let wrong = submit(&it, "guess", "%2F", &format!("http://{}", it.admin)).await;
     assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
     assert!(wrong.text().contains("not the token"));
-    assert_eq!(send(TOKEN, "%2F", "http://evil.test").await.status, 403);
+    assert_eq!(submit(&it, TOKEN, "%2F", "http://evil.test").await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn login_redirects_to_the_requested_page_of_this_instance() {
+    let it = Instance::start().await;
+    let host = it.admin.to_string();
     for (next, goes) in [("%2Fsettings%3Ftab%3Dca", "/settings?tab=ca"), ("%2F%2Fevil.test", "/"), ("x", "/")] {
-        let right = send(TOKEN, next, &origin).await;
+        let right = submit(&it, TOKEN, next, &format!("http://{host}")).await;
         assert_eq!((right.status, right.header("location")), (303, Some(goes)), "{next}");
-        let pair = right.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let pair = cookie_pair(&right);
         let flows = it.plain("GET", "/api/v1/flows", &[("Host", &host), ("Cookie", &pair)], b"").await;
         assert_eq!(flows.status, 200);
     }

@@ -1,6 +1,6 @@
 //! Approvals from a user's perspective: a request becomes pending, is listed and decided; rules, sessions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -13,30 +13,42 @@ pub(super) fn named(it: &Instance, host: &str, path: &str) -> String {
 
 /// The first pending request, as soon as there is one.
 async fn held(it: &Instance) -> Value {
-    for _ in 0..500 {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
         let state = it.json("/approvals").await;
         if let Some(first) = state["pending"].as_array().unwrap().first() {
             return first.clone();
         }
+        assert!(Instant::now() < deadline, "nothing is held");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("nothing is held");
 }
 
 async fn status(it: &Instance, url: &str) -> u16 {
     client::get_through(it.engine.proxy_addresses()[0], url).await.unwrap().status
 }
 
+/// An instance that holds requests, and a GET that is held; with the listed question.
+async fn asking() -> (Instance, tokio::task::JoinHandle<u16>, Value) {
+    let it = Instance::start().await;
+    assert_eq!(it.post("/approvals/mode", json!({"mode": "ask"})).await.json()["mode"], "ask");
+    let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/status/200?x=1"));
+    let asking = tokio::spawn(async move { client::get_through(proxy, &url).await.unwrap().status });
+    let question = held(&it).await;
+    (it, asking, question)
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_waits_until_it_is_decided() {
+async fn nothing_is_held_in_the_default_mode() {
     let it = Instance::start().await;
     assert_eq!(it.json("/approvals").await["mode"], "observe");
-    assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 200, "nothing is held at first");
-    assert_eq!(it.post("/approvals/mode", json!({"mode": "ask"})).await.json()["mode"], "ask");
+    assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_request_is_listed_and_continues_as_decided() {
     for (action, expected) in [("allow", 200), ("deny", 403)] {
-        let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/status/200?x=1"));
-        let asking = tokio::spawn(async move { client::get_through(proxy, &url).await.unwrap().status });
-        let question = held(&it).await;
+        let (it, asking, question) = asking().await;
         assert_eq!(
             (&question["host"], &question["method"], &question["path"]),
             (&json!("held.test"), &json!("GET"), &json!("/status/200"))
@@ -45,20 +57,29 @@ async fn a_request_waits_until_it_is_decided() {
         assert_eq!((answer.status, answer.json()), (200, json!({"flows": 1, "rule": null})));
         assert_eq!(asking.await.unwrap(), expected);
     }
-    assert_eq!(it.post("/approvals/99", json!({"action": "allow"})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_is_in_the_history_with_its_extent() {
+    let (it, asking, question) = asking().await;
+    it.post(&format!("/approvals/{}", question["id"]), json!({"action": "deny"})).await;
+    asking.await.unwrap();
     let history = it.json("/approvals/history").await;
     assert_eq!((&history["answers"][0]["action"], &history["answers"][0]["by"]), (&json!("deny"), &json!("once")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decision_for_a_host_creates_a_rule() {
+async fn decisions_about_unknown_requests_are_not_found() {
     let it = Instance::start().await;
-    it.post("/approvals/mode", json!({"mode": "ask"})).await;
-    let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/status/200"));
-    let asking = tokio::spawn(async move { client::get_through(proxy, &url).await.unwrap().status });
-    let id = held(&it).await["id"].clone();
-    let answer = it.post(&format!("/approvals/{id}"), json!({"action": "allow", "scope": "host", "for": "1h"})).await;
-    let rule = answer.json()["rule"].clone();
+    assert_eq!(it.post("/approvals/99", json!({"action": "allow"})).await.status, 404);
+    assert_eq!(it.post("/pending/rule-9", json!({"action": "allow"})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decision_for_a_host_creates_a_rule_that_can_be_deleted() {
+    let (it, asking, question) = asking().await;
+    let decision = json!({"action": "allow", "scope": "host", "for": "1h"});
+    let rule = it.post(&format!("/approvals/{}", question["id"]), decision).await.json()["rule"].clone();
     assert_eq!(asking.await.unwrap(), 200);
     assert_eq!(status(&it, &named(&it, "held.test", "/status/204")).await, 204, "no question any more");
     let rules = it.json("/approvals/rules").await;
@@ -78,6 +99,11 @@ async fn approval_rules_match_method_and_path() {
     assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 200);
     assert_eq!(status(&it, &named(&it, "held.test", "/echo")).await, 403);
     assert_eq!(status(&it, &named(&it, "held.test", "/status/../echo")).await, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_approval_rules_are_refused() {
+    let it = Instance::start().await;
     for wrong in [
         json!({"action": "maybe"}),
         json!({"action": "allow", "ports": ["x"]}),
@@ -105,19 +131,31 @@ async fn client_disconnect_removes_its_pending_approval() {
     assert_eq!(it.json("/approvals/history").await["answers"][0]["by"], "gone");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn session_has_its_own_rules_and_secrets() {
+/// A session `s1` in which this machine may reach `held.test`, at an instance that denies everything else.
+async fn with_session() -> Instance {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "enforce"})).await;
     let session = json!({"id": "s1", "agent": "coder", "client": "127.0.0.1", "ttl": "1m",
         "rules": [{"action": "allow", "hosts": ["held.test"]}]});
     assert_eq!(it.post("/sessions", session).await.status, 200);
+    it
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_a_session_apply_until_it_is_deleted() {
+    let it = with_session().await;
     assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 200);
     assert_eq!(status(&it, &named(&it, "other.test", "/status/200")).await, 403);
-    assert_eq!(it.post("/sessions/s1/heartbeat", json!({})).await.status, 200);
-    assert_eq!(it.json("/sessions").await["sessions"][0]["agent"], "coder");
     assert_eq!(it.call("DELETE", "/sessions/s1", &[], b"").await.status, 204);
     assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_listed_and_prolonged_while_it_exists() {
+    let it = with_session().await;
+    assert_eq!(it.json("/sessions").await["sessions"][0]["agent"], "coder");
+    assert_eq!(it.post("/sessions/s1/heartbeat", json!({})).await.status, 200);
+    it.call("DELETE", "/sessions/s1", &[], b"").await;
     assert_eq!(it.post("/sessions/s1/heartbeat", json!({})).await.status, 404);
 }
 
@@ -135,97 +173,119 @@ async fn policy_suggestions_are_derived_from_recorded_flows() {
     assert_eq!(it.post("/approvals/rules", first["rule"].clone()).await.status, 200, "what is suggested can be made");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pending_request_is_listed_with_query_headers_and_body() {
-    let it = Instance::start().await;
-    it.post("/approvals/mode", json!({"mode": "ask"})).await;
-    let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo?user=7&access_token=abc"));
-    let post = |body: &'static str| {
-        let url = url.clone();
-        tokio::spawn(async move {
-            let mut wire = Wire::connect(proxy).await.unwrap();
-            let head = "X-Plan: b\r\nAuthorization: Bearer abcdef\r\n";
-            let n = body.len();
-            wire.send(format!("POST {url} HTTP/1.1\r\nHost: held.test\r\n{head}Content-Length: {n}\r\n\r\n{body}"))
-                .await
-                .unwrap();
-            wire.answer().await.unwrap()
-        })
-    };
-    let (first, second) = (post("amount=10"), post("amount=10000"));
-    let mut shown = Vec::new();
-    for _ in 0..500 {
-        let all = it.json("/pending").await;
-        shown = all["pending"].as_array().unwrap().clone();
-        if shown.len() == 2 && shown.iter().all(|p| p["body"].is_string()) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(shown.len(), 2, "requests with bodies are judged one by one: {shown:?}");
-    let small = shown.iter().find(|p| p["body"] == "amount=10").expect("its body is shown").clone();
-    assert_eq!(
-        (&small["kind"], &small["what"], &small["method"]),
-        (&json!("approval"), &json!("request"), &json!("POST"))
-    );
-    let at = small["url"].as_str().unwrap();
-    assert!(at.contains("user=7") && !at.contains("abc"), "{at}");
-    assert!(small["headers"].to_string().contains("X-Plan") && !small["headers"].to_string().contains("abcdef"));
-    assert!(
-        small["since"].as_u64().unwrap() > 1_700_000_000_000_000 && small["until"].as_u64() > small["since"].as_u64()
-    );
-    for (item, action) in [(&small, "allow"), (shown.iter().find(|p| p["body"] == "amount=10000").unwrap(), "deny")] {
-        let answer = it.post(&format!("/pending/{}", item["id"].as_str().unwrap()), json!({"action": action})).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-    }
-    let (first, second) = (first.await.unwrap(), second.await.unwrap());
-    assert_eq!((first.status, second.status), (200, 403));
-    assert_eq!(it.origin.only_request().body, "amount=10", "what was read for a look goes on whole");
-    assert_eq!(it.json("/pending").await["pending"], json!([]));
-    assert_eq!(it.post("/pending/rule-9", json!({"action": "allow"})).await.status, 404);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn pending_request_body_can_be_edited_and_both_versions_are_recorded() {
-    let it = Instance::start().await;
-    it.post("/approvals/mode", json!({"mode": "ask"})).await;
-    let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo"));
-    let post = tokio::spawn(async move {
+/// A POST through the proxy with this body, which is held.
+fn post_held(it: &Instance, body: &'static str) -> tokio::task::JoinHandle<Answer> {
+    let (proxy, url) = (it.engine.proxy_addresses()[0], named(it, "held.test", "/echo?user=7&access_token=abc"));
+    tokio::spawn(async move {
         let mut wire = Wire::connect(proxy).await.unwrap();
-        wire.send(format!("POST {url} HTTP/1.1\r\nHost: held.test\r\nDigest: x\r\nContent-Length: 9\r\n\r\namount=10"))
+        let head = "X-Plan: b\r\nAuthorization: Bearer abcdef\r\nDigest: x\r\n";
+        let n = body.len();
+        wire.send(format!("POST {url} HTTP/1.1\r\nHost: held.test\r\n{head}Content-Length: {n}\r\n\r\n{body}"))
             .await
             .unwrap();
         wire.answer().await.unwrap()
-    });
-    let mut shown = Value::Null;
-    for _ in 0..500 {
-        shown = it.json("/pending").await["pending"][0].clone();
-        if shown["body"].is_string() {
-            break;
+    })
+}
+
+/// An instance that holds requests.
+async fn holding() -> Instance {
+    let it = Instance::start().await;
+    it.post("/approvals/mode", json!({"mode": "ask"})).await;
+    it
+}
+
+/// The pending requests, once so many are listed with their bodies.
+async fn listed_with_bodies(it: &Instance, n: usize) -> Vec<Value> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let all = it.json("/pending").await["pending"].as_array().unwrap().clone();
+        if all.len() == n && all.iter().all(|p| p["body"].is_string()) {
+            return all;
         }
+        assert!(Instant::now() < deadline, "requests with bodies are judged one by one: {all:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let path = format!("/pending/{}", shown["id"].as_str().unwrap());
-    for wrong in [json!({"action": "deny", "body": "x"}), json!({"action": "allow", "scope": "host", "body": "x"})] {
-        assert_eq!(it.post(&path, wrong).await.status, 400);
+}
+
+async fn decide(it: &Instance, item: &Value, decision: Value) -> Answer {
+    it.post(&format!("/pending/{}", item["id"].as_str().unwrap()), decision).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pending_request_is_listed_with_its_body_and_times() {
+    let it = holding().await;
+    let _post = post_held(&it, "amount=10");
+    let shown = listed_with_bodies(&it, 1).await.remove(0);
+    assert_eq!(shown["body"], "amount=10");
+    assert_eq!(
+        (&shown["kind"], &shown["what"], &shown["method"]),
+        (&json!("approval"), &json!("request"), &json!("POST"))
+    );
+    let since = shown["since"].as_u64().unwrap();
+    assert!(since > 1_700_000_000_000_000 && shown["until"].as_u64().unwrap() > since, "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_of_a_pending_request_are_masked_in_its_url_and_headers() {
+    let it = holding().await;
+    let _post = post_held(&it, "amount=10");
+    let shown = listed_with_bodies(&it, 1).await.remove(0);
+    let url = shown["url"].as_str().unwrap();
+    assert!(url.contains("user=7") && !url.contains("abc"), "{url}");
+    let headers = shown["headers"].to_string();
+    assert!(headers.contains("X-Plan") && !headers.contains("abcdef"), "{headers}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_differ_in_their_bodies_are_decided_one_by_one() {
+    let it = holding().await;
+    let (first, second) = (post_held(&it, "amount=10"), post_held(&it, "amount=10000"));
+    let shown = listed_with_bodies(&it, 2).await;
+    for (body, action) in [("amount=10", "allow"), ("amount=10000", "deny")] {
+        let item = shown.iter().find(|p| p["body"] == body).expect("its body is shown");
+        let answer = decide(&it, item, json!({"action": action})).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    let answer = it.post(&path, json!({"action": "allow", "body": "amount=10000"})).await;
+    assert_eq!((first.await.unwrap().status, second.await.unwrap().status), (200, 403));
+    assert_eq!(it.origin.only_request().body, "amount=10", "what was read for a look goes on whole");
+    assert_eq!(it.json("/pending").await["pending"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edited_body_of_a_pending_request_is_sent_with_its_own_length_and_no_digest() {
+    let it = holding().await;
+    let post = post_held(&it, "amount=10");
+    let item = listed_with_bodies(&it, 1).await.remove(0);
+    let answer = decide(&it, &item, json!({"action": "allow", "body": "amount=10000"})).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(post.await.unwrap().status, 200);
     let sent = it.origin.only_request();
     assert_eq!((&sent.body[..], sent.header("content-length")), (&b"amount=10000"[..], Some("12")));
     assert_eq!(sent.header("digest"), None, "it was the other body's");
-    let mut flows = Value::Null;
-    for _ in 0..500 {
-        flows = it.json("/flows?query=tag:edited%20-is:open").await["flows"].clone();
-        if flows[0].is_object() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_versions_of_an_edited_body_are_recorded() {
+    let it = holding().await;
+    let post = post_held(&it, "amount=10");
+    let item = listed_with_bodies(&it, 1).await.remove(0);
+    decide(&it, &item, json!({"action": "allow", "body": "amount=10000"})).await;
+    post.await.unwrap();
+    it.settle().await;
+    let flows = it.json("/flows?query=tag:edited").await["flows"].clone();
     let id = flows[0]["id"].as_str().unwrap_or_else(|| panic!("{flows}"));
     let body = async |which: &str| it.get(&format!("/flows/{id}/request/body{which}")).await.text();
     assert_eq!((body("").await, body("?original=true").await), ("amount=10000".into(), "amount=10".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_and_a_decision_for_a_host_take_no_edited_body() {
+    let it = holding().await;
+    let _post = post_held(&it, "amount=10");
+    let item = listed_with_bodies(&it, 1).await.remove(0);
+    for wrong in [json!({"action": "deny", "body": "x"}), json!({"action": "allow", "scope": "host", "body": "x"})] {
+        assert_eq!(decide(&it, &item, wrong).await.status, 400);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -86,27 +86,47 @@ async fn raw_bodies_support_byte_ranges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_views_decode_content_codings_and_report_errors() {
+async fn body_views_undo_the_content_coding() {
     let it = Instance::answering(hostile()).await;
     let body = recorded(&it, "/deflate").await;
     assert_eq!(it.get(&format!("{body}?view=decoded")).await.text(), "{\"a\":true}");
     assert_eq!(it.get(&format!("{body}?view=json-pretty")).await.text(), "{\n  \"a\": true\n}\n");
+    assert!(it.get(&format!("{body}?view=hex")).await.text().starts_with("00000000  01 0a 00 f5 ff 7b"), "as it came");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_view_is_marked_as_truncated() {
+    let it = Instance::answering(hostile()).await;
+    let body = recorded(&it, "/deflate").await;
     let part = it.get(&format!("{body}?view=text&offset=2&limit=3")).await;
     assert_eq!((part.text().as_str(), part.header("interflow-truncated")), ("a\":", Some("true")));
-    assert!(it.get(&format!("{body}?view=hex")).await.text().starts_with("00000000  01 0a 00 f5 ff 7b"));
     assert_eq!(it.get(&format!("{body}?view=json-pretty&limit=4")).await.status, 422);
     assert_eq!(it.get(&format!("{body}?view=text&offset=70000000")).await.status, 400);
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn json_view_keeps_numbers_and_repeated_names_as_they_are() {
+    let it = Instance::answering(hostile()).await;
     let body = recorded(&it, "/json").await;
     assert_eq!(it.get(&format!("{body}?view=json-pretty")).await.text(), "{\n  \"n\": 1.10,\n  \"n\": []\n}\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_view_decodes_the_charset_and_the_body_itself_stays_in_it() {
+    let it = Instance::answering(hostile()).await;
+    let body = recorded(&it, "/latin").await;
+    assert_eq!(it.get(&format!("{body}?view=text")).await.text(), "café");
+    assert_eq!(it.get(&body).await.body, &b"caf\xe9"[..]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_that_a_body_does_not_have_are_errors() {
+    let it = Instance::answering(hostile()).await;
     let body = recorded(&it, "/broken").await;
     let broken = it.get(&format!("{body}?view=text")).await;
     assert!(broken.header("interflow-decode-error").unwrap().starts_with("br"), "{broken:?}");
     let not_json = it.get(&format!("{body}?view=json-pretty")).await;
     assert_eq!((not_json.status, kind(&not_json).as_str()), (422, "not_json"));
-    let body = recorded(&it, "/latin").await;
-    assert_eq!(it.get(&format!("{body}?view=text")).await.text(), "café");
-    assert_eq!(it.get(&body).await.body, &b"caf\xe9"[..]);
     assert_eq!(it.get(&format!("{body}?view=sideways")).await.status, 400);
 }
 

@@ -37,24 +37,62 @@ async fn exchanges_become_a_conversation_as_they_end() {
     assert_eq!(turns.len(), 2, "{opened}");
     assert_eq!(turns[0]["items"][0]["text"], "what is <b>bold</b>?");
     assert_eq!((opened["live"].as_bool(), opened["title"].as_str()), (None, Some("what is <b>bold</b>?")));
-    let second = &opened["thread"]["exchanges"][1];
-    let flow = second["flow"].as_str().unwrap();
+}
+
+/// The flow of the second exchange.
+async fn second_flow(it: &Instance, id: &str) -> String {
+    let opened = it.json(&format!("/conversations/{id}")).await;
+    opened["thread"]["exchanges"][1]["flow"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_an_exchange_are_what_its_request_added() {
+    let (it, id) = talked().await;
+    let flow = second_flow(&it, &id).await;
     let changes = it.json(&format!("/conversations/{id}/changes?flow={flow}")).await;
     assert_eq!(
         (changes["changes"]["same"].as_u64(), changes["changes"]["added"].as_array().unwrap().len()),
         (Some(1), 2)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_leads_to_its_conversation_and_cost() {
+    let (it, id) = talked().await;
+    let flow = second_flow(&it, &id).await;
     let of = it.json(&format!("/conversations/by-flow?flows={flow}")).await;
     assert_eq!(
-        (of["flows"][flow]["conversation"].as_str(), of["flows"][flow]["cost"].as_f64()),
+        (of["flows"][&flow]["conversation"].as_str(), of["flows"][&flow]["cost"].as_f64()),
         (Some(id.as_str()), Some(0.5))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn costs_of_conversations_are_summed() {
+    let (it, _) = talked().await;
     let totals = it.json("/conversations/totals?since=1h&span=1h").await;
     assert_eq!(totals["totals"][0]["used"]["cost"].as_f64(), Some(1.0), "{totals}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_selects_conversations() {
+    let (it, _) = talked().await;
     assert_eq!(it.json("/conversations?query=agent:codex").await["conversations"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rebuilt_conversations_are_the_same() {
+    let (it, id) = talked().await;
+    let opened = it.json(&format!("/conversations/{id}")).await;
     let anew = it.post("/conversations/rebuild", json!({})).await.json();
     assert_eq!(anew["exchanges"], 2);
     assert_eq!(it.json(&format!("/conversations/{id}")).await, opened);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_about_conversations_match_their_documentation() {
+    let (it, id) = talked().await;
+    let flow = second_flow(&it, &id).await;
     for (path, input) in [
         ("/conversations", None),
         (&*format!("/conversations/{id}"), None),

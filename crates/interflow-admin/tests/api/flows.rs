@@ -38,18 +38,36 @@ async fn flow_pages_are_contiguous_in_both_directions() {
     assert_eq!(both.status, 400);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn queries_select_count_and_search() {
+/// An instance with three flows: two GETs, and a POST with a needle in its body.
+async fn with_three_flows() -> Instance {
     let it = Instance::start().await;
     it.through("/status/200").await;
     it.through("/status/404").await;
     it.post_through("/echo", "Content-Type: text/plain\r\n", "a needle in the hay").await;
-    let selected = it.json("/flows?query=status%3A404").await;
+    it
+}
+
+const COUNTS: [(&str, usize); 4] = [("", 3), ("status:404", 1), ("body:needle", 1), ("host:nowhere.test", 0)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_selects_flows() {
+    let selected = with_three_flows().await.json("/flows?query=status%3A404").await;
     assert_eq!(selected["flows"].as_array().unwrap().len(), 1);
     assert_eq!(selected["flows"][0]["path"], "/status/404");
-    for (query, count) in [("", 3), ("status:404", 1), ("body:needle", 1), ("host:nowhere.test", 0)] {
-        let found = it.json(&format!("/flows/count?query={query}")).await;
-        assert_eq!(found["count"], count, "{query}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_of_a_query_are_counted() {
+    let it = with_three_flows().await;
+    for (query, count) in COUNTS {
+        assert_eq!(it.json(&format!("/flows/count?query={query}")).await["count"], count, "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_returns_its_flows_as_lines_and_then_its_end() {
+    let it = with_three_flows().await;
+    for (query, count) in COUNTS {
         let lines = it.get(&format!("/search?query={query}")).await;
         assert_eq!(lines.header("content-type"), Some("application/x-ndjson"));
         let text = lines.text();
@@ -57,32 +75,56 @@ async fn queries_select_count_and_search() {
         assert_eq!(lines.iter().filter(|l| l.get("flow").is_some()).count(), count, "{query}");
         assert_eq!(lines.last().unwrap()["done"], json!({"found": count, "complete": true}), "{query}");
     }
-    assert!(it.get("/search?limit=2").await.text().contains(r#""complete":false"#));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flow_can_be_read_annotated_and_deleted() {
+async fn a_limited_search_says_that_it_is_incomplete() {
+    assert!(with_three_flows().await.get("/search?limit=2").await.text().contains(r#""complete":false"#));
+}
+
+/// An instance with one flow, and its id.
+async fn with_a_flow() -> (Instance, String) {
     let it = Instance::start().await;
     it.post_through("/echo", "Authorization: Bearer secret-of-the-client\r\n", "hello").await;
     let id = it.ids().await.remove(0);
+    (it, id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_is_read_with_its_masked_headers_named() {
+    let (it, id) = with_a_flow().await;
     let flow = it.json(&format!("/flows/{id}")).await;
     assert_eq!(flow["url"], it.origin.url("/echo"));
     assert_eq!(flow["masked"], json!(["Authorization"]));
     assert_eq!((&flow["request"]["body"]["size"], &flow["response"]["status"]), (&json!(5), &json!(200)));
     assert!(!flow.to_string().contains("secret-of-the-client"));
+}
 
-    let patch = |change: Value| {
-        let (it, path) = (&it, format!("/flows/{id}"));
-        async move { it.call("PATCH", &path, &[("Content-Type", "application/json")], change.to_string().as_bytes()).await }
-    };
-    let marked = patch(json!({"add_tags": ["a", "b"], "comment": "look"})).await.json();
+async fn annotate(it: &Instance, id: &str, change: Value) -> Answer {
+    let json = [("Content-Type", "application/json")];
+    it.call("PATCH", &format!("/flows/{id}"), &json, change.to_string().as_bytes()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tags_and_comment_of_a_flow_are_added_replaced_and_removed() {
+    let (it, id) = with_a_flow().await;
+    let marked = annotate(&it, &id, json!({"add_tags": ["a", "b"], "comment": "look"})).await.json();
     assert_eq!((&marked["tags"], &marked["comment"]), (&json!(["a", "b"]), &json!("look")));
-    assert_eq!(patch(json!({"tags": ["b", "c"]})).await.json()["tags"], json!(["b", "c"]));
-    let bare = patch(json!({"remove_tags": ["b", "c"], "comment": ""})).await.json();
+    assert_eq!(annotate(&it, &id, json!({"tags": ["b", "c"]})).await.json()["tags"], json!(["b", "c"]));
+    let bare = annotate(&it, &id, json!({"remove_tags": ["b", "c"], "comment": ""})).await.json();
     assert_eq!((bare.get("tags"), bare.get("comment")), (None, None));
-    assert_eq!(patch(json!({"add_tags": ["line\nbreak"]})).await.status, 400);
-    assert_eq!(patch(json!({"add_tags": [""]})).await.status, 400);
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_tags_and_tags_of_two_lines_are_refused() {
+    let (it, id) = with_a_flow().await;
+    assert_eq!(annotate(&it, &id, json!({"add_tags": ["line\nbreak"]})).await.status, 400);
+    assert_eq!(annotate(&it, &id, json!({"add_tags": [""]})).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_is_deleted_once() {
+    let (it, id) = with_a_flow().await;
     assert_eq!(it.call("DELETE", &format!("/flows/{id}"), &[], b"").await.status, 204);
     let gone = it.call("DELETE", &format!("/flows/{id}"), &[], b"").await;
     assert_eq!((gone.status, kind(&gone).as_str()), (404, "not_found"));
@@ -118,23 +160,34 @@ async fn pruning_requires_an_explicit_selection() {
     assert!(it.ids().await.is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn messages_are_paged_and_returned_in_full() {
+/// An instance with a flow of five events, and the path of its messages.
+async fn with_messages() -> (Instance, String) {
     let it = Instance::start().await;
     it.through("/sse?count=5").await;
-    let id = it.ids().await.remove(0);
-    let first = it.json(&format!("/flows/{id}/messages?limit=2")).await;
+    let path = format!("/flows/{}/messages", it.ids().await.remove(0));
+    (it, path)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_paged() {
+    let (it, path) = with_messages().await;
+    let first = it.json(&format!("{path}?limit=2")).await;
     assert_eq!((&first["total"], &first["next"]), (&json!(5), &json!(2)));
     let message = &first["messages"][1];
     assert_eq!(
         (&message["index"], &message["direction"], &message["kind"]),
         (&json!(1), &json!("response"), &json!("event"))
     );
-    let rest = it.json(&format!("/flows/{id}/messages?from=2&payload=3")).await;
+    let rest = it.json(&format!("{path}?from=2&payload=3")).await;
     assert_eq!((rest["messages"].as_array().unwrap().len(), &rest["next"]), (3, &Value::Null));
     assert_eq!(rest["messages"][0]["payload"].as_str().unwrap().len(), 3);
-    let whole = it.get(&format!("/flows/{id}/messages/4")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_returned_in_full() {
+    let (it, path) = with_messages().await;
+    let whole = it.get(&format!("{path}/4")).await;
     assert!(whole.text().contains(r#"{"n":4}"#), "{}", whole.text());
     assert_eq!(whole.header("content-type"), Some("application/octet-stream"));
-    assert_eq!(it.get(&format!("/flows/{id}/messages/5")).await.status, 404);
+    assert_eq!(it.get(&format!("{path}/5")).await.status, 404);
 }

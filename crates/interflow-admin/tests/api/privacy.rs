@@ -5,14 +5,25 @@ use serde_json::json;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redaction_can_be_tried_with_the_active_or_another_policy() {
+async fn redaction_can_be_tried_with_the_active_policy() {
     let it = Instance::start().await;
     let tried = it.post("/privacy/try", json!({"text": "Écrivez à anna@firm.com, merci."})).await.json();
     assert_eq!(tried["output"], "Écrivez à {{{REDACTED-email-address}}}, merci.");
     assert_eq!((&tried["spans"][0]["type"], &tried["spans"][0]["start"]), (&json!("email-address"), &json!(12)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redaction_can_be_tried_with_another_policy() {
+    let it = Instance::start().await;
     let policy = "[[terms]]\nname = \"project\"\nterms = [\"Bluebird\"]\n";
-    let other = it.post("/privacy/try", json!({"text": "Bluebird is late", "policy": policy})).await;
-    assert_eq!(other.status, 200, "{}", other.text());
+    let tried = it.post("/privacy/try", json!({"text": "Bluebird is late", "policy": policy})).await;
+    assert_eq!(tried.status, 200, "{}", tried.text());
+    assert!(!tried.json()["output"].as_str().unwrap().contains("Bluebird"), "{}", tried.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redaction_is_not_tried_with_an_invalid_policy_or_too_long_a_text() {
+    let it = Instance::start().await;
     let bad = it.post("/privacy/try", json!({"text": "x", "policy": "[[nonsense]]\n"})).await;
     assert_eq!(bad.status, 400);
     assert!(bad.text().contains("nonsense"), "{}", bad.text());
@@ -51,51 +62,78 @@ async fn findings_are_reported_over_time_by_kind_and_host() {
     assert_eq!(it.json("/doctor").await["findings"][0]["state"], "good");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn policy_can_be_read_checked_saved_and_takes_effect_at_once() {
-    let it = Instance::start().await;
+const POLICY: &str = "name = \"ours\"\nalways = [\"Bluebird\"]\nstrategy = { use = \"replace\", with = \"[gone]\" }\n";
+
+/// The file of the policy, and the path of its source in the API.
+async fn policy_file(it: &Instance) -> (String, String) {
     let known = it.json("/privacy/policies").await;
     let file = known["policies"][0]["file"].as_str().unwrap().to_owned();
+    let source = format!("/privacy/policies/source?file={file}");
+    (file, source)
+}
+
+async fn put_policy(it: &Instance, source: &str, text: &str) -> Answer {
+    let body = json!({ "text": text }).to_string();
+    it.call("PUT", source, &[("Content-Type", "application/json")], body.as_bytes()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_are_listed_with_their_files_and_routes() {
+    let it = Instance::start().await;
+    let known = it.json("/privacy/policies").await;
+    let file = known["policies"][0]["file"].as_str().unwrap();
     assert!(file.ends_with("policy.toml"), "{file}");
     assert_eq!(known["policies"][0]["exists"], false);
     assert_eq!(known["policies"][0]["routes"], json!(["gateway", "intercepted"]));
-    let source = format!("/privacy/policies/source?file={file}");
-    let begin = it.json(&source).await;
-    let begin = begin["text"].as_str().unwrap().to_owned();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_without_a_file_begins_with_a_valid_text() {
+    let it = Instance::start().await;
+    let (_, source) = policy_file(&it).await;
+    let begin = it.json(&source).await["text"].as_str().unwrap().to_owned();
     assert!(begin.contains("except ="), "{begin}");
     assert_eq!(it.post("/privacy/check", json!({"text": begin})).await.json()["ok"], true);
+}
 
-    let text = "name = \"ours\"\nalways = [\"Bluebird\"]\nstrategy = { use = \"replace\", with = \"[gone]\" }\n";
-    let put = |text: &str| {
-        let body = json!({ "text": text }).to_string();
-        let (it, source) = (&it, source.clone());
-        async move { it.call("PUT", &source, &[("Content-Type", "application/json")], body.as_bytes()).await }
-    };
-    let done = put(text).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saved_policy_is_written_and_takes_effect_at_once() {
+    let it = Instance::start().await;
+    let (file, source) = policy_file(&it).await;
+    let done = put_policy(&it, &source, POLICY).await;
     assert_eq!(done.status, 200, "{}", done.text());
     assert_eq!(done.json()["policies"][0]["name"], "ours");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), POLICY);
     let tried = it.post("/privacy/try", json!({"text": "Bluebird is late"})).await.json();
     assert_eq!(tried["output"], "[gone] is late");
+}
 
-    let bad = put("name = \"ours\"\nexept = [\"date\"]\n").await;
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_policy_is_refused_with_its_line_and_the_saved_one_stays() {
+    let it = Instance::start().await;
+    let (file, source) = policy_file(&it).await;
+    put_policy(&it, &source, POLICY).await;
+    let bad = put_policy(&it, &source, "name = \"ours\"\nexept = [\"date\"]\n").await;
     assert_eq!(bad.status, 422, "{}", bad.text());
     let error = &bad.json()["error"];
     assert_eq!((&error["kind"], &error["problems"][0]["line"]), (&json!("bad_policy"), &json!(2)));
     assert!(error["message"].as_str().unwrap().contains("did you mean `except`?"), "{error}");
     assert!(error["remedy"].as_str().unwrap().contains("still active"), "{error}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "nothing has changed");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), POLICY, "nothing has changed");
+}
 
-    let elsewhere = it
-        .call(
-            "PUT",
-            "/privacy/policies/source?file=/etc/passwd",
-            &[("Content-Type", "application/json")],
-            b"{\"text\":\"\"}",
-        )
-        .await;
-    assert_eq!(elsewhere.status, 404);
-    assert_eq!(it.get("/privacy/policies/source?file=/etc/passwd").await.status, 404);
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_are_no_policy_are_neither_read_nor_written() {
+    let it = Instance::start().await;
+    let elsewhere = "/privacy/policies/source?file=/etc/passwd";
+    assert_eq!(put_policy(&it, elsewhere, "").await.status, 404);
+    assert_eq!(it.get(elsewhere).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_responses_match_their_documentation() {
+    let it = Instance::start().await;
+    let (_, source) = policy_file(&it).await;
     for path in ["/privacy/policies", "/privacy/schema", &source] {
         documented::assert_documented(&it, path, None).await;
     }

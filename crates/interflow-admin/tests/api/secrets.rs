@@ -125,12 +125,18 @@ async fn plant(it: &Instance, host: &str, placeholder: &str, stored: &Mutex<Vec<
     assert_eq!(*stored.lock().unwrap(), format!("key={REAL}&").as_bytes(), "the origin has it");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn secret_echoed_by_its_host_is_masked_in_every_response() {
+/// An instance whose origin has received a secret bound to it, and repeats it; and the secret's placeholder.
+async fn planted() -> (Instance, String) {
     let (origin, stored) = leaky();
     let it = Instance::answering(origin).await;
     let placeholder = bound(&it, &named(&it, "held.test", "")).await;
     plant(&it, "held.test", &placeholder, &stored).await;
+    (it, placeholder)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_echoed_by_its_host_is_masked_in_every_part_and_coding_of_a_response() {
+    let (it, placeholder) = planted().await;
     for path in [
         "/plain",
         "/gzip",
@@ -150,12 +156,25 @@ async fn secret_echoed_by_its_host_is_masked_in_every_response() {
         assert!(answer.starts_with("HTTP/1.1 200") || path == "/early", "{path}: {answer}");
         assert!(answer.contains(&placeholder), "{path}: the placeholder stands there: {answer}");
     }
-    // Two adjacent ranges that split the secret.
+    it.settle().await;
+    assert_not_recorded(&it);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adjacent_ranges_do_not_yield_a_secret_in_two_halves() {
+    let (it, placeholder) = planted().await;
     for range in ["0-10", "11-31"] {
         let answer =
             raw(&it, &named(&it, "held.test", "/range"), &format!("Range: bytes={range}\r\nIf-Range: \"x\"\r\n")).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(&placeholder), "{answer}");
     }
+    it.settle().await;
+    assert_not_recorded(&it);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_in_which_a_secret_cannot_be_looked_for_are_refused() {
+    let (it, _) = planted().await;
     for (path, why) in [
         ("/unknown-coding", "content coding"),
         ("/partial", "partial response"),
@@ -166,6 +185,13 @@ async fn secret_echoed_by_its_host_is_masked_in_every_response() {
         assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(why), "{path}: {answer}");
         assert!(!answer.contains("the-real"), "{path}: {answer}");
     }
+    it.settle().await;
+    assert_not_recorded(&it);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_echoed_in_grpc_messages_is_masked() {
+    let (it, _) = planted().await;
     for path in ["/grpc", "/grpc-gzip"] {
         let answer = raw(&it, &named(&it, "held.test", path), "").await;
         assert!(!answer.contains(REAL) && answer.contains("key=interflow-secret-"), "{path}: {answer}");
@@ -199,13 +225,21 @@ async fn secret_is_masked_for_other_ports_and_sessions_of_its_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_bound_to_scheme_host_and_port() {
+async fn a_secret_for_this_machine_needs_a_port_and_a_known_scheme() {
     let it = Instance::start().await;
-    let port = it.origin.port();
     for (host, wrong) in [("127.0.0.1", "its port"), ("localhost", "its port"), ("ftp://a.test", "scheme")] {
         let answer = it.post("/secrets", json!({"label": "x", "value": REAL, "hosts": [host]})).await;
         assert!(answer.status == 400 && answer.text().contains(wrong), "{host}: {}", answer.text());
     }
+    let local = bound(&it, &it.origin.authority()).await;
+    it.through(&format!("/echo?key={local}")).await;
+    assert!(!it.origin.requests().pop().unwrap().target.contains(&local), "this machine, named with its port");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_bound_to_scheme_host_and_port() {
+    let it = Instance::start().await;
+    let port = it.origin.port();
     for (i, (bindings, put_in)) in [
         (vec!["held.test".to_owned()], false),
         (vec![format!("held.test:{port}")], false),
@@ -224,17 +258,11 @@ async fn a_secret_is_bound_to_scheme_host_and_port() {
         assert!(!answer.contains(REAL));
         assert_eq!(it.call("DELETE", &format!("/secrets/s{i}"), &[], b"").await.status, 204);
     }
-    let local = bound(&it, &it.origin.authority()).await;
-    it.through(&format!("/echo?key={local}")).await;
-    assert!(!it.origin.requests().pop().unwrap().target.contains(&local), "this machine, named with its port");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secret_echoed_over_a_websocket_is_masked() {
-    let (origin, stored) = leaky();
-    let it = Instance::answering(origin).await;
-    let placeholder = bound(&it, &named(&it, "held.test", "")).await;
-    plant(&it, "held.test", &placeholder, &stored).await;
+    let (it, placeholder) = planted().await;
     let authority = format!("held.test:{}", it.origin.port());
     let wire = client::connect_tunnel(it.engine.proxy_addresses()[0], &authority, None).await.unwrap();
     let (mut socket, _) =
@@ -252,45 +280,74 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
+/// Sends a placeholder to a host in the query, two headers and the body; returns the response, and what arrived.
+async fn send_placeholder(it: &Instance, host: &str, placeholder: &str) -> (Answer, Request) {
+    let url = named(it, host, &format!("/echo?key={placeholder}"));
+    let body = format!("{{\"key\": \"{placeholder}\"}}");
+    let basic = base64(&format!("user:{placeholder}"));
+    let mut wire = Wire::connect(it.engine.proxy_addresses()[0]).await.unwrap();
+    let (n, head) = (body.len(), format!("X-Key: Bearer {placeholder}\r\nAuthorization: Basic {basic}\r\n"));
+    wire.send(format!("POST {url} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {n}\r\n{head}\r\n{body}")).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    it.settle().await;
+    (answer, it.origin.requests().pop().unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn secret_reaches_only_its_host_and_is_not_recorded() {
+async fn a_new_secret_is_shown_with_scheme_and_port_under_a_label_of_its_own() {
     let it = Instance::start().await;
     let secret = json!({"label": "api", "value": REAL, "hosts": [named(&it, "held.test", "")]});
     let made = it.post("/secrets", secret.clone()).await.json();
-    let placeholder = made["placeholder"].as_str().unwrap().to_owned();
     assert_eq!(made["hosts"], json!([named(&it, "held.test", "")]), "scheme and port are shown");
     assert_eq!(it.post("/secrets", secret).await.status, 400, "the label is taken");
-    let send = async |host: &str| {
-        let url = named(&it, host, &format!("/echo?key={placeholder}"));
-        let body = format!("{{\"key\": \"{placeholder}\"}}");
-        let basic = base64(&format!("user:{placeholder}"));
-        let mut wire = Wire::connect(it.engine.proxy_addresses()[0]).await.unwrap();
-        let (n, head) = (body.len(), format!("X-Key: Bearer {placeholder}\r\nAuthorization: Basic {basic}\r\n"));
-        wire.send(format!("POST {url} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {n}\r\n{head}\r\n{body}"))
-            .await
-            .unwrap();
-        let answer = wire.answer().await.unwrap();
-        it.settle().await;
-        (answer, it.origin.requests().pop().unwrap())
-    };
-    let (answer, sent) = send("held.test").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_is_put_into_target_headers_and_body_for_its_host() {
+    let it = Instance::start().await;
+    let placeholder = bound(&it, &named(&it, "held.test", "")).await;
+    let (_, sent) = send_placeholder(&it, "held.test", &placeholder).await;
     let coded = REAL.replace('/', "%2F").replace('+', "%2B").replace('=', "%3D");
     assert_eq!(sent.target, format!("/echo?key={coded}"));
     assert_eq!(sent.header("x-key"), Some(format!("Bearer {REAL}").as_str()));
     assert_eq!(sent.header("authorization"), Some(format!("Basic {}", base64(&format!("user:{REAL}"))).as_str()));
     assert_eq!(sent.body, format!("{{\"key\": \"{REAL}\"}}").as_bytes());
-    assert!(
-        !answer.text().contains(REAL) && answer.text().contains(&placeholder),
-        "the echo is given back: {}",
-        answer.text()
-    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_reaches_neither_the_client_nor_the_recording() {
+    let it = Instance::start().await;
+    let placeholder = bound(&it, &named(&it, "held.test", "")).await;
+    let (answer, _) = send_placeholder(&it, "held.test", &placeholder).await;
+    let text = answer.text();
+    assert!(!text.contains(REAL) && text.contains(&placeholder), "the echo is given back: {text}");
     let exported = it.get("/export?format=jsonl").await.text();
     assert!(!exported.contains(REAL) && exported.contains(&placeholder), "{exported}");
-    assert!(exported.contains("secret:api"));
-    let (_, other) = send("other.test").await;
-    assert!(!other.target.contains(REAL) && other.header("x-key").unwrap().contains(&placeholder));
+    assert!(exported.contains("secret:api"), "{exported}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_host_receives_the_placeholder() {
+    let it = Instance::start().await;
+    let placeholder = bound(&it, &named(&it, "held.test", "")).await;
+    let (_, sent) = send_placeholder(&it, "other.test", &placeholder).await;
+    assert!(!sent.target.contains(REAL) && sent.header("x-key").unwrap().contains(&placeholder));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uses_of_a_secret_are_counted_and_its_value_is_not_listed() {
+    let it = Instance::start().await;
+    let placeholder = bound(&it, &named(&it, "held.test", "")).await;
+    send_placeholder(&it, "held.test", &placeholder).await;
+    send_placeholder(&it, "other.test", &placeholder).await;
     let all = it.json("/secrets").await;
     assert_eq!((&all["secrets"][0]["used"], all.to_string().contains(REAL)), (&json!(4), false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_secret_is_no_longer_put_in() {
+    let it = Instance::start().await;
+    let placeholder = bound(&it, &named(&it, "held.test", "")).await;
     assert_eq!(it.call("DELETE", "/secrets/api", &[], b"").await.status, 204);
-    assert!(send("held.test").await.1.target.contains(&placeholder));
+    assert!(send_placeholder(&it, "held.test", &placeholder).await.1.target.contains(&placeholder));
 }

@@ -482,31 +482,54 @@ fn two_texts_in_one_event_are_kept_apart() {
     assert_eq!(texts(StreamFraming::Sse, &out, "/choices/1/delta/content"), "E");
 }
 
+/// Starts the scan of a body of this size, which has this outcome or fails; with the event that it has begun.
+fn start_scan(
+    size: usize,
+    outcome: Option<Option<RedactionOutcome>>,
+) -> (Arc<BackgroundScan>, tokio::sync::oneshot::Receiver<()>) {
+    let (begins, begun) = tokio::sync::oneshot::channel();
+    let scan = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), size, move || {
+        begins.send(()).ok();
+        outcome.expect("this scan is to fail")
+    });
+    (scan, begun)
+}
+
+fn two_found() -> Option<RedactionOutcome> {
+    let mut outcome = RedactionOutcome::default();
+    outcome.found.insert("ssn".to_owned(), 2);
+    Some(outcome)
+}
+
+fn count(found: Option<RedactionOutcome>) -> Option<u64> {
+    found.map(|o| o.found["ssn"])
+}
+
+/// A body that is scanned on the worker, and one that is scanned beside it.
+const SCAN_SIZES: [usize; 2] = [1, 1 << 20];
+
 #[tokio::test]
-async fn a_background_scan_runs_once_and_its_failure_is_reported() {
-    let one = || {
-        let mut outcome = RedactionOutcome::default();
-        outcome.found.insert("ssn".to_owned(), 2);
-        Some(outcome)
-    };
-    let begin = |size: usize, found: Option<RedactionOutcome>, fails: bool| {
-        BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), size, move || {
-            assert!(!fails, "this look is to fail");
-            found
-        })
-    };
-    let count = |found: Option<RedactionOutcome>| found.map(|o| o.found["ssn"]);
-    for size in [1, 1 << 20] {
-        // The flow ends before or after the scan begins.
-        assert_eq!(count(begin(size, one(), false).wait().await.0), Some(2), "{size}");
-        let late = begin(size, one(), false);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+async fn the_outcome_of_a_background_scan_is_told_once_whether_it_has_begun_or_not() {
+    for size in SCAN_SIZES {
+        assert_eq!(count(start_scan(size, Some(two_found())).0.wait().await.0), Some(2), "{size}");
+        let (late, begun) = start_scan(size, Some(two_found()));
+        begun.await.unwrap();
         assert_eq!(count(late.wait().await.0), Some(2), "{size}");
         assert_eq!(count(late.wait().await.0), None, "it is told once");
-        assert_eq!(count(begin(size, None, false).wait().await.0), None, "{size}");
     }
-    let failed = begin(1 << 20, one(), true);
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+}
+
+#[tokio::test]
+async fn a_background_scan_may_have_no_outcome() {
+    for size in SCAN_SIZES {
+        assert_eq!(count(start_scan(size, Some(None)).0.wait().await.0), None, "{size}");
+    }
+}
+
+#[tokio::test]
+async fn a_background_scan_that_fails_has_no_outcome() {
+    let (failed, begun) = start_scan(1 << 20, None);
+    begun.await.unwrap();
     assert_eq!(count(failed.wait().await.0), None);
 }
 
@@ -537,8 +560,10 @@ async fn a_flow_that_ends_before_its_scan_does_not_block_its_thread() {
 
 #[tokio::test]
 async fn client_disconnect_cancels_the_redaction_scan() {
+    let (begins, begun) = tokio::sync::oneshot::channel();
     let (ended, end) = std::sync::mpsc::channel();
     let look = move || {
+        begins.send(()).ok();
         let redactor = interflow_redact::Redactor::default();
         let again = || {
             redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::RedactionSession::one_way()).is_ok()
@@ -548,17 +573,17 @@ async fn client_disconnect_cancels_the_redaction_scan() {
         None
     };
     let aside = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    begun.await.unwrap();
     aside.cancel();
-    // Stopped by the flag, or never begun.
-    let told = end.recv_timeout(std::time::Duration::from_secs(60));
-    assert_ne!(told, Err(std::sync::mpsc::RecvTimeoutError::Timeout));
+    assert_eq!(end.recv_timeout(std::time::Duration::from_secs(60)), Ok(()));
 }
 
 #[tokio::test]
 async fn dropped_future_cancels_its_background_work() {
+    let (begins, begun) = tokio::sync::oneshot::channel();
     let (ended, end) = std::sync::mpsc::channel();
     let work = move || {
+        begins.send(()).ok();
         let redactor = interflow_redact::Redactor::default();
         let again = || {
             redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::RedactionSession::one_way()).is_ok()
@@ -568,7 +593,7 @@ async fn dropped_future_cancels_its_background_work() {
         Ok(())
     };
     let waiting = tokio::spawn(super::request_body::run_off_worker(1 << 20, work));
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    begun.await.unwrap();
     waiting.abort();
     assert!(waiting.await.is_err());
     assert_eq!(end.recv_timeout(std::time::Duration::from_secs(60)), Ok(()));

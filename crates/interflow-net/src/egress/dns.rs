@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use hickory_resolver::config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
@@ -16,6 +16,7 @@ use hickory_resolver::{ResolverBuilder, TokioResolver};
 use interflow_types::{Error, ErrorKind, Host, Retryable};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::doh::{DohClient, DohServer};
 
@@ -228,7 +229,7 @@ impl ResolverState {
         let Some(dns) = self.system.resolver(&self.options) else { return lookup_with_getaddrinfo(name).await };
         let failure = match dns.lookup_ip(name).await {
             Ok(found) => {
-                let ttl = found.valid_until().saturating_duration_since(Instant::now());
+                let ttl = found.valid_until().saturating_duration_since(std::time::Instant::now());
                 return Ok((found.iter().collect(), ttl));
             }
             Err(error) => LookupFailure::from(error),

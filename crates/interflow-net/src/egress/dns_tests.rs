@@ -1,6 +1,7 @@
 //! The resolver against a test name server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use tokio::net::UdpSocket;
 
@@ -24,14 +25,17 @@ enum Zone {
 struct NameServer {
     addr: SocketAddr,
     asked: Arc<AtomicUsize>,
+    /// Answers are sent only while this is open.
+    gate: watch::Sender<bool>,
 }
 
 impl NameServer {
     async fn start(zone: Zone) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let addr = socket.local_addr().unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
+        let (gate, open) = watch::channel(true);
         tokio::spawn(async move {
             let mut buf = [0; 512];
             while let Ok((n, from)) = socket.recv_from(&mut buf).await {
@@ -39,14 +43,31 @@ impl NameServer {
                 if kind == A {
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
-                // Gives concurrent callers time to ask for the same name.
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                if !matches!(zone, Zone::Silent) {
-                    socket.send_to(&answer, from).await.unwrap();
-                }
+                let (socket, mut open) = (socket.clone(), open.clone());
+                tokio::spawn(async move {
+                    if open.wait_for(|open| *open).await.is_ok() && !matches!(zone, Zone::Silent) {
+                        socket.send_to(&answer, from).await.unwrap();
+                    }
+                });
             }
         });
-        Self { addr, asked }
+        Self { addr, asked, gate }
+    }
+
+    /// Answers wait until the gate is opened.
+    fn close_gate(&self) {
+        self.gate.send_replace(false);
+    }
+
+    fn open_gate(&self) {
+        self.gate.send_replace(true);
+    }
+
+    /// Waits until a query was received.
+    async fn received(&self) {
+        while self.asked() == 0 {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// How many queries for an IPv4 address were received.
@@ -90,10 +111,21 @@ fn name(s: &str) -> Host {
 async fn concurrent_lookups_of_a_name_share_one_query() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let resolver = server.resolver(|_| {});
-    let asking = (0..200).map(|_| {
-        let resolver = resolver.clone();
-        tokio::spawn(async move { resolver.resolve(&name("a.example")).await.unwrap()[0] })
-    });
+    server.close_gate();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let asking: Vec<_> = (0..200)
+        .map(|_| {
+            let (resolver, waiting) = (resolver.clone(), waiting.clone());
+            tokio::spawn(async move {
+                waiting.fetch_add(1, Ordering::Relaxed);
+                resolver.resolve(&name("a.example")).await.unwrap()[0]
+            })
+        })
+        .collect();
+    while waiting.load(Ordering::Relaxed) < 200 {
+        tokio::task::yield_now().await;
+    }
+    server.open_gate();
     for answer in futures_util::future::join_all(asking).await {
         assert_eq!(answer.unwrap(), IpAddr::from([192, 0, 2, 7]));
     }
@@ -102,18 +134,25 @@ async fn concurrent_lookups_of_a_name_share_one_query() {
     assert_eq!((server.asked(), resolver.cached_names()), (1, 1));
 }
 
+/// Advances the clock of the cache without waiting.
+async fn pass(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
 #[tokio::test]
 async fn an_answer_is_cached_for_its_ttl_within_bounds() {
-    for (ttl, min, max) in [(0, 60, 3600), (3600, 10, 60)] {
+    for (ttl, kept) in [(0, 60), (100, 100), (7200, 3600)] {
         let server = NameServer::start(Zone::Has([192, 0, 2, 7], ttl)).await;
         let resolver = server.resolver(|o| {
-            (o.min_ttl, o.max_ttl) = (Duration::from_millis(min), Duration::from_millis(max));
+            (o.min_ttl, o.max_ttl) = (Duration::from_secs(60), Duration::from_secs(3600));
         });
-        for _ in 0..2 {
-            resolver.resolve(&name("a.example")).await.unwrap();
-        }
+        resolver.resolve(&name("a.example")).await.unwrap();
+        pass(kept - 5).await;
+        resolver.resolve(&name("a.example")).await.unwrap();
         assert_eq!(server.asked(), 1, "ttl {ttl}");
-        tokio::time::sleep(Duration::from_millis(70)).await;
+        pass(6).await;
         resolver.resolve(&name("a.example")).await.unwrap();
         assert_eq!(server.asked(), 2, "ttl {ttl}");
     }
@@ -142,13 +181,15 @@ async fn a_name_without_addresses_is_distinguished_from_nonexistence() {
 async fn dns_timeout_is_reported_and_cached_briefly() {
     let server = NameServer::start(Zone::Silent).await;
     let resolver = server.resolver(|o| {
-        (o.timeout, o.min_ttl) = (Duration::from_millis(100), Duration::from_millis(1));
+        (o.timeout, o.min_ttl) = (Duration::from_millis(100), Duration::from_secs(1));
     });
     let error = resolver.resolve(&name("a.example")).await.unwrap_err();
     assert!(error.message().contains("no name server answered within 0.1 s"), "{error}");
     assert_eq!(error.retryable(), Retryable::Yes);
     let asked = server.asked();
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    resolver.resolve(&name("a.example")).await.unwrap_err();
+    assert_eq!(server.asked(), asked);
+    pass(2).await;
     resolver.resolve(&name("a.example")).await.unwrap_err();
     assert!(server.asked() > asked);
 }
@@ -190,8 +231,13 @@ async fn the_cache_is_bounded() {
 async fn a_lookup_continues_when_its_first_caller_is_cancelled() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let resolver = server.resolver(|_| {});
-    let impatient = tokio::time::timeout(Duration::from_millis(1), resolver.resolve(&name("a.example"))).await;
-    assert!(impatient.is_err());
+    server.close_gate();
+    let host = name("a.example");
+    tokio::select! {
+        found = resolver.resolve(&host) => panic!("{found:?}"),
+        () = server.received() => {}
+    }
+    server.open_gate();
     resolver.resolve(&name("a.example")).await.unwrap();
     assert_eq!(server.asked(), 1);
 }
@@ -201,11 +247,17 @@ async fn a_worker_that_ends_during_a_lookup_leaves_no_pending_entry() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let resolver = server.resolver(|_| {});
     let left = resolver.clone();
+    // Nothing answers meanwhile: the name server runs in this thread, which waits for the other.
     let worker = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let begun = runtime
-            .block_on(async { tokio::time::timeout(Duration::from_millis(1), left.resolve(&name("a.example"))).await });
-        assert!(begun.is_err());
+        runtime.block_on(async {
+            let host = name("a.example");
+            let mut begun = std::pin::pin!(left.resolve(&host));
+            let polled = std::future::poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx))).await;
+            assert!(polled.is_pending());
+            // The lookup is a task of its own, which this lets begin.
+            tokio::task::yield_now().await;
+        });
     });
     worker.join().unwrap();
     let found = tokio::time::timeout(Duration::from_secs(10), resolver.resolve(&name("a.example"))).await;

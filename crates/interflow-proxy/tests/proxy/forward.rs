@@ -1,7 +1,6 @@
 //! Plain requests in absolute-form.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_testkit::{Origin, Reply, Script, Wire};
@@ -234,7 +233,6 @@ async fn connection_bound_credentials_are_not_shared_with_other_clients() {
     one.send(get(&origin.url("/"))).await.unwrap();
     one.answer().await.unwrap();
     proxy.get(&origin.url("/")).await;
-    tokio::time::sleep(Duration::from_millis(5)).await;
     let connections: Vec<_> = origin.requests().iter().map(|r| r.connection).collect();
     assert_eq!(connections, [0, 0, 0, 1]);
 }

@@ -7,7 +7,7 @@ use interflow_testkit::{Origin, Script, Wire, client, pattern};
 use interflow_types::ErrorKind;
 use interflow_types::units::HumanDuration;
 
-use crate::support::{End, Nobody, Proxy};
+use crate::support::{End, Nobody, Proxy, until};
 
 async fn echo() -> Origin {
     Origin::raw(|mut wire: Wire, _| async move {
@@ -85,7 +85,8 @@ async fn a_client_that_is_slow_to_start_is_still_intercepted() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.sniff_timeout = HumanDuration::from_millis(10)).await;
     let wire = proxy.tunnel(&origin.authority()).await;
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    // Whoever sends first decides, once the proxy has waited for the client in vain.
+    until("the proxy dials the origin", || origin.connections() == 1).await;
     let tls = interflow_testkit::client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
     let mut wire = wire.into_tls("localhost", tls).await.unwrap();
     wire.send(crate::support::inside(&origin.authority(), "/")).await.unwrap();
@@ -93,7 +94,7 @@ async fn a_client_that_is_slow_to_start_is_still_intercepted() {
 }
 
 #[tokio::test]
-async fn reset_is_propagated_to_the_other_side() {
+async fn a_reset_by_the_origin_reaches_the_client() {
     let origin = Origin::script(Script::new().exactly(2).reset()).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -101,7 +102,10 @@ async fn reset_is_propagated_to_the_other_side() {
     let end = wire.some().await;
     assert!(end.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset), "{end:?}");
     assert_eq!(proxy.flow().await.error(), Some(ErrorKind::UpstreamClosed));
+}
 
+#[tokio::test]
+async fn a_reset_by_the_client_ends_the_tunnel() {
     let origin = Origin::script(Script::new().send("hello").to_end()).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;

@@ -69,6 +69,16 @@ impl Rig {
         (flow, capture)
     }
 
+    /// Repairs the disk, and waits until recording resumes.
+    fn recover(&self) {
+        self.fault.store(false, SeqCst);
+        let start = Instant::now();
+        while self.shared.suspended().is_some() {
+            assert!(start.elapsed() < Duration::from_secs(20), "recording never went on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     fn close(mut self) {
         self.shared.closing.store(true, SeqCst);
         self.shared.queue.request_urgent_batch();
@@ -82,55 +92,123 @@ fn noise(len: usize, seed: u8) -> Bytes {
     out.into()
 }
 
+/// Flows that were active before, during and after an outage of the disk, in a store that was closed afterwards.
+struct Outage {
+    dir: tempfile::TempDir,
+    /// Receives data before, during and after the outage; this is the data before it.
+    stream: Flow,
+    stream_start: Bytes,
+    /// Receives nothing in the meantime.
+    quiet: Flow,
+    /// Ends during the outage.
+    ending: Flow,
+    /// Begins after it.
+    later: Flow,
+}
+
+impl Outage {
+    fn happen() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let rig = Rig::new(dir.path());
+        let (quiet, quiet_capture) = rig.begin("/quiet");
+        let (stream, mut capture) = rig.begin("/stream");
+        let (ending, mut ending_capture) = rig.begin("/ending");
+        let stream_start = noise(200_000, 1);
+        capture.data(Direction::Response, &stream_start);
+        rig.flush().unwrap();
+
+        rig.fault.store(true, SeqCst);
+        capture.data(Direction::Response, &noise(200_000, 2));
+        ending_capture.data(Direction::Response, &noise(20_000, 3));
+        ending_capture.finish(&ending, FlowOutcome::Complete);
+        rig.flush().unwrap_err();
+        capture.data(Direction::Response, &noise(200_000, 4));
+
+        rig.recover();
+        capture.data(Direction::Response, &noise(200_000, 5));
+        capture.finish(&stream, FlowOutcome::Complete);
+        quiet_capture.finish(&quiet, FlowOutcome::Complete);
+        let (later, mut later_capture) = rig.begin("/later");
+        later_capture.data(Direction::Response, &noise(200_000, 2));
+        later_capture.finish(&later, FlowOutcome::Complete);
+        rig.flush().unwrap();
+        rig.close();
+        Self { dir, stream, stream_start, quiet, ending, later }
+    }
+
+    fn store(&self) -> SqliteStore {
+        SqliteStore::open_read(self.dir.path()).unwrap()
+    }
+}
+
+fn read(store: &SqliteStore, flow: &Flow) -> Bytes {
+    store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap()
+}
+
 #[test]
-fn flows_active_during_a_full_disk_keep_a_correct_prefix() {
+fn recording_is_suspended_while_the_disk_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let rig = Rig::new(dir.path());
-    let (quiet, quiet_capture) = rig.begin("/quiet");
-    let (stream, mut capture) = rig.begin("/stream");
-    let (ending, mut ending_capture) = rig.begin("/ending");
-    let first = noise(200_000, 1);
-    capture.data(Direction::Response, &first);
+    let (flow, mut capture) = rig.begin("/");
     rig.flush().unwrap();
-
     rig.fault.store(true, SeqCst);
     capture.data(Direction::Response, &noise(200_000, 2));
-    ending_capture.data(Direction::Response, &noise(20_000, 3));
-    ending_capture.finish(&ending, FlowOutcome::Complete);
     assert!(matches!(rig.flush(), Err(StoreError::Suspended(_))));
     assert!(rig.shared.suspended().is_some());
-    assert!(rig.recorder.begin(&quiet, None).is_none(), "nothing is taken up meanwhile");
+    assert!(rig.recorder.begin(&flow, None).is_none(), "nothing is taken up meanwhile");
     assert_eq!(rig.shared.queue.dropped_flows.load(Relaxed), 1);
-    capture.data(Direction::Response, &noise(200_000, 4));
+    drop(capture);
+    rig.recover();
+    rig.close();
+}
 
-    rig.fault.store(false, SeqCst);
-    let start = Instant::now();
-    while rig.shared.suspended().is_some() {
-        assert!(start.elapsed() < Duration::from_secs(20), "recording never went on");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    capture.data(Direction::Response, &noise(200_000, 5));
-    capture.finish(&stream, FlowOutcome::Complete);
-    quiet_capture.finish(&quiet, FlowOutcome::Complete);
-    let (later, mut later_capture) = rig.begin("/later");
-    later_capture.data(Direction::Response, &noise(200_000, 2));
-    later_capture.finish(&later, FlowOutcome::Complete);
+#[test]
+fn nothing_stays_queued_after_an_outage() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::new(dir.path());
+    let (flow, mut capture) = rig.begin("/");
+    rig.fault.store(true, SeqCst);
+    capture.data(Direction::Response, &noise(200_000, 2));
+    rig.flush().unwrap_err();
+    capture.data(Direction::Response, &noise(200_000, 3));
+    rig.recover();
+    capture.finish(&flow, FlowOutcome::Complete);
     rig.flush().unwrap();
     assert_eq!(rig.shared.queue.depth(), (0, 0));
     rig.close();
+}
 
-    let store = SqliteStore::open_read(dir.path()).unwrap();
-    let read = |f: &Flow| store.body(f.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap();
-    let row = store.get(stream.id).unwrap();
+#[test]
+fn a_stream_active_during_an_outage_keeps_a_correct_prefix() {
+    let outage = Outage::happen();
+    let store = outage.store();
+    let row = store.get(outage.stream.id).unwrap();
     let body = row.response.unwrap().body;
     assert_eq!((row.state, body.size, body.missing), (FlowState::Complete, 800_000, Some(MissingReason::Dropped)));
-    let kept = read(&stream);
+    let kept = read(&store, &outage.stream);
     assert_eq!(kept.len() as u64, body.kept);
-    assert!(first.starts_with(&kept), "what is kept is not the beginning of what was sent");
-    assert_eq!(store.get(quiet.id).unwrap().state, FlowState::Complete);
-    let row = store.get(ending.id).unwrap();
+    assert!(outage.stream_start.starts_with(&kept), "what is kept is not the beginning of what was sent");
+}
+
+#[test]
+fn a_flow_that_ends_during_an_outage_is_complete_without_its_body() {
+    let outage = Outage::happen();
+    let row = outage.store().get(outage.ending.id).unwrap();
     assert_eq!((row.state, row.response.unwrap().body.missing), (FlowState::Complete, Some(MissingReason::Dropped)));
-    assert_eq!(read(&later), noise(200_000, 2));
+}
+
+#[test]
+fn flows_that_end_or_begin_after_an_outage_are_recorded_whole() {
+    let outage = Outage::happen();
+    let store = outage.store();
+    assert_eq!(store.get(outage.quiet.id).unwrap().state, FlowState::Complete);
+    assert_eq!(read(&store, &outage.later), noise(200_000, 2));
+}
+
+#[test]
+fn the_store_is_sound_after_an_outage() {
+    let outage = Outage::happen();
+    let store = outage.store();
     assert_eq!(store.stats().unwrap().flows, 4);
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }

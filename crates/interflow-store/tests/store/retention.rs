@@ -17,8 +17,9 @@ fn whole(store: &SqliteStore, flow: &Flow) -> Vec<u8> {
     store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap().to_vec()
 }
 
-#[test]
-fn pruning_frees_disk_space_and_keeps_shared_chunks() {
+/// A store from which 40 flows of `old.test` were pruned; and the remaining flow of `new.test`, the beginning of whose
+/// body was shared with some of them.
+fn pruned_store() -> (tempfile::TempDir, SqliteStore, Flow, Vec<u8>) {
     let (dir, store) = store(&small_segments());
     let recorder = store.recorder().unwrap();
     let shared = noise(400_000, 77);
@@ -33,17 +34,30 @@ fn pruning_frees_disk_space_and_keeps_shared_chunks() {
     store.flush().unwrap();
     let before = disk(dir.path());
     assert!(before > 9_000_000, "{before}");
-
     assert_eq!(store.prune(&Query::parse("host:old.test").unwrap()).unwrap(), 40);
+    (dir, store, newer, grown)
+}
+
+#[test]
+fn pruning_frees_disk_space() {
+    let (_dir, store, ..) = pruned_store();
     let stats = store.stats().unwrap();
     assert_eq!(stats.flows, 1);
     assert!(stats.segment_bytes < 1_000_000, "{stats:?}");
-    assert_eq!(whole(&store, &newer), grown);
+}
+
+#[test]
+fn pruning_keeps_chunks_shared_with_other_flows() {
+    let (_dir, store, newer, body) = pruned_store();
+    assert_eq!(whole(&store, &newer), body);
     let report = store.check(&mut |_, _| ()).unwrap();
     assert!(report.is_sound(), "{:?}", report.problems);
+}
 
-    // Deleted content is stored again when it is recorded again.
-    let again = exchange(&recorder, "old.test", "/", b"", &noise(250_000, 3));
+#[test]
+fn pruned_content_is_stored_again_when_it_is_recorded_again() {
+    let (_dir, store, ..) = pruned_store();
+    let again = exchange(&store.recorder().unwrap(), "old.test", "/", b"", &noise(250_000, 3));
     store.flush().unwrap();
     assert_eq!(whole(&store, &again), noise(250_000, 3));
 }
@@ -72,27 +86,60 @@ fn oldest_flows_are_deleted_above_the_size_limit() {
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
 
-#[test]
-fn flows_over_the_age_limit_are_deleted_and_active_ones_kept() {
-    let config = RecordConfig { retention_age: HumanDuration(Duration::from_millis(300)), ..small_segments() };
-    let dir = tempfile::tempdir().unwrap();
+/// Records a flow, then closes the store and makes the flow two hours old.
+fn two_hours_old(dir: &std::path::Path) -> Flow {
     let old = {
-        let store = SqliteStore::open(dir.path(), &small_segments()).unwrap();
+        let store = SqliteStore::open(dir, &small_segments()).unwrap();
         exchange(&store.recorder().unwrap(), "a.test", "/", b"", &noise(100_000, 1))
     };
-    std::thread::sleep(Duration::from_millis(350));
-    let store = SqliteStore::open(dir.path(), &config).unwrap();
+    let db = rusqlite::Connection::open(dir.join("flows.db")).unwrap();
+    assert_eq!(db.execute("UPDATE flows SET stored = stored - 7200000000", []).unwrap(), 1);
+    old
+}
+
+fn kept_for(hours: u64) -> RecordConfig {
+    RecordConfig { retention_age: HumanDuration(Duration::from_secs(hours * 3600)), ..small_segments() }
+}
+
+fn wait_until_deleted(store: &SqliteStore, flow: &Flow) {
     let start = Instant::now();
-    while store.get(old.id).is_ok() {
-        assert!(start.elapsed() < Duration::from_secs(60));
+    while store.get(flow.id).is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it is not deleted");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn flows_over_the_age_limit_are_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = two_hours_old(dir.path());
+    let store = SqliteStore::open(dir.path(), &kept_for(1)).unwrap();
+    wait_until_deleted(&store, &old);
+}
+
+#[test]
+fn flows_within_the_age_limit_survive_the_deletion_of_older_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = two_hours_old(dir.path());
+    let fresh = {
+        let store = SqliteStore::open(dir.path(), &kept_for(3)).unwrap();
+        exchange(&store.recorder().unwrap(), "b.test", "/", b"", b"fresh")
+    };
+    let store = SqliteStore::open(dir.path(), &kept_for(1)).unwrap();
+    wait_until_deleted(&store, &old);
+    assert_eq!(whole(&store, &fresh), b"fresh");
+}
+
+#[test]
+fn a_running_flow_cannot_be_deleted() {
+    let (_dir, store) = store(&small_segments());
     let fresh = flow("b.test");
     let mut capture = store.recorder().unwrap().begin(&fresh, Some(&request(&fresh, "GET", "/"))).unwrap();
     capture.response(&fresh, &response(200));
     store.flush().unwrap();
     assert_eq!(store.get(fresh.id).unwrap().state, FlowState::Open);
     assert_eq!(store.delete(&[fresh.id]).unwrap(), 0);
+    assert!(store.get(fresh.id).is_ok());
 }
 
 /// Pushes like the request pipeline: waits while the recorder is behind.

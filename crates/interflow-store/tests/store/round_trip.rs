@@ -14,10 +14,45 @@ fn read(store: &SqliteStore, id: FlowId, direction: Direction) -> Vec<u8> {
     store.body(id, direction, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap().to_vec()
 }
 
-#[test]
-fn exchange_round_trips_with_all_details() {
-    let (_dir, store) = store(&RecordConfig::default());
+/// A recorded exchange in which every detail is set.
+struct DetailedExchange {
+    store: SqliteStore,
+    flow: Flow,
+    row: FlowRow,
+    response_body: Vec<u8>,
+    _dir: tempfile::TempDir,
+}
+
+fn detailed_exchange() -> DetailedExchange {
+    let (dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
+    let mut flow = detailed_flow();
+    let mut head = request(&flow, "PoST", "/v1/x?y=1");
+    head.headers.append_unchecked(b"Authorization", b"Bearer sk-secret");
+    head.headers.append_unchecked(b"X-Raw", b"\xff\xfe");
+    head.headers.append_unchecked(b"x-raw", b"");
+    let mut capture = recorder.begin(&flow, Some(&head)).unwrap();
+    capture.data(Direction::Request, &Bytes::from_static(b"question"));
+    capture.trailers(Direction::Request, &[("T", "1")].into_iter().collect());
+    let mut early = response(103);
+    early.headers.append_unchecked(b"Link", b"</a>");
+    capture.interim(&early);
+    flow.upstream = Some(detailed_upstream());
+    flow.timings.request_head = Some(0);
+    flow.timings.first_byte = Some(1_000);
+    let mut answer = response(418);
+    answer.headers.append_unchecked(b"Set-Cookie", b"s=secret");
+    capture.response(&flow, &answer);
+    let response_body = noise(300_000, 1);
+    feed(&mut *capture, Direction::Response, &response_body);
+    flow.timings.done = Some(2_500);
+    capture.finish(&flow, FlowOutcome::Complete);
+    store.flush().unwrap();
+    let row = store.get(flow.id).unwrap();
+    DetailedExchange { store, flow, row, response_body, _dir: dir }
+}
+
+fn detailed_flow() -> Flow {
     let mut flow = flow("Api.Test");
     flow.client_tls = Some(Arc::new(ClientTls {
         sni: Some("api.test".into()),
@@ -36,17 +71,11 @@ fn exchange_round_trips_with_all_details() {
     flow.user = Some("alice".into());
     flow.parent = Some(FlowId::from_u128(5));
     flow.tag("redacted");
-    let mut head = request(&flow, "PoST", "/v1/x?y=1");
-    head.headers.append_unchecked(b"Authorization", b"Bearer sk-secret");
-    head.headers.append_unchecked(b"X-Raw", b"\xff\xfe");
-    head.headers.append_unchecked(b"x-raw", b"");
-    let mut capture = recorder.begin(&flow, Some(&head)).unwrap();
-    capture.data(Direction::Request, &Bytes::from_static(b"question"));
-    capture.trailers(Direction::Request, &[("T", "1")].into_iter().collect());
-    let mut early = response(103);
-    early.headers.append_unchecked(b"Link", b"</a>");
-    capture.interim(&early);
-    flow.upstream = Some(UpstreamInfo {
+    flow
+}
+
+fn detailed_upstream() -> UpstreamInfo {
+    UpstreamInfo {
         peer: Some("[2001:db8::1]:443".parse().unwrap()),
         local: Some("[::1]:999".parse().unwrap()),
         via: Some("corp-proxy:3128".into()),
@@ -62,20 +91,12 @@ fn exchange_round_trips_with_all_details() {
             resumed: true,
             fingerprint: Some("chrome".into()),
         })),
-    });
-    flow.timings.request_head = Some(0);
-    flow.timings.first_byte = Some(1_000);
-    let mut answer = response(418);
-    answer.headers.append_unchecked(b"Set-Cookie", b"s=secret");
-    capture.response(&flow, &answer);
-    let long = noise(300_000, 1);
-    feed(&mut *capture, Direction::Response, &long);
-    flow.timings.done = Some(2_500);
-    capture.finish(&flow, FlowOutcome::Complete);
-    store.flush().unwrap();
+    }
+}
 
-    let row = store.get(flow.id).unwrap();
-    let seen = serde_json::to_value(&row).unwrap();
+#[test]
+fn identity_user_tags_and_timings_of_a_flow_round_trip() {
+    let DetailedExchange { row, flow, .. } = detailed_exchange();
     assert_eq!(
         (row.id, row.state, row.kind, row.started),
         (flow.id, FlowState::Complete, FlowKind::Http, flow.clock.started_at())
@@ -85,33 +106,68 @@ fn exchange_round_trips_with_all_details() {
     assert_eq!(row.parent, flow.parent);
     assert_eq!(row.tags, ["redacted"]);
     assert_eq!(row.timings, flow.timings);
+}
+
+#[test]
+fn fingerprints_and_process_of_the_client_round_trip() {
+    let row = detailed_exchange().row;
     let tls = row.client.tls.as_ref().unwrap();
     assert_eq!((tls.ja4.as_deref(), tls.alpn_offered.len()), (Some("t13d"), 2));
     assert_eq!(row.client.http2.as_deref(), Some("1:65536|0|0|m,a,s,p"));
     assert_eq!(row.client.ja4h.as_deref(), Some("po11nn"));
     assert_eq!(row.client.process, Some(ProcessRow { pid: 4711, name: "curl".into() }));
+}
+
+#[test]
+fn flows_are_found_by_process_and_fingerprint_of_the_client() {
+    let DetailedExchange { store, _dir, .. } = detailed_exchange();
     for query in ["process:curl", "pid:4711", "ja4h:po11", "http2:\"1:65536\""] {
         let query = query.parse().unwrap();
         assert_eq!(store.count(&query).unwrap(), 1, "{query}");
     }
+}
+
+#[test]
+fn upstream_connection_and_its_tls_problem_round_trip() {
+    let row = detailed_exchange().row;
     let up = row.upstream.as_ref().unwrap();
     assert_eq!((up.peer, up.reused, &*up.version), (Some("[2001:db8::1]:443".parse().unwrap()), true, "HTTP/2"));
     assert_eq!(up.tls.as_ref().unwrap().problem.as_deref(), Some("expired"));
-    let r = row.request.as_ref().unwrap();
-    assert_eq!((r.method.as_str(), r.headers.get("authorization").unwrap()), ("PoST", &b"Bearer *** (9 bytes)"[..]));
-    assert_eq!(r.headers.get_all("x-raw").collect::<Vec<_>>(), [&b"\xff\xfe"[..], b""]);
-    assert_eq!(r.trailers.get("t"), Some(&b"1"[..]));
-    assert_eq!(r.body, BodyRow::partial(8, 8, None));
+}
+
+#[test]
+fn heads_interim_responses_and_trailers_round_trip() {
+    let row = detailed_exchange().row;
+    let request = row.request.as_ref().unwrap();
+    assert_eq!(request.method.as_str(), "PoST");
+    assert_eq!(request.headers.get_all("x-raw").collect::<Vec<_>>(), [&b"\xff\xfe"[..], b""]);
+    assert_eq!(request.trailers.get("t"), Some(&b"1"[..]));
     assert_eq!(row.interim[0].status, 103);
-    let a = row.response.as_ref().unwrap();
-    assert_eq!(
-        (a.status, &a.reason[..], a.headers.get("set-cookie").unwrap()),
-        (418, &b"Fine"[..], &b"*** (8 bytes)"[..])
-    );
-    assert_eq!(a.body, BodyRow::partial(300_000, 300_000, None));
+    let response = row.response.as_ref().unwrap();
+    assert_eq!((response.status, &response.reason[..]), (418, &b"Fine"[..]));
+}
+
+#[test]
+fn secret_headers_are_recorded_masked() {
+    let row = detailed_exchange().row;
+    assert_eq!(row.request.unwrap().headers.get("authorization").unwrap(), b"Bearer *** (9 bytes)");
+    assert_eq!(row.response.unwrap().headers.get("set-cookie").unwrap(), b"*** (8 bytes)");
+}
+
+#[test]
+fn bodies_round_trip_with_their_sizes() {
+    let DetailedExchange { store, flow, row, response_body, _dir } = detailed_exchange();
+    assert_eq!(row.request.unwrap().body, BodyRow::partial(8, 8, None));
+    assert_eq!(row.response.unwrap().body, BodyRow::partial(300_000, 300_000, None));
     assert_eq!(read(&store, flow.id, Direction::Request), b"question");
-    assert_eq!(read(&store, flow.id, Direction::Response), long);
-    assert_eq!(serde_json::from_value::<FlowRow>(seen).unwrap(), row);
+    assert_eq!(read(&store, flow.id, Direction::Response), response_body);
+}
+
+#[test]
+fn a_row_with_all_details_survives_its_json_form() {
+    let row = detailed_exchange().row;
+    let json = serde_json::to_value(&row).unwrap();
+    assert_eq!(serde_json::from_value::<FlowRow>(json).unwrap(), row);
 }
 
 #[test]
@@ -178,26 +234,27 @@ fn messages_keep_order_direction_and_time() {
 }
 
 #[test]
-fn tunnels_errors_and_dropped_captures_record_their_outcome() {
+fn a_tunnel_is_recorded_with_its_byte_counts() {
     let (_dir, store) = store(&RecordConfig::default());
-    let recorder = store.recorder().unwrap();
     let tunnel = flow("t.test");
-    recorder
-        .begin(&tunnel, None)
-        .unwrap()
-        .finish(&tunnel, FlowOutcome::Tunnelled(ByteCounts { sent: 10, received: 20 }));
-    let failed = flow("f.test");
-    let error = Error::new(ErrorKind::UpstreamTimeout, "f.test did not answer");
-    let capture = recorder.begin(&failed, Some(&request(&failed, "GET", "/"))).unwrap();
-    capture.finish(&failed, FlowOutcome::Failed(&error, ByteCounts::default()));
-    let cut = flow("c.test");
-    drop(recorder.begin(&cut, Some(&request(&cut, "GET", "/"))).unwrap());
+    let capture = store.recorder().unwrap().begin(&tunnel, None).unwrap();
+    capture.finish(&tunnel, FlowOutcome::Tunnelled(ByteCounts { sent: 10, received: 20 }));
     store.flush().unwrap();
     let row = store.get(tunnel.id).unwrap();
     assert_eq!(
         (row.kind, row.state, row.tunnel),
         (FlowKind::Tunnel, FlowState::Complete, Some(TunnelRow { sent: 10, received: 20 }))
     );
+}
+
+#[test]
+fn a_failed_flow_is_recorded_with_its_error() {
+    let (_dir, store) = store(&RecordConfig::default());
+    let failed = flow("f.test");
+    let error = Error::new(ErrorKind::UpstreamTimeout, "f.test did not answer");
+    let capture = store.recorder().unwrap().begin(&failed, Some(&request(&failed, "GET", "/"))).unwrap();
+    capture.finish(&failed, FlowOutcome::Failed(&error, ByteCounts::default()));
+    store.flush().unwrap();
     let row = store.get(failed.id).unwrap();
     let e = row.error.unwrap();
     assert_eq!(
@@ -205,7 +262,20 @@ fn tunnels_errors_and_dropped_captures_record_their_outcome() {
         (FlowState::Failed, "upstream_timeout", "upstream", "f.test did not answer")
     );
     assert_eq!(row.tunnel, None);
+}
+
+#[test]
+fn a_capture_dropped_without_an_end_is_recorded_as_cut() {
+    let (_dir, store) = store(&RecordConfig::default());
+    let cut = flow("c.test");
+    drop(store.recorder().unwrap().begin(&cut, Some(&request(&cut, "GET", "/"))).unwrap());
+    store.flush().unwrap();
     assert_eq!(store.get(cut.id).unwrap().state, FlowState::Cut);
+}
+
+#[test]
+fn an_unknown_flow_is_not_found() {
+    let (_dir, store) = store(&RecordConfig::default());
     assert!(matches!(store.get(FlowId::from_u128(1)), Err(StoreError::NotFound(_))));
 }
 

@@ -1,13 +1,10 @@
 //! If an origin echoes a secret in any encoding, neither the client nor the recording receives it.
 
-use std::io::Write as _;
-use std::process::Stdio;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_testkit::{Origin, Reply, Request};
 
-use super::{Running, drop_and_search, interflow, said, spoken, until};
+use super::{Running, drop_and_search, said, spoken, until};
 
 /// A secret that contains every character that some encoding escapes.
 const SECRET: &str = "planted /+=&\"<%' marker";
@@ -43,11 +40,7 @@ fn repeat(request: &Request) -> Reply {
 async fn encoded_secret_in_a_response_is_masked_with_its_placeholder() {
     let origin = Origin::http().answering(repeat).start().await;
     let it = Running::start("", &[]);
-    let mut add =
-        interflow(it.home.path(), &["secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())]);
-    let mut child = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(SECRET.as_bytes()).unwrap();
-    let placeholder = said(child.wait_with_output().unwrap()).trim().to_owned();
+    let placeholder = it.add_secret(SECRET, origin.port());
     let at = format!("127.0.0.1:{}", origin.port());
     let basic = |word: &str| STANDARD.encode(format!("user:{word}"));
     let head = format!(
@@ -75,11 +68,7 @@ async fn encoded_secret_in_a_response_is_masked_with_its_placeholder() {
 async fn compressed_body_gets_its_secret_injected_uncompressed() {
     let origin = Origin::http().answering(|_| Reply::ok("fine")).start().await;
     let it = Running::start("", &[]);
-    let mut add =
-        interflow(it.home.path(), &["secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())]);
-    let mut child = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(SECRET.as_bytes()).unwrap();
-    let placeholder = said(child.wait_with_output().unwrap()).trim().to_owned();
+    let placeholder = it.add_secret(SECRET, origin.port());
     let send = |body: &[u8], coding: &str| {
         let at = format!("127.0.0.1:{}", origin.port());
         let head = format!(

@@ -9,13 +9,13 @@ mod replays;
 mod services;
 mod upstream_actions;
 
-use interflow_testkit::client;
+use interflow_testkit::{Answer, client};
 use serde_json::Value;
 
-use default_rules_file::{Api, Home, until};
+use default_rules_file::{Api, Home, Running, until};
 
 #[tokio::test]
-async fn rules_are_applied_and_reloaded_and_an_invalid_file_is_refused() {
+async fn rules_edit_answer_and_redirect_requests() {
     let home = Home::new().await;
     let rules = home.write(
         "r.toml",
@@ -43,13 +43,19 @@ async fn rules_are_applied_and_reloaded_and_an_invalid_file_is_refused() {
     let answer = running.get(&home.origin.url("/teapot")).await;
     assert_eq!((answer.status, answer.text().as_str()), (418, "short and stout"));
     assert_eq!(running.get("http://elsewhere.test/bytes/7").await.body.len(), 7);
+}
 
+#[tokio::test]
+async fn a_changed_rule_file_is_reloaded_unless_it_is_invalid() {
+    let home = Home::new().await;
+    let rules = home.write("r.toml", "[[rules]]\nwhen = 'path:/teapot'\nthen = [{ block = 418 }]\n");
+    let running = home.start(&rules);
+    let teapot = async || running.get(&home.origin.url("/teapot")).await.status;
     home.write("r.toml", "[[rules]]\nthen = ['abrot']\n");
     until("the refusal", async || home.log_has("unknown action `abrot`")).await;
-    assert_eq!(running.get(&home.origin.url("/teapot")).await.status, 418);
-
+    assert_eq!(teapot().await, 418);
     home.write("r.toml", "[[rules]]\nwhen = 'path:/teapot'\nthen = [{ block = 404 }]\n");
-    until("the new rules", async || running.get(&home.origin.url("/teapot")).await.status == 404).await;
+    until("the new rules", async || teapot().await == 404).await;
 }
 
 #[tokio::test]
@@ -76,21 +82,36 @@ tests:
 "#;
 
 #[tokio::test]
-async fn files_are_checked_listed_and_tested() {
+async fn a_valid_file_is_checked_tested_and_listed() {
     let home = Home::new().await;
     let good = home.write("good.yaml", CHECKED);
     let said = home.run(&["rules", "check", &good]);
     assert!(said.code == 0 && said.out.contains("2 rules are valid"), "{said:?}");
     let said = home.run(&["rules", "test", &good]);
     assert!(said.code == 0 && said.out.contains("ok     good"), "{said:?}");
+    let said = home.run(&["rules", "list", &good]);
+    assert!(said.out.contains("then set_response_header (response)"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_test_that_fails_says_what_differs() {
+    let home = Home::new().await;
     let bad = home.write("bad.yaml", &CHECKED.replace("X-First: '1'}}}}", "X-First: '2'}}}}"));
     let said = home.run(&["rules", "test", &bad]);
     assert!(said.code == 1 && said.out.contains("the response's field X-First is \"1\""), "{said:?}");
-    let said = home.run(&["rules", "list", &good]);
-    assert!(said.out.contains("then set_response_header (response)"), "{said:?}");
+}
+
+#[tokio::test]
+async fn actions_are_listed_and_described_by_a_schema() {
+    let home = Home::new().await;
     assert!(home.run(&["rules", "list", "--actions"]).out.contains("map_remote"));
     let schema: Value = serde_json::from_str(&home.run(&["rules", "schema"]).out).unwrap();
     assert_eq!(schema["title"], "Interflow rules");
+}
+
+#[tokio::test]
+async fn rules_of_other_tools_are_imported_and_checked() {
+    let home = Home::new().await;
     let said = home.run(&["rules", "import", "map_remote", "|http://a.test/|http://b.test/"]);
     assert!(said.out.contains("to: http://b.test/"), "{said:?}");
     let fluxzy = home.write("f.yaml", "rules:\n- filter: {typeKind: path, pattern: /x}\n  action: {typeKind: abort}\n");
@@ -98,52 +119,99 @@ async fn files_are_checked_listed_and_tested() {
     assert!(said.code == 0 && said.out.contains("f.yaml:2:11: "), "{said:?}");
 }
 
+/// A running instance with the rules [`CHECKED`].
+struct Ruled {
+    home: Home,
+    running: Running,
+    file: String,
+}
+
+impl Ruled {
+    async fn start() -> Self {
+        let home = Home::new().await;
+        let file = home.write("r.yaml", CHECKED);
+        let running = home.start(&file);
+        Self { home, running, file }
+    }
+
+    fn admin(&self) -> Api {
+        let token = std::fs::read_to_string(self.home.path("admin.token")).unwrap_or_default();
+        Api { admin: self.running.admin, token: token.trim().to_owned() }
+    }
+
+    /// What the first rule sets in a response.
+    async fn first_header(&self) -> Option<String> {
+        let answer = self.running.get(&self.home.origin.url("/status/200")).await;
+        answer.header("x-first").map(str::to_owned)
+    }
+
+    /// A recorded flow that matched the first rule.
+    async fn matched_flow(&self) -> String {
+        assert_eq!(self.first_header().await.as_deref(), Some("1"));
+        let list = || self.home.run(&["flows", "list", "-is:open", "--format", "jsonl"]).out;
+        until("the flow in the recording", async || !list().is_empty()).await;
+        let flow: Value = serde_json::from_str(list().lines().next().unwrap()).unwrap();
+        flow["id"].as_str().unwrap().to_owned()
+    }
+
+    async fn put(&self, text: &str) -> Answer {
+        let body = serde_json::json!({ "text": text }).to_string();
+        self.admin().ask("PUT", &format!("/api/v1/rules/source?file={}", self.file), &body).await
+    }
+}
+
 #[tokio::test]
-async fn running_instance_explains_counts_edits_and_holds_by_rules() {
-    let home = Home::new().await;
-    let file = home.write("r.yaml", CHECKED);
-    let running = home.start(&file);
-    let token = std::fs::read_to_string(home.path("admin.token")).map(|t| t.trim().to_owned()).unwrap_or_default();
-    assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("1"));
-    until("the flow in the recording", async || home.run(&["flows", "count", "-is:open"]).out.trim() == "1").await;
-
-    let said = home.run(&["rules", "explain", "last", "--rules", &file]);
+async fn a_recorded_flow_is_explained_by_rule() {
+    let ruled = Ruled::start().await;
+    let id = ruled.matched_flow().await;
+    let said = ruled.home.run(&["rules", "explain", "last", "--rules", &ruled.file]);
     assert!(said.out.contains("first  matched") && said.out.contains("held  did not match"), "{said:?}");
-    let said = home.run(&["rules", "list"]);
-    assert!(said.out.contains("first  1 matches"), "{said:?}");
-
-    let admin = Api { admin: running.admin, token };
-    let metrics = admin.ask("GET", "/metrics", "").await;
-    assert!(metrics.text().contains("interflow_rule_matches_total{rule=\"first\"} 1"), "{}", metrics.text());
-    let id = home.run(&["flows", "list", "--format", "jsonl"]).out;
-    let id: Value = serde_json::from_str(id.lines().next().unwrap()).unwrap();
-    let explained = admin.ask("GET", &format!("/api/v1/rules/explain/{}", id["id"].as_str().unwrap()), "").await;
+    let explained = ruled.admin().ask("GET", &format!("/api/v1/rules/explain/{id}"), "").await;
     assert!(explained.text().contains("\"outcome\":\"matched\""), "{}", explained.text());
+}
 
-    let url = home.origin.url("/held");
-    let proxy = running.proxy;
+#[tokio::test]
+async fn matches_are_counted_by_rule() {
+    let ruled = Ruled::start().await;
+    ruled.matched_flow().await;
+    let said = ruled.home.run(&["rules", "list"]);
+    assert!(said.out.contains("first  1 matches"), "{said:?}");
+    let metrics = ruled.admin().ask("GET", "/metrics", "").await;
+    assert!(metrics.text().contains("interflow_rule_matches_total{rule=\"first\"} 1"), "{}", metrics.text());
+}
+
+#[tokio::test]
+async fn a_flow_held_by_a_rule_is_listed_and_decided_by_command() {
+    let Ruled { home, running, .. } = Ruled::start().await;
+    let (url, proxy) = (home.origin.url("/held"), running.proxy);
     let held = tokio::spawn(async move { client::get_through(proxy, &url).await.unwrap().status });
     until("the held flow", async || home.run(&["rules", "held"]).out.contains("have a look")).await;
     let said = home.run(&["rules", "decide", "1", "answer", "--status", "299", "--body", "decided"]);
     assert!(said.code == 0, "{said:?}");
     assert_eq!(held.await.unwrap(), 299);
+}
 
-    let source = format!("/api/v1/rules/source?file={file}");
-    let bad = admin.ask("PUT", &source, r#"{"text":"rules: [{then: abrot}]"}"#).await;
-    assert!(bad.status == 422 && bad.text().contains("did you mean `abort`?"), "{}", bad.text());
-    assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("1"));
+#[tokio::test]
+async fn a_rule_file_edited_over_the_api_is_written_and_takes_effect_at_once() {
+    let ruled = Ruled::start().await;
     #[cfg(unix)]
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let good = admin
-        .ask("PUT", &source, r#"{"text":"rules: [{name: n, then: {set_response_header: {X-First: '2'}}}]"}"#)
-        .await;
+    std::fs::set_permissions(&ruled.file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let good = ruled.put("rules: [{name: n, then: {set_response_header: {X-First: '2'}}}]").await;
     assert_eq!(good.status, 200, "{}", good.text());
-    assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("2"));
-    assert!(std::fs::read_to_string(&file).unwrap().contains("name: n"));
+    assert_eq!(ruled.first_header().await.as_deref(), Some("2"));
+    assert!(std::fs::read_to_string(&ruled.file).unwrap().contains("name: n"));
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        let mode = std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        let mode = std::fs::metadata(&ruled.file).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "a file with credentials in it stays private");
     }
+}
+
+#[tokio::test]
+async fn an_invalid_edit_over_the_api_is_refused_and_the_rules_stay() {
+    let ruled = Ruled::start().await;
+    let bad = ruled.put("rules: [{then: abrot}]").await;
+    assert!(bad.status == 422 && bad.text().contains("did you mean `abort`?"), "{}", bad.text());
+    assert_eq!(ruled.first_header().await.as_deref(), Some("1"));
 }

@@ -69,36 +69,86 @@ fn recorded(home: &Home, text: &str) -> bool {
     found
 }
 
-#[tokio::test]
-async fn messages_edited_by_rules_are_recorded_with_their_originals() {
-    let home = Home::new().await;
-    let running = home.start(&home.write("r.yaml", EDITS));
-    let long = "alpha and so on ".repeat(20_000);
-    for body in ["the alpha", &long] {
+/// A recorded flow whose request and response were edited.
+struct Edited {
+    home: Home,
+    running: Running,
+    /// What the client sent.
+    body: String,
+    id: String,
+}
+
+impl Edited {
+    /// Sends a body that the rules edit to an origin that echoes it.
+    async fn with(body: &str) -> Self {
+        let home = Home::new().await;
+        let running = home.start(&home.write("r.yaml", EDITS));
         let got = post(&running, &home.origin.url("/echo"), "Content-Type: text/old\r\n", body).await;
         assert_eq!(got.text(), body.replace("alpha", "gamma"));
-        let sent = home.origin.requests().pop().unwrap();
+        let sent = home.origin.only_request();
         assert_eq!((sent.header("x-tag"), &sent.body[..]), (Some("new"), body.replace("alpha", "beta").as_bytes()));
+        let id = flows(&home, "tag:edited", 1).await.remove(0);
+        Self { home, running, body: body.to_owned(), id }
     }
-    let ids = flows(&home, "tag:edited", 2).await;
-    let api = api(&home, &running);
-    for (id, body) in ids.iter().zip(["the alpha", &long]) {
-        let ask = async |path: &str| api.ask("GET", &format!("/api/v1/flows/{id}{path}"), "").await;
-        let flow: Value = serde_json::from_str(&ask("").await.text()).unwrap();
+
+    /// A short body, and one that is recorded in chunks.
+    async fn each() -> [Self; 2] {
+        [Self::with("the alpha").await, Self::with(&"alpha and so on ".repeat(20_000)).await]
+    }
+
+    async fn api(&self, path: &str) -> String {
+        let path = format!("/api/v1/flows/{}{path}", self.id);
+        api(&self.home, &self.running).ask("GET", &path, "").await.text()
+    }
+
+    /// The body of each side, as it was received and as it was sent.
+    fn bodies(&self) -> [(&'static str, String, String); 2] {
+        [("request", "alpha", "beta"), ("response", "beta", "gamma")]
+            .map(|(side, came, went)| (side, self.body.replace("alpha", came), self.body.replace("alpha", went)))
+    }
+
+    /// The lines of an export with these options.
+    fn exported(&self, options: &[&str]) -> String {
+        let (file, one) = (self.archive(), format!("id:{}", self.id));
+        let said = self.home.run(&[&["flows", "export", "-o", &file, &one], options].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        std::fs::read_to_string(&file).unwrap()
+    }
+
+    fn archive(&self) -> String {
+        self.home.path("edited.jsonl").to_string_lossy().into_owned()
+    }
+}
+
+#[tokio::test]
+async fn heads_edited_by_rules_are_shown_as_received_and_as_sent() {
+    for edited in Edited::each().await {
+        let flow: Value = serde_json::from_str(&edited.api("").await).unwrap();
         let has =
             |part: &Value, name: &str, value: &str| part["headers"].as_array().unwrap().contains(&json!([name, value]));
         assert!(has(&flow["request"], "X-Tag", "new") && has(&flow["original"]["request"], "X-Tag", "old"), "{flow}");
         assert!(has(&flow["response"], "Content-Type", "text/new"), "{flow}");
         assert!(has(&flow["original"]["response"], "Content-Type", "text/old"), "{flow}");
-        assert_eq!(flow["original"]["request"]["body"], json!({"size": body.len(), "kept": body.len()}));
-        for (side, came, went) in [("request", "alpha", "beta"), ("response", "beta", "gamma")] {
-            let (came, went) = (body.replace("alpha", came), body.replace("alpha", went));
-            assert_eq!(ask(&format!("/{side}/body?original=true")).await.text(), came, "{side}");
-            assert_eq!(ask(&format!("/{side}/body?original=true&view=text")).await.text().len(), came.len(), "{side}");
-            assert_eq!(ask(&format!("/{side}/body")).await.text(), went, "{side}");
-            assert_eq!(home.run(&["flows", "show", id, "--original", "--body", side]).out, came, "{side}");
-            assert_eq!(home.run(&["flows", "show", id, "--body", side]).out, went, "{side}");
+        let size = edited.body.len();
+        assert_eq!(flow["original"]["request"]["body"], json!({"size": size, "kept": size}));
+    }
+}
+
+#[tokio::test]
+async fn bodies_edited_by_rules_are_returned_as_received_and_as_sent() {
+    for edited in Edited::each().await {
+        for (side, came, went) in edited.bodies() {
+            assert_eq!(edited.api(&format!("/{side}/body?original=true")).await, came, "{side}");
+            let text = edited.api(&format!("/{side}/body?original=true&view=text")).await;
+            assert_eq!(text.len(), came.len(), "{side}");
+            assert_eq!(edited.api(&format!("/{side}/body")).await, went, "{side}");
         }
+    }
+}
+
+#[tokio::test]
+async fn commands_show_edited_messages_as_received_and_as_sent() {
+    for Edited { home, id, .. } in &Edited::each().await {
         let (sent, came) = (home.run(&["flows", "show", id]).out, home.run(&["flows", "show", id, "--original"]).out);
         assert!(
             sent.contains("X-Tag: new") && sent.contains("the request with its body, the response with its body"),
@@ -106,25 +156,40 @@ async fn messages_edited_by_rules_are_recorded_with_their_originals() {
         );
         assert!(came.contains("X-Tag: old") && came.contains("Content-Type: text/old"), "{came}");
     }
-    let checked = home.run(&["flows", "check"]);
-    assert!(checked.code == 0, "{checked:?}");
-    let file = home.path("edited.jsonl").to_string_lossy().into_owned();
-    let one = format!("id:{}", ids[0]);
-    let export = |more: &[&str]| home.run(&[&["flows", "export", "-o", &file, &one], more].concat());
-    let lines = |said: crate::default_rules_file::Said| {
-        assert_eq!(said.code, 0, "{said:?}");
-        std::fs::read_to_string(&file).unwrap()
-    };
-    assert!(!lines(export(&[])).contains("alpha"), "originals leave when they are asked for");
-    assert!(lines(export(&["--originals"])).contains("alpha"));
-    let other = Home::new().await;
-    assert_eq!(other.run(&["flows", "import", &file]).code, 0);
-    for (side, came) in [("request", "alpha"), ("response", "beta")] {
-        let shown = other.run(&["flows", "show", &ids[0], "--original", "--body", side]);
-        assert_eq!(shown.out, format!("the {came}"), "{side}: {}", shown.err);
+}
+
+#[tokio::test]
+async fn commands_show_edited_bodies_as_received_and_as_sent() {
+    for edited in Edited::each().await {
+        let show = |words: &[&str]| edited.home.run(&[&["flows", "show", &edited.id, "--body"], words].concat()).out;
+        for (side, came, went) in edited.bodies() {
+            assert_eq!(show(&[side, "--original"]), came, "{side}");
+            assert_eq!(show(&[side]), went, "{side}");
+        }
+        let checked = edited.home.run(&["flows", "check"]);
+        assert!(checked.code == 0, "{checked:?}");
     }
-    let har = home.run(&["flows", "export", "--format", "har", "--originals"]);
+}
+
+#[tokio::test]
+async fn originals_are_exported_only_on_request() {
+    let edited = Edited::with("the alpha").await;
+    assert!(!edited.exported(&[]).contains("alpha"));
+    assert!(edited.exported(&["--originals"]).contains("alpha"));
+    let har = edited.home.run(&["flows", "export", "--format", "har", "--originals"]);
     assert!(har.code == 2 && har.err.contains("--originals requires the format jsonl"), "{har:?}");
+}
+
+#[tokio::test]
+async fn exported_originals_are_imported() {
+    let edited = Edited::with("the alpha").await;
+    edited.exported(&["--originals"]);
+    let other = Home::new().await;
+    assert_eq!(other.run(&["flows", "import", &edited.archive()]).code, 0);
+    for (side, came, _) in edited.bodies() {
+        let shown = other.run(&["flows", "show", &edited.id, "--original", "--body", side]);
+        assert_eq!(shown.out, came, "{side}: {}", shown.err);
+    }
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ async fn response_bodies_of_every_framing_are_complete_at_any_segmentation() {
                 let answer = soon(probe.send(&egress, &route, request)).await.unwrap();
                 assert_eq!(text(answer.body).await, *body, "{method} {rest:?} by {piece}");
                 // A byte-wise close is noticed when the next request is about to be sent.
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                turns(20).await;
                 assert_eq!(probe.reused(), round == 1 && *reusable, "{method} {rest:?} by {piece}");
             }
         }

@@ -168,7 +168,7 @@ async fn after_goaway_a_new_connection_is_made() {
     .await;
     let (egress, route) = (egress(), h2_route(&origin));
     assert_eq!(soon(fetch(&egress, &route)).await.0, "ok");
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    turns(200).await;
     for round in 0..2 {
         let answer = soon(UpstreamProbe::new().send(&egress, &route, post(&route, Body::Empty))).await.unwrap();
         assert_eq!(text(answer.body).await, "ok", "{round}");
@@ -177,22 +177,31 @@ async fn after_goaway_a_new_connection_is_made() {
 }
 
 #[tokio::test]
-async fn a_stream_reset_otherwise_is_reported_and_not_retried() {
-    let origin = origin(|_, m, (_, mut respond)| async move {
-        if m == 0 {
-            respond.send_reset(Reason::INTERNAL_ERROR);
-        } else {
+async fn a_stream_reset_before_the_response_is_reported_and_not_retried() {
+    let origin = origin(|_, _, (_, mut respond)| async move { respond.send_reset(Reason::INTERNAL_ERROR) }).await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let error = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap_err();
+    assert_eq!((error.kind(), error.retryable()), (ErrorKind::UpstreamClosed, Retryable::No), "{error}");
+    assert_eq!(origin.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_reset_within_the_body_is_reported() {
+    let head_received = Arc::new(tokio::sync::Notify::new());
+    let go = head_received.clone();
+    let origin = origin(move |_, _, (_, mut respond)| {
+        let go = go.clone();
+        async move {
             let mut send = respond.send_response(ok(), false).unwrap();
             send.send_data("part".into(), false).unwrap();
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            go.notified().await;
             send.send_reset(Reason::INTERNAL_ERROR);
         }
     })
     .await;
     let (egress, route) = (egress(), h2_route(&origin));
-    let error = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap_err();
-    assert_eq!((error.kind(), error.retryable()), (ErrorKind::UpstreamClosed, Retryable::No), "{error}");
     let body = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap().body;
+    head_received.notify_one();
     let Err(interflow_types::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was complete") };
     assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 1));
 }
@@ -270,8 +279,8 @@ async fn flow_control_window_opens_only_as_the_body_is_read() {
     .await;
     let (egress, route) = (egress(), h2_route(&origin));
     let body = soon(UpstreamProbe::new().send(&egress, &route, get(&route))).await.unwrap().body;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(given.load(Ordering::Relaxed) <= 1024 * 1024, "{} bytes were sent", given.load(Ordering::Relaxed));
+    let sent = settled(|| given.load(Ordering::Relaxed)).await;
+    assert!((1..=1024 * 1024).contains(&sent), "{sent} bytes were sent");
     let (all, _) = soon(body.collect(usize::MAX)).await.unwrap();
     assert_eq!(all.len(), 256 * 64 * 1024);
 }

@@ -232,9 +232,28 @@ async fn pass(time: Duration) {
     tokio::time::advance(time).await;
     tokio::time::resume();
     // The reactor and the tasks whose timers fired run before this returns.
-    for _ in 0..10 {
+    turns(10).await;
+}
+
+/// Lets everything happen that does not wait for time: origins and clients run in this runtime, on one thread.
+async fn turns(n: usize) {
+    for _ in 0..n {
         tokio::task::yield_now().await;
     }
+}
+
+/// Waits until a count stays the same for many turns of the runtime, and returns it.
+async fn settled<T: PartialEq>(count: impl Fn() -> T) -> T {
+    soon(async {
+        loop {
+            let before = count();
+            turns(2000).await;
+            if count() == before {
+                return before;
+            }
+        }
+    })
+    .await
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {

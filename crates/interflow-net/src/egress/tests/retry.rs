@@ -2,6 +2,7 @@
 
 use super::*;
 use interflow_types::{ErrorKind, Retryable};
+use tokio::sync::Notify;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -94,19 +95,23 @@ async fn connection_closed_while_idle_is_detected_before_reuse_even_for_post() {
         let answer = soon(UpstreamProbe::new().send(&egress, &route, post(&route, body))).await.unwrap();
         assert_eq!(text(answer.body).await, "ok");
         assert_eq!(origin.accepted(), n);
-        // The reactor does not run between the close and the next request; only time passes.
-        std::thread::sleep(Duration::from_millis(1));
-        tokio::task::yield_now().await;
+        // The origin has closed with its response; the reactor does not run before the next request.
     }
 }
 
 #[tokio::test]
 async fn an_unsolicited_response_is_never_given_to_the_next_request() {
-    let origin = Origin::new(|_, mut stream| async move {
-        while read_head(&mut stream).await.is_some() {
-            stream.write_all(ANSWER.as_bytes()).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await.unwrap();
+    let (answered, unsolicited) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (go, sent) = (answered.clone(), unsolicited.clone());
+    let origin = Origin::new(move |_, mut stream| {
+        let (go, sent) = (go.clone(), sent.clone());
+        async move {
+            while read_head(&mut stream).await.is_some() {
+                stream.write_all(ANSWER.as_bytes()).await.unwrap();
+                go.notified().await;
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await.unwrap();
+                sent.notify_one();
+            }
         }
     })
     .await;
@@ -114,6 +119,7 @@ async fn an_unsolicited_response_is_never_given_to_the_next_request() {
     for n in 1..4 {
         let (body, probe) = fetch(&egress, &route).await;
         assert_eq!((body.as_str(), probe.reused(), origin.accepted()), ("ok", false, n));
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        answered.notify_one();
+        soon(unsolicited.notified()).await;
     }
 }

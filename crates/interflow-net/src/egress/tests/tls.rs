@@ -137,8 +137,8 @@ async fn concurrent_first_requests_share_one_http2_connection() {
 #[tokio::test]
 async fn concurrent_handshakes_with_an_unresponsive_origin_time_out_in_parallel() {
     let origin = Origin::new(|_, stream| async move {
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        drop(stream);
+        let _open = stream;
+        std::future::pending().await
     })
     .await;
     let options = EgressOptions { tls_timeout: Duration::from_millis(100), ..EgressOptions::default() };
