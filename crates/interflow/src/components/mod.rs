@@ -10,6 +10,7 @@ mod llm;
 pub mod media;
 mod recordings;
 mod redaction;
+mod rule_formats;
 mod rules;
 
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ use llm::LlmComponent;
 use media::MediaComponent;
 pub use recordings::RecordingArchives;
 use redaction::RedactionComponent;
+pub use rule_formats::rule_formats;
 pub use rules::BuildCapabilities;
 use rules::RulesComponent;
 
