@@ -186,7 +186,7 @@ fn cell(text: &str) -> String {
 
 fn page() -> String {
     let mut out = String::from(
-        "# Rules: every matcher and action\n\nMade from the code; [rules](rules.md) says how they go together. The last column names \
+        "# Rules: every matcher and action\n\nMade from the code; [rules](../guides/rules.md) says how they go together. The last column names \
          the test that proves the line.\n\n## Actions\n\n`phase` is where it runs unless its condition is known only later.\n\n\
          | action | phase | does | Fluxzy | test |\n|---|---|---|---|---|\n",
     );
