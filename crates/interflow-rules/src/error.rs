@@ -74,7 +74,7 @@ pub(crate) fn closest_name<'a>(written: &str, known: impl IntoIterator<Item = &'
 }
 
 /// `unknown key ...`, with the closest known key or the list of known keys.
-pub(crate) fn unknown_key_message(what: &str, written: &str, known: &[&str]) -> String {
+pub fn unknown_key_message(what: &str, written: &str, known: &[&str]) -> String {
     match closest_name(written, known.iter().copied()) {
         Some(near) => format!("unknown {what} `{written}`: did you mean `{near}`?"),
         None => format!("unknown {what} `{written}`: known here are {}", known.join(", ")),

@@ -1,5 +1,5 @@
-//! Traffic rules: conditions and actions on flows. Rule files in TOML or YAML, and Fluxzy's YAML, are compiled to a
-//! [`RuleProgram`], which the stage [`ActiveRules`] specializes for the host of each plan.
+//! Traffic rules: conditions and actions on flows. Rule files in TOML or YAML, and those of other programs whose
+//! [`format`] is registered, are compiled to a [`RuleProgram`], which the stage [`ActiveRules`] specializes for the host of each plan.
 //!
 //! Modules from the outside in: `files` reads and compiles rule files, `matching` holds the conditions, `action` and
 //! `params` the actions with their parameters, `compiled` the program, which `host_rules` executes with `actions`.
@@ -14,6 +14,7 @@ mod error;
 pub mod explain;
 mod files;
 mod flow;
+pub mod format;
 mod host_rules;
 mod matching;
 pub mod params;
@@ -29,8 +30,6 @@ pub use compiled::phase_names;
 pub use compiled::program::{CompiledRule, RuleProgram};
 pub use config::{OnFailure, RulesConfig};
 pub use error::{RuleLoadError, RuleProblem};
-pub use files::fluxzy::{ACTION_KINDS, FILTER_KINDS};
-pub use files::mitmproxy;
 pub use files::rule_file::{RuleFile, schema};
 pub use files::sources::{RuleFileFormat, RuleFileSource};
 pub use flow::fixture::FlowFixture;

@@ -45,7 +45,8 @@ impl ActiveRules {
     /// # Errors
     /// All errors in them.
     pub fn check(&self, sources: Vec<RuleFileSource>) -> Result<Arc<RuleProgram>, RuleLoadError> {
-        RuleProgram::from_sources(sources, &self.program().config, Arc::new(RuleRuntime::default()))
+        let runtime = RuleRuntime::default().with_formats(self.runtime.formats.clone());
+        RuleProgram::from_sources(sources, &self.program().config, Arc::new(runtime))
     }
 
     /// The rules as they would be if one of the configured files had this text; `None` if the file is not configured.

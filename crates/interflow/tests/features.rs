@@ -48,6 +48,19 @@ fn a_section_of_a_feature_that_is_left_out_is_refused_with_the_name_of_the_featu
     }
 }
 
+#[test]
+fn rule_files_of_other_programs_need_the_feature_compat() {
+    let home = tempfile::tempdir().unwrap();
+    let built = cfg!(feature = "compat");
+    let file = home.path().join("r.yaml");
+    std::fs::write(&file, "rules:\n- filter: {typeKind: any}\n  action: {typeKind: abort}\n").unwrap();
+    let (checked, text) = output(interflow(home.path(), &["rules", "check"]).arg(&file));
+    assert_eq!(checked.status.success(), built, "{text}");
+    assert!(built || text.contains("r.yaml:2:3: ") && text.contains("--features compat"), "{text}");
+    let (imported, text) = output(&mut interflow(home.path(), &["rules", "import", "anticache", "true"]));
+    assert_eq!(imported.status.success(), built, "{text}");
+}
+
 #[tokio::test]
 async fn a_flow_is_proxied_and_recorded_with_any_set_of_features() {
     let home = tempfile::tempdir().unwrap();

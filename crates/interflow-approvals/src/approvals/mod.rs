@@ -35,7 +35,7 @@ use config::{ApprovalAction, ApprovalMode, ApprovalsConfig, RuleSpec, SecretSpec
 pub use pending::{PendingQuestion, PendingRequest, ResolvedQuestion};
 pub use request_preview::RequestPreview;
 pub use rule_set::RuleSource;
-pub use secrets::{SecretView, decrypt_greyproxy};
+pub use secrets::SecretView;
 pub use sessions::SessionView;
 pub use stage::ApprovalsStage;
 

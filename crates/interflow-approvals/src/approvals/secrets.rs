@@ -287,13 +287,6 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
     Ok(secret)
 }
 
-/// Decrypts a Greyproxy secret with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
-pub fn decrypt_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
-    let cipher = Aes256Gcm::new_from_slice(key).ok()?;
-    let (nonce, sealed) = sealed.split_first_chunk::<12>()?;
-    String::from_utf8(cipher.decrypt(&Nonce::from(*nonce), sealed).ok()?).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

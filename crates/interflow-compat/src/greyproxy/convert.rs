@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use aes_gcm::aead::{Aead as _, KeyInit as _};
+use aes_gcm::{Aes256Gcm, Nonce};
 use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec};
-use interflow_approvals::approvals::decrypt_greyproxy;
 use interflow_types::Timestamp;
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ pub fn decrypt_credentials(
     db: &GreyproxyDb,
     key: Option<&[u8]>,
 ) -> Result<(Vec<DecryptedCredential>, u64), rusqlite::Error> {
-    let open = |sealed: &[u8]| key.and_then(|key| decrypt_greyproxy(key, sealed));
+    let open = |sealed: &[u8]| key.and_then(|key| decrypt(key, sealed));
     let (mut opened, mut closed) = (Vec::new(), 0);
     for credential in db.credentials()? {
         match open(&credential.sealed) {
@@ -87,4 +88,11 @@ pub fn decrypt_credentials(
         }
     }
     Ok((opened, closed))
+}
+
+/// Decrypts a secret with the key in Greyproxy's `session.key`: nonce, ciphertext and tag of AES-256-GCM.
+fn decrypt(key: &[u8], sealed: &[u8]) -> Option<String> {
+    let cipher = Aes256Gcm::new_from_slice(key).ok()?;
+    let (nonce, sealed) = sealed.split_first_chunk::<12>()?;
+    String::from_utf8(cipher.decrypt(&Nonce::from(*nonce), sealed).ok()?).ok()
 }

@@ -1,11 +1,14 @@
-//! Converts the YAML configuration of philter-ai-proxy, with notes on settings that have no
+//! Philter's API, and the conversion of philter-ai-proxy's YAML configuration, with notes on settings that have no
 //! counterpart.
 
+mod api;
 mod keys;
 mod known_keys;
 
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
+
+pub use api::PhilterMount;
 
 /// The converted configuration, and notes on what must be done manually.
 pub struct PhilterImport {

@@ -106,7 +106,7 @@ pub struct RefusalRecord {
 }
 
 /// Records that a stage rejected the flow.
-pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
+pub fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
     *flow.extension_mut::<Option<RefusalRecord>>() = Some(RefusalRecord { kind, code });
 }
 

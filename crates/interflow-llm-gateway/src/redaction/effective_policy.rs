@@ -166,7 +166,7 @@ impl RedactSettings {
         if name == MAIN_POLICY { Some(&self.base.redactor) } else { self.policies.get(name) }
     }
 
-    /// The redactor of a policy by name, as given by Philter clients.
+    /// The redactor of a policy by name, as clients with a text of their own give it.
     pub(super) fn redactor_by_name(&self, name: &str) -> Option<&Arc<Redactor>> {
         if let Some(listed) = self.policies.get(name) {
             return Some(listed);

@@ -7,7 +7,7 @@
 mod background_scan;
 mod effective_policy;
 mod event_rewriter;
-mod philter_api;
+mod one_text;
 mod policy_files;
 mod request_body;
 mod response_body;
@@ -37,7 +37,7 @@ use serde::Serialize;
 use crate::llm_telemetry::ResponseFindings;
 use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
-pub use philter_api::PhilterMount;
+pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 
 /// The name of the stage that redacts requests.

@@ -14,7 +14,7 @@ use crate::params::CaptureSource;
 /// The condition reads data of a later phase, or the requested phase is outside the action's range.
 ///
 /// `before` is the phase of the preceding action of the rule; later actions run in that phase if they can.
-pub(crate) fn phase_for(
+pub fn phase_for(
     action: &Action,
     cond: &ConditionExpr,
     requested: Option<Phase>,

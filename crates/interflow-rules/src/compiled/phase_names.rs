@@ -2,15 +2,15 @@
 
 use interflow_types::Phase;
 
-/// Every phase that a rule may name, with Fluxzy's scopes that map to it.
+/// Every phase that a rule may name, with its other names.
 pub const PHASE_NAMES: &[(Phase, &str, &[&str])] = &[
-    (Phase::Authority, "connect", &["authority", "onAuthorityReceived"]),
+    (Phase::Authority, "connect", &["authority"]),
     (Phase::ClientHello, "hello", &["client_hello"]),
-    (Phase::RequestHead, "request", &["request_head", "requestHeaderReceivedFromClient"]),
-    (Phase::RequestBody, "request_body", &["requestBodyReceivedFromClient"]),
-    (Phase::UpstreamConnect, "dial", &["dnsSolveDone"]),
-    (Phase::ResponseHead, "response", &["response_head", "responseHeaderReceivedFromRemote"]),
-    (Phase::ResponseBody, "response_body", &["responseBodyReceivedFromRemote"]),
+    (Phase::RequestHead, "request", &["request_head"]),
+    (Phase::RequestBody, "request_body", &[]),
+    (Phase::UpstreamConnect, "dial", &[]),
+    (Phase::ResponseHead, "response", &["response_head"]),
+    (Phase::ResponseBody, "response_body", &[]),
     (Phase::Message, "message", &[]),
     (Phase::Done, "done", &[]),
 ];

@@ -15,6 +15,7 @@ use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::RulesConfig;
 use crate::error::{RuleLoadError, RuleProblem};
 use crate::files::rule_file::{RuleDef, RuleFile};
+use crate::files::rule_format::ConvertedRules;
 use crate::files::sources::{ParsedRuleFile, PathSegment, RuleFileContent, RuleFileSource, read_all};
 use crate::flow::view::RuleConstants;
 use crate::matching::condition::ConditionExpr;
@@ -53,7 +54,7 @@ impl RuleProgram {
         config: &RulesConfig,
         around: Arc<RuleRuntime>,
     ) -> Result<Arc<Self>, RuleLoadError> {
-        let parsed = read_all(sources)?;
+        let parsed = read_all(sources, &around.formats)?;
         let mut compiler = Compiler::new(config, around);
         for one in parsed {
             compiler.add_parsed(one);
@@ -100,7 +101,7 @@ impl<'c> Compiler<'c> {
         self.files.extend(parsed.source.path.clone());
         match std::mem::replace(&mut parsed.content, RuleFileContent::Own(RuleFile::default())) {
             RuleFileContent::Own(file) => self.add_own_file(&parsed, file),
-            RuleFileContent::Fluxzy(value) => self.fluxzy(&parsed, &value),
+            RuleFileContent::Foreign(format, value) => self.add_converted(format.convert(&value, &parsed)),
         }
     }
 
@@ -221,25 +222,35 @@ impl<'c> Compiler<'c> {
         self.rules.push(rule);
     }
 
-    fn fluxzy(&mut self, parsed: &ParsedRuleFile, value: &serde_json::Value) {
-        let read = crate::files::fluxzy::import_rules(parsed, value);
-        self.problems.extend(read.problems);
-        self.notes.extend(read.notes);
-        for (mut rule, place) in read.rules {
+    fn add_converted(&mut self, converted: ConvertedRules) {
+        self.problems.extend(converted.problems);
+        self.notes.extend(converted.notes);
+        for rule in converted.rules {
             let mut n = 1;
-            let base = rule.name.clone();
-            while self.rules.iter().any(|r| r.name == rule.name) {
+            let mut name = rule.name.clone();
+            while self.rules.iter().any(|r| r.name == name) {
                 n += 1;
-                rule.name = format!("{base} ({n})");
+                name = format!("{} ({n})", rule.name);
             }
             for (_, action) in &rule.actions {
                 if let Err(message) = crate::files::path_checks::check_files(action, self.config, &self.around) {
-                    self.problems.push(RuleProblem { message, ..place.clone() });
+                    self.problems.push(RuleProblem { message, ..rule.place.clone() });
                 }
             }
-            rule.captures = capturing_regexes(&rule.cond);
-            // A variable that nothing sets is empty, which is worth a note.
-            self.add(rule, place);
+            let compiled = CompiledRule {
+                name,
+                file: rule.place.file.clone(),
+                line: rule.place.line,
+                enabled: true,
+                stop: false,
+                captures: capturing_regexes(&rule.condition),
+                cond: rule.condition,
+                actions: rule.actions,
+                remembers: false,
+                judged: PathMatchMode::default(),
+                matches: Arc::default(),
+            };
+            self.add(compiled, rule.place);
         }
     }
 

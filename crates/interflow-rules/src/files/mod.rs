@@ -1,8 +1,7 @@
-//! Rule files: reading them with their includes, compiling them, and the import of Fluxzy's and mitmproxy's rules.
+//! Rule files: reading them with their includes, compiling them, and the seam for files of other programs.
 
 pub(crate) mod compiler;
-pub(crate) mod fluxzy;
-pub mod mitmproxy;
 pub(crate) mod path_checks;
 pub(crate) mod rule_file;
+pub(crate) mod rule_format;
 pub(crate) mod sources;

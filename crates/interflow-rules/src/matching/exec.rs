@@ -1,4 +1,4 @@
-//! Conditions decided by the exit code of a program: Fluxzy's `exec` filter.
+//! Conditions decided by the exit code of a program.
 //!
 //! A program may take long, and conditions are evaluated on a worker that serves other connections meanwhile. So the
 //! evaluation only says which program it needs ([`ExecAnswers`](crate::flow::exec_run::ExecAnswers)); the rules of the phase

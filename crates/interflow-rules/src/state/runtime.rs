@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use interflow_types::{CertificateFiles, HttpClient};
 use parking_lot::Mutex;
 
+use crate::files::rule_format::RuleFormat;
 use crate::service::{ExternalService, ServiceDef, TlsConnector};
 use crate::state::hold::HoldQueue;
 use crate::state::recording::RecordingSource;
@@ -32,6 +33,8 @@ pub struct RuleRuntime {
     pub(crate) recordings: Option<Arc<dyn RecordingSource>>,
     /// Opens TLS connections, for services at `wss://`.
     pub(crate) tls_connector: Option<Arc<dyn TlsConnector>>,
+    /// Formats of other programs' rule files.
+    pub(crate) formats: Vec<Arc<dyn RuleFormat>>,
     /// Checks upstream capabilities of this build.
     pub(crate) capabilities: Option<Arc<dyn RuleCapabilities>>,
 }
@@ -80,6 +83,12 @@ impl RuleRuntime {
     #[must_use]
     pub fn with_tls_connector(self, opener: Arc<dyn TlsConnector>) -> Self {
         Self { tls_connector: Some(opener), ..self }
+    }
+
+    /// Reads files of these formats, too; the first that recognizes a file converts it.
+    #[must_use]
+    pub fn with_formats(self, formats: Vec<Arc<dyn RuleFormat>>) -> Self {
+        Self { formats, ..self }
     }
 
     /// A service; a running one with the same definition is reused. `None` if services are not started.

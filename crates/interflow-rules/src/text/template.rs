@@ -41,7 +41,7 @@ pub(crate) enum TemplateVariable {
     Group(String),
     /// The value being replaced.
     Previous,
-    /// A Fluxzy variable that is always empty.
+    /// A variable that is always empty.
     Nothing,
 }
 
@@ -101,16 +101,17 @@ impl TextTemplate {
         Ok(template)
     }
 
-    /// Parses as Fluxzy does: unknown variables are empty. Their names are added to `unknown`.
-    pub fn parse_fluxzy(text: &str, unknown: &mut Vec<String>) -> Self {
-        let text = text.replace("{{previous}}", "${previous}");
-        let read = Self::parse_with(&text, &mut |name| {
-            Ok(fluxzy_variable(name).unwrap_or_else(|| {
+    /// Parses a template of another program, whose names of variables `rename` translates. Unknown variables are empty;
+    /// their names are returned, too.
+    pub fn parse_renamed(text: &str, rename: &dyn Fn(&str) -> String) -> (Self, Vec<String>) {
+        let mut unknown = Vec::new();
+        let parsed = Self::parse_with(text, &mut |name| {
+            Ok(parse_variable(&rename(name)).unwrap_or_else(|_| {
                 unknown.push(name.to_owned());
                 TemplateVariable::Nothing
             }))
         });
-        read.unwrap_or_else(|_| Self::literal(&text))
+        (parsed.unwrap_or_else(|_| Self::literal(text)), unknown)
     }
 
     pub fn literal(text: &str) -> Self {
@@ -164,7 +165,7 @@ impl TextTemplate {
     }
 
     /// The user-defined variables that it reads.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|p| match p {
             TemplatePart::Var(TemplateVariable::Var(name)) => Some(name.as_str()),
             _ => None,
@@ -261,30 +262,6 @@ fn parse_variable(name: &str) -> Result<TemplateVariable, String> {
         None => format!(
             "unknown variable `${{{name}}}`: facts such as ${{host}}, ${{req.header.NAME}}, ${{env.NAME}}, and ${{var.NAME}} for what rules set"
         ),
-    })
-}
-
-fn fluxzy_variable(name: &str) -> Option<TemplateVariable> {
-    Some(match name {
-        "previous" => TemplateVariable::Previous,
-        "authority.host" => TemplateVariable::Fact("host"),
-        "authority.port" => TemplateVariable::Fact("port"),
-        "authority.secure" => TemplateVariable::Fact("secure"),
-        "global.filterScope" => TemplateVariable::Fact("phase"),
-        "exchange.id" => TemplateVariable::Fact("flow.id"),
-        "exchange.url" => TemplateVariable::Fact("url"),
-        "exchange.method" => TemplateVariable::Fact("method"),
-        "exchange.path" => TemplateVariable::Fact("target"),
-        "exchange.status" => TemplateVariable::Fact("status"),
-        _ => {
-            if let Some(rest) = name.strip_prefix("env.") {
-                TemplateVariable::Env(rest.to_owned())
-            } else if let Some(rest) = name.strip_prefix("user.") {
-                TemplateVariable::Var(rest.to_owned())
-            } else {
-                return parse_variable(name).ok();
-            }
-        }
     })
 }
 
@@ -396,10 +373,10 @@ mod tests {
     }
 
     #[test]
-    fn fluxzy_variables_are_known_and_unknown_ones_empty() {
-        let mut unknown = Vec::new();
-        let t = TextTemplate::parse_fluxzy("${authority.host}${user.x}${nope}{{previous}}", &mut unknown);
-        assert_eq!(unknown, ["nope"]);
+    fn renamed_variables_are_known_and_unknown_ones_empty() {
+        let rename = |name: &str| name.strip_prefix("user.").map_or(name.to_owned(), |rest| format!("var.{rest}"));
+        let (t, unknown) = TextTemplate::parse_renamed("${user.x}${host}${nope}", &rename);
+        assert_eq!((t.parts.len(), unknown), (3, vec!["nope".to_owned()]));
         assert_eq!(t.variables().collect::<Vec<_>>(), ["x"]);
     }
 }

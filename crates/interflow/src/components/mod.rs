@@ -10,6 +10,7 @@ mod llm;
 pub mod media;
 mod recordings;
 mod redaction;
+mod rule_formats;
 mod rules;
 
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::gateway::LlmGateway;
-use interflow_llm_gateway::redaction::{PhilterMount, RedactionService};
+use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
@@ -38,6 +39,7 @@ use llm::LlmComponent;
 use media::MediaComponent;
 pub use recordings::RecordingArchives;
 use redaction::RedactionComponent;
+pub use rule_formats::rule_formats;
 pub use rules::BuildCapabilities;
 use rules::RulesComponent;
 
@@ -122,12 +124,12 @@ impl ComponentSet {
             // Last, because signatures must cover the final request.
             Arc::clone(&llm.sender),
         ];
-        let filter = PhilterMount(Arc::clone(&redaction.redaction));
         let mounts: Vec<Arc<dyn GatewayMount>> = vec![
             // Media first: mediaflow-proxy compatibility serves paths at the root, including `/health`.
             #[cfg(feature = "media")]
             Arc::new(MediaMount::new(Arc::clone(media.media()))),
-            Arc::new(filter),
+            #[cfg(feature = "compat")]
+            Arc::new(interflow_compat::philter::PhilterMount(Arc::clone(&redaction.redaction))),
             Arc::clone(&llm.mount),
         ];
         Ok(Self {

@@ -9,7 +9,7 @@ use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig, ServiceTransport, T
 use interflow_store::SqliteStore;
 use interflow_types::{Authority, BoxFuture, CertificateFiles, Error};
 
-use super::{ApplyFn, Component, RecordingArchives};
+use super::{ApplyFn, Component, RecordingArchives, rule_formats};
 use crate::instance::config::InterflowConfig;
 
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
@@ -59,6 +59,7 @@ impl RulesComponent {
         let around = RuleRuntime::new(ca, Some(Arc::new(local.clone())))
             .with_recordings(Arc::new(RecordingArchives::Running(store.cloned())))
             .with_capabilities(Arc::new(BuildCapabilities))
+            .with_formats(rule_formats())
             .with_tls_connector(Arc::new(ServiceConnector(local.clone())));
         let own = home.join(OPERATOR_RULES_FILE);
         if config.rules.files.is_empty() && !own.exists() {

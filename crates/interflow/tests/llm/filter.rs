@@ -9,8 +9,10 @@ use serde_json::Value;
 use crate::instance::Home;
 use crate::{CHAT, code};
 
+#[cfg(feature = "compat")]
 const TEXT: &str = "\u{1F600} mail anna.smith@firm.test please";
 
+#[cfg(feature = "compat")]
 #[tokio::test]
 async fn philters_clients_can_use_the_gateway() {
     let home = Home::new().await;

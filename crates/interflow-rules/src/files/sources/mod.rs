@@ -5,14 +5,17 @@ mod source_location;
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use interflow_codec::yaml::{self, YamlDocument};
 use serde::Deserialize;
 
 use crate::error::{RuleLoadError, RuleProblem, with_suggestion};
 use crate::files::rule_file::RuleFile;
+use crate::files::rule_format::RuleFormat;
 
-pub(crate) use source_location::{PathSegment, locate};
+pub use source_location::PathSegment;
+pub(crate) use source_location::locate;
 
 /// Maximum size of a rule file in bytes.
 const MAX_FILE_SIZE: u64 = 16 << 20;
@@ -56,11 +59,12 @@ pub struct RuleFileSource {
     pub text: String,
 }
 
+/// A rule file whose text is parsed.
 #[derive(Debug)]
-pub(crate) struct ParsedRuleFile {
-    pub source: RuleFileSource,
-    pub form: RuleFileFormat,
-    pub content: RuleFileContent,
+pub struct ParsedRuleFile {
+    pub(crate) source: RuleFileSource,
+    form: RuleFileFormat,
+    pub(crate) content: RuleFileContent,
     /// The location of each rule, computed in one pass on first use.
     places: OnceCell<Vec<(usize, usize)>>,
     /// How many locations inside rules were computed individually.
@@ -74,7 +78,8 @@ const MAX_LOCATED: usize = 200;
 #[derive(Debug)]
 pub(crate) enum RuleFileContent {
     Own(RuleFile),
-    Fluxzy(serde_json::Value),
+    /// A file of another program, with its format.
+    Foreign(Arc<dyn RuleFormat>, serde_json::Value),
 }
 
 impl ParsedRuleFile {
@@ -118,7 +123,7 @@ impl RuleFileSource {
         Self { name: name.into(), path: None, text: text.into() }
     }
 
-    fn parse(self) -> Result<ParsedRuleFile, RuleProblem> {
+    fn parse(self, formats: &[Arc<dyn RuleFormat>]) -> Result<ParsedRuleFile, RuleProblem> {
         let form = RuleFileFormat::detect(&self.name, &self.text);
         let content = match form {
             RuleFileFormat::Toml => toml::from_str(&self.text).map(RuleFileContent::Own).map_err(|e| {
@@ -126,7 +131,7 @@ impl RuleFileSource {
                 let (line, column) = source_location::line_and_column(&self.text, at);
                 RuleProblem { file: self.name.clone(), line, column, rule: None, message: with_suggestion(e.message()) }
             }),
-            RuleFileFormat::Yaml => parse_yaml(&self.text).map_err(|e| {
+            RuleFileFormat::Yaml => parse_yaml(&self.text, formats).map_err(|e| {
                 let (line, column) = e.position().unwrap_or_default();
                 RuleProblem { file: self.name.clone(), line, column, rule: None, message: with_suggestion(e.message()) }
             }),
@@ -135,11 +140,11 @@ impl RuleFileSource {
     }
 }
 
-fn parse_yaml(text: &str) -> Result<RuleFileContent, yaml::YamlError> {
+fn parse_yaml(text: &str, formats: &[Arc<dyn RuleFormat>]) -> Result<RuleFileContent, yaml::YamlError> {
     let document = YamlDocument::parse(text)?;
     let value = serde_json::Value::deserialize(document.deserializer())?;
-    if is_fluxzy(&value) {
-        return Ok(RuleFileContent::Fluxzy(value));
+    if let Some(format) = formats.iter().find(|f| f.detect(&value)) {
+        return Ok(RuleFileContent::Foreign(Arc::clone(format), value));
     }
     if value.is_null() {
         return Ok(RuleFileContent::Own(RuleFile::default()));
@@ -147,23 +152,15 @@ fn parse_yaml(text: &str) -> Result<RuleFileContent, yaml::YamlError> {
     RuleFile::deserialize(document.deserializer()).map(RuleFileContent::Own)
 }
 
-/// Whether a file is Fluxzy's: an entry has a filter or an action in its format.
-fn is_fluxzy(value: &serde_json::Value) -> bool {
-    let has = |v: &serde_json::Value, name: &str| {
-        v.as_object().is_some_and(|m| m.keys().any(|k| k.eq_ignore_ascii_case(name)))
-    };
-    let rules = value.as_object().and_then(|m| m.iter().find(|(k, _)| k.eq_ignore_ascii_case("rules")).map(|(_, v)| v));
-    rules
-        .and_then(serde_json::Value::as_array)
-        .is_some_and(|list| list.iter().any(|r| ["filter", "action", "actions"].iter().any(|k| has(r, k))))
-}
-
 /// Reads sources and their includes; an included file precedes the one that includes it.
 ///
 /// # Errors
 /// All errors; a cycle of includes.
-pub(crate) fn read_all(sources: Vec<RuleFileSource>) -> Result<Vec<ParsedRuleFile>, RuleLoadError> {
-    let mut reading = SourceLoader::default();
+pub(crate) fn read_all(
+    sources: Vec<RuleFileSource>,
+    formats: &[Arc<dyn RuleFormat>],
+) -> Result<Vec<ParsedRuleFile>, RuleLoadError> {
+    let mut reading = SourceLoader { formats, parsed: Vec::new(), seen: HashSet::new(), problems: Vec::new() };
     for source in sources {
         reading.add(source, &mut Vec::new());
     }
@@ -174,14 +171,14 @@ pub(crate) fn read_all(sources: Vec<RuleFileSource>) -> Result<Vec<ParsedRuleFil
     }
 }
 
-#[derive(Default)]
-struct SourceLoader {
+struct SourceLoader<'f> {
+    formats: &'f [Arc<dyn RuleFormat>],
     parsed: Vec<ParsedRuleFile>,
     seen: HashSet<PathBuf>,
     problems: Vec<RuleProblem>,
 }
 
-impl SourceLoader {
+impl SourceLoader<'_> {
     fn add(&mut self, source: RuleFileSource, above: &mut Vec<PathBuf>) {
         let real = source.path.as_ref().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone()));
         if let Some(real) = &real
@@ -189,7 +186,7 @@ impl SourceLoader {
         {
             return;
         }
-        let parsed = match source.parse() {
+        let parsed = match source.parse(self.formats) {
             Ok(parsed) => parsed,
             Err(problem) => return self.problems.push(problem),
         };
@@ -237,7 +234,7 @@ mod tests {
     use super::*;
 
     fn fails(name: &str, text: &str) -> String {
-        read_all(vec![RuleFileSource::from_text(name, text)]).unwrap_err().to_string()
+        read_all(vec![RuleFileSource::from_text(name, text)], &[]).unwrap_err().to_string()
     }
 
     #[test]
@@ -313,7 +310,7 @@ mod tests {
         write("a.yaml", "include: [b.yaml, c.toml]\nrules: [{name: a}]");
         write("b.yaml", "include: c.toml\nrules: [{name: b}]");
         write("c.toml", "[[rules]]\nname = 'c'");
-        let read = |name: &str| read_all(vec![RuleFileSource::read(&dir.path().join(name)).unwrap()]);
+        let read = |name: &str| read_all(vec![RuleFileSource::read(&dir.path().join(name)).unwrap()], &[]);
         let names: Vec<_> =
             read("a.yaml").unwrap().iter().map(|p| short_name(p.source.path.as_ref().unwrap())).collect();
         assert_eq!(names, ["c.toml", "b.yaml", "a.yaml"]);

@@ -8,8 +8,9 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 
 use super::RuleFileFormat;
 
+/// A step of a path into a rule file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PathSegment<'a> {
+pub enum PathSegment<'a> {
     /// A map key, case-insensitive.
     Key(&'a str),
     Index(usize),

@@ -2,6 +2,8 @@
 
 mod decide;
 mod files;
+#[cfg(feature = "compat")]
+mod import;
 
 use std::path::PathBuf;
 
@@ -21,6 +23,7 @@ pub enum RuleFilesCommand {
     Explain(ExplainArgs),
     /// Run the test cases in the rule files.
     Test(FilesArgs),
+    #[cfg(feature = "compat")]
     /// Convert mitmproxy options to rules: `rules import map_remote '|http://a/|http://b/'`.
     Import(ImportArgs),
     /// Print the JSON Schema of rule files.
@@ -77,6 +80,7 @@ pub struct ExplainArgs {
     pub format: FormatArgs,
 }
 
+#[cfg(feature = "compat")]
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     /// Option: map_local, map_remote, modify_headers, modify_body, block_list, ignore_hosts, allow_hosts, stickycookie,
@@ -124,7 +128,8 @@ pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir)
         RuleFilesCommand::List(args) => files::list(args, config),
         RuleFilesCommand::Explain(args) => files::explain(args, config, home),
         RuleFilesCommand::Test(args) => files::test(args, config),
-        RuleFilesCommand::Import(args) => files::import(args, config),
+        #[cfg(feature = "compat")]
+        RuleFilesCommand::Import(args) => import::import(args, config),
         RuleFilesCommand::Schema => super::flows::print_json(&interflow_rules::schema()),
         RuleFilesCommand::Held(args) => decide::held_flows(args, home),
         RuleFilesCommand::Decide(args) => decide::decide(args, home),

@@ -2,20 +2,15 @@
 //! and its proxy use.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use interflow_llm::{LlmRefusal, Provider};
-use interflow_redact::{ExternalFindings, RedactionSession, Replacement, StopFlag};
+use interflow_llm_gateway::llm_telemetry::record_refusal;
+use interflow_llm_gateway::redaction::{RedactedText, RedactionService};
 use interflow_types::{
     BoxFuture, CollectError, EntryKind, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request,
     Response, ResponseHead, Result, StatusCode, percent,
 };
 use serde_json::{Value, json};
-
-use super::request_body::backend_failed;
-use super::{RedactSettings, RedactionService};
-use crate::limits::KeyContext;
-use crate::llm_telemetry::{RedactionFindings, record_refusal};
 
 /// The API's endpoints. Their flows are not recorded: the texts they receive are not redacted.
 pub struct PhilterMount(pub Arc<RedactionService>);
@@ -65,76 +60,26 @@ impl LocalHandler for PhilterMount {
     }
 }
 
-struct PhilterRequest {
-    explain: bool,
-    policy: String,
-    context: String,
-}
-
 impl PhilterMount {
     async fn answer(&self, flow: &mut Flow, request: Request) -> Result<Response, LlmRefusal> {
         let url = &request.head.url;
-        let mut policy = parameter(url.query(), "p");
-        if policy.is_empty()
-            && let Some(own) = flow.extension::<KeyContext>().and_then(|note| note.key.as_ref()?.policy.as_deref())
-        {
-            own.clone_into(&mut policy);
-        }
-        let asked =
-            PhilterRequest { explain: url.path_only() == "/api/explain", policy, context: parameter(url.query(), "c") };
+        let explain = url.path_only() == "/api/explain";
+        let (policy, context) = (parameter(url.query(), "p"), parameter(url.query(), "c"));
         let media_type = request.head.headers.get_str("content-type").unwrap_or("text/plain").to_ascii_lowercase();
         if !media_type.trim_start().starts_with("text/plain") {
             let message = "only text/plain can be redacted here";
             return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_type", message));
         }
-        let settings = self.0.settings();
-        let text = read_text(&settings, request).await?;
-        let Some(redactor) = settings.redactor_by_name(&asked.policy) else {
-            let message = format!("there is no policy named `{}`", asked.policy);
-            return Err(refusal(StatusCode::NOT_FOUND, "unknown_policy", message));
-        };
-        let begun = Instant::now();
-        let opinion = match &settings.backends {
-            Some(backends) => backends.find_all(&[&text]).await.map_err(|e| backend_failed(&e))?,
-            None => ExternalFindings::default(),
-        };
-        let mut session = RedactionSession::one_way().in_context(asked.context.clone()).with_external_findings(opinion);
-        let redactor = Arc::clone(redactor);
-        let work = move || {
-            let done = redactor.redact_text(&text, &mut session);
-            (text, redactor, done)
-        };
-        // Runs off the worker thread, which serves other requests.
-        let cut = |_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", "the work was cut short");
-        let stop = StopFlag::default();
-        let _left = stop.on_drop();
-        let (text, redactor, done) = tokio::task::spawn_blocking(move || stop.run(work)).await.map_err(cut)?;
-        let done = done.map_err(|e| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", e.to_string()))?;
-        let policy = redactor.policy();
-        let name = if policy.name().is_empty() { "default" } else { policy.name() };
-        let version = hex::encode(policy.version());
-        self.record_findings(flow, name, &done.spans, begun);
-        let filtered = done.output.as_deref().unwrap_or(&text);
+        let text = read_text(self.0.max_text(), request).await?;
+        let done = self.0.redact_text(flow, &policy, &context, text).await?;
         let id = flow.id.to_string();
-        let mut response = if asked.explain {
-            let body = explanation(&asked, &text, filtered, &done.spans, name, &version, &id);
-            Response::full(StatusCode::OK, "application/json", body.to_string())
+        let mut response = if explain {
+            Response::full(StatusCode::OK, "application/json", explanation(&context, &done, &id).to_string())
         } else {
-            Response::full(StatusCode::OK, "text/plain; charset=utf-8", filtered.to_owned())
+            Response::full(StatusCode::OK, "text/plain; charset=utf-8", done.redacted)
         };
-        add_document_headers(&mut response.head, &id, name, &version);
+        add_document_headers(&mut response.head, &id, &done.policy, &done.policy_version);
         Ok(response)
-    }
-
-    fn record_findings(&self, flow: &mut Flow, policy: &str, spans: &[Replacement], begun: Instant) {
-        let told = flow.extension_mut::<RedactionFindings>();
-        told.policy = policy.to_owned();
-        told.micros = begun.elapsed().as_micros() as u64;
-        for span in spans {
-            *told.request.entry(span.type_name.clone()).or_default() += 1;
-        }
-        let found = told.request.clone();
-        self.0.add_counts(&found);
     }
 }
 
@@ -148,17 +93,11 @@ fn add_document_headers(head: &mut ResponseHead, id: &str, policy: &str, version
 }
 
 fn refusal(status: StatusCode, code: &'static str, message: impl Into<String>) -> LlmRefusal {
-    let kind = match status.as_u16() {
-        404 => "not_found",
-        413 => "payload_too_large",
-        500.. => "internal_error",
-        _ => "invalid_request",
-    };
+    let kind = if status == StatusCode::PAYLOAD_TOO_LARGE { "payload_too_large" } else { "invalid_request" };
     LlmRefusal::new(status, kind, code, message)
 }
 
-async fn read_text(settings: &RedactSettings, request: Request) -> Result<String, LlmRefusal> {
-    let max = settings.max_body;
+async fn read_text(max: usize, request: Request) -> Result<String, LlmRefusal> {
     let bytes = match request.body.collect(max).await {
         Ok((bytes, _)) => bytes,
         Err(CollectError::TooLarge(_)) => {
@@ -178,17 +117,11 @@ fn parameter(query: Option<&str>, name: &str) -> String {
 }
 
 /// Philter's explanation format. Offsets are in UTF-16 code units, as in Java.
-fn explanation(
-    asked: &PhilterRequest,
-    text: &str,
-    filtered: &str,
-    spans: &[Replacement],
-    policy: &str,
-    version: &str,
-    id: &str,
-) -> Value {
+fn explanation(context: &str, done: &RedactedText, id: &str) -> Value {
+    let text = done.original.as_str();
     let mut units = Utf16Counter { text, byte: 0, unit: 0 };
-    let spans: Vec<Value> = spans
+    let spans: Vec<Value> = done
+        .spans
         .iter()
         .enumerate()
         .map(|(i, s)| {
@@ -197,7 +130,7 @@ fn explanation(
                 "characterStart": units.offset_at(s.start),
                 "characterEnd": units.offset_at(s.end),
                 "filterType": s.type_name,
-                "context": asked.context,
+                "context": context,
                 "classification": null,
                 "confidence": f64::from(s.confidence) / 100.0,
                 "text": text.get(s.start..s.end),
@@ -210,15 +143,15 @@ fn explanation(
         })
         .collect();
     json!({
-        "filteredText": filtered,
-        "context": asked.context,
+        "filteredText": done.redacted,
+        "context": context,
         "documentId": id,
         "piece": 0,
         "tokens": text.split_whitespace().count(),
         "explanation": { "appliedSpans": spans, "identifiedSpans": spans },
-        "policyName": policy,
-        "policyVersion": version,
-        "policyContentHash": version
+        "policyName": done.policy,
+        "policyVersion": done.policy_version,
+        "policyContentHash": done.policy_version
     })
 }
 

@@ -1,30 +1,18 @@
 //! What reading a file of Fluxzy's yields: rules, errors and notes.
 
+use interflow_rules::format::{
+    ConvertedRules, ParsedRuleFile, PathSegment, TextField, TextPredicate, unknown_key_message,
+};
+use interflow_rules::{ConditionExpr, RuleProblem, phase_names};
 use interflow_types::Phase;
 
 use super::node::{FluxzyNode, NodePathStep};
-use crate::compiled::phase_names;
-use crate::compiled::program::CompiledRule;
-use crate::error::RuleProblem;
-use crate::files::sources::{ParsedRuleFile, PathSegment};
-use crate::matching::condition::ConditionExpr;
-
-/// The result of reading a file.
-#[derive(Default)]
-pub(crate) struct FluxzyImport {
-    /// The rules, each with its location for later errors.
-    pub rules: Vec<(CompiledRule, RuleProblem)>,
-    /// Errors that make the file unusable.
-    pub problems: Vec<RuleProblem>,
-    /// Notes about features that are broken, ignored or different in Fluxzy.
-    pub notes: Vec<RuleProblem>,
-}
 
 /// Collects errors and notes while a rule is read.
 pub(crate) struct ImportLog<'p> {
     pub parsed: &'p ParsedRuleFile,
     pub rule: String,
-    pub read: FluxzyImport,
+    pub read: ConvertedRules,
     pub errors: NetworkErrorUse,
 }
 
@@ -58,15 +46,22 @@ impl ImportLog<'_> {
     }
 }
 
-/// The phase for Fluxzy's scope name.
+/// Fluxzy's scopes, with the phase that each is here.
+const SCOPES: [(&str, Phase); 6] = [
+    ("onAuthorityReceived", Phase::Authority),
+    ("requestHeaderReceivedFromClient", Phase::RequestHead),
+    ("requestBodyReceivedFromClient", Phase::RequestBody),
+    ("dnsSolveDone", Phase::UpstreamConnect),
+    ("responseHeaderReceivedFromRemote", Phase::ResponseHead),
+    ("responseBodyReceivedFromRemote", Phase::ResponseBody),
+];
+
+/// The phase for a scope; Interflow's names are known, too.
 pub(crate) fn phase_by_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> Option<Phase> {
-    let phase = phase_names::find(text);
+    let scope = SCOPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, phase)| *phase);
+    let phase = scope.or_else(|| phase_names::find(text));
     match phase {
-        None => {
-            let names: Vec<&str> =
-                phase_names::PHASE_NAMES.iter().flat_map(|(_, _, others)| others.iter().copied()).collect();
-            ledger.problem(node, crate::error::unknown_key_message("moment", text, &names));
-        }
+        None => ledger.problem(node, unknown_key_message("moment", text, &SCOPES.map(|(name, _)| name))),
         Some(Phase::RequestBody | Phase::ResponseBody) => {
             ledger.note(node, "Fluxzy never reaches this moment; here it is reached");
         }
@@ -76,6 +71,6 @@ pub(crate) fn phase_by_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, t
 }
 
 /// A condition on the tags that represent comments.
-pub(crate) fn comment_condition(test: crate::matching::text_predicate::TextPredicate) -> ConditionExpr {
-    ConditionExpr::Text(crate::matching::text_predicate::TextField::Tag, test)
+pub(crate) fn comment_condition(test: TextPredicate) -> ConditionExpr {
+    ConditionExpr::Text(TextField::Tag, test)
 }

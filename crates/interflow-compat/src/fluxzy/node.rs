@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 
+use interflow_rules::format::{PathSegment, TextTemplate, unknown_key_message};
 use serde_json::{Map, Value};
 
 use super::import_log::ImportLog;
-use crate::files::sources::PathSegment;
-use crate::text::template::TextTemplate;
 
 /// A step of a path into the file.
 #[derive(Clone, Debug)]
@@ -134,7 +133,7 @@ impl<'v> FluxzyNode<'v> {
                 continue;
             }
             let known: Vec<&str> = used.iter().map(String::as_str).collect();
-            let what = crate::error::unknown_key_message("key", key, &known);
+            let what = unknown_key_message("key", key, &known);
             ledger.note(self, format!("{what} Fluxzy drops it without a word, and so it does nothing here"));
         }
     }
@@ -159,8 +158,7 @@ impl<'v> FluxzyNode<'v> {
 
 /// Parses a text with Fluxzy's variables.
 pub(crate) fn template(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> TextTemplate {
-    let mut unknown = Vec::new();
-    let template = TextTemplate::parse_fluxzy(text, &mut unknown);
+    let (template, unknown) = TextTemplate::parse_renamed(&text.replace("{{previous}}", "${previous}"), &own_variable);
     for name in unknown {
         ledger.note(node, format!("the variable `{name}` does not exist: it is empty, there and here"));
     }
@@ -168,4 +166,24 @@ pub(crate) fn template(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: 
         ledger.note(node, "Fluxzy keeps `user.` variables in one store for all exchanges, which overwrite one another; here each flow has its own");
     }
     template
+}
+
+/// Interflow's name of a variable.
+fn own_variable(name: &str) -> String {
+    let own = match name {
+        "authority.host" => "host",
+        "authority.port" => "port",
+        "authority.secure" => "secure",
+        "global.filterScope" => "phase",
+        "exchange.id" => "flow.id",
+        "exchange.url" => "url",
+        "exchange.method" => "method",
+        "exchange.path" => "target",
+        "exchange.status" => "status",
+        _ => match name.strip_prefix("user.") {
+            Some(rest) => return format!("var.{rest}"),
+            None => name,
+        },
+    };
+    own.to_owned()
 }

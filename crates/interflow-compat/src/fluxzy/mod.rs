@@ -6,33 +6,48 @@ mod filters;
 mod import_log;
 mod node;
 
+use interflow_rules::format::{ConvertedRule, ConvertedRules, ParsedRuleFile, RuleFormat, any_rule_has_key, phase_for};
 use interflow_types::Phase;
 use serde_json::Value;
 
-use crate::compiled::action_phase::phase_for;
-use crate::compiled::program::CompiledRule;
-use crate::files::sources::ParsedRuleFile;
-use import_log::{FluxzyImport, ImportLog, NetworkErrorUse};
+use import_log::{ImportLog, NetworkErrorUse};
 use node::FluxzyNode;
 
 pub use actions::KINDS as ACTION_KINDS;
 pub use filters::KINDS as FILTER_KINDS;
 
-pub(crate) fn import_rules(parsed: &ParsedRuleFile, value: &Value) -> FluxzyImport {
-    let mut ledger =
-        ImportLog { parsed, rule: String::new(), read: FluxzyImport::default(), errors: NetworkErrorUse::default() };
-    let root = FluxzyNode::root(value);
-    let Some(rules) = root.get("rules") else { return ledger.read };
-    root.report_unknown(&mut ledger);
-    for (i, entry) in rules.items().into_iter().enumerate() {
-        ledger.rule = entry
-            .get("name")
-            .and_then(|n| n.text())
-            .filter(|n| !n.is_empty())
-            .unwrap_or_else(|| format!("rule {}", i + 1));
-        convert_rule(&mut ledger, &entry);
+/// An entry with one of these keys makes a file one of Fluxzy's.
+const RULE_KEYS: &[&str] = &["filter", "action", "actions"];
+
+/// The format of Fluxzy's rule files.
+#[derive(Debug)]
+pub struct FluxzyFormat;
+
+impl RuleFormat for FluxzyFormat {
+    fn detect(&self, document: &Value) -> bool {
+        any_rule_has_key(document, RULE_KEYS)
     }
-    ledger.read
+
+    fn convert(&self, document: &Value, file: &ParsedRuleFile) -> ConvertedRules {
+        let mut ledger = ImportLog {
+            parsed: file,
+            rule: String::new(),
+            read: ConvertedRules::default(),
+            errors: NetworkErrorUse::default(),
+        };
+        let root = FluxzyNode::root(document);
+        let Some(rules) = root.get("rules") else { return ledger.read };
+        root.report_unknown(&mut ledger);
+        for (i, entry) in rules.items().into_iter().enumerate() {
+            ledger.rule = entry
+                .get("name")
+                .and_then(|n| n.text())
+                .filter(|n| !n.is_empty())
+                .unwrap_or_else(|| format!("rule {}", i + 1));
+            convert_rule(&mut ledger, &entry);
+        }
+        ledger.read
+    }
 }
 
 fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
@@ -96,19 +111,7 @@ fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
         if actions.is_empty() {
             continue;
         }
-        let rule = CompiledRule {
-            name: ledger.rule.clone(),
-            file: place.file.clone(),
-            line: place.line,
-            cond,
-            actions,
-            enabled: true,
-            stop: false,
-            captures: Vec::new(),
-            remembers: false,
-            judged: Default::default(),
-            matches: Default::default(),
-        };
-        ledger.read.rules.push((rule, place.clone()));
+        let rule = ConvertedRule { name: ledger.rule.clone(), place: place.clone(), condition: cond, actions };
+        ledger.read.rules.push(rule);
     }
 }

@@ -2,21 +2,19 @@
 
 use std::path::PathBuf;
 
+use interflow_rules::action::Action;
+use interflow_rules::format::{OneOrManyStrings, ReplacementTemplate, TextTemplate, unknown_key_message};
+use interflow_rules::params::{
+    AnswerBody, AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, CertificateParams, ConnectToParams,
+    CookieLine, DelayParams, DnsServerParam, FingerprintParam, HoldParams, InjectHtmlParams, MapLocalParams,
+    MapRemoteParams, NameList, NoParams, SaveSessionParams, SessionPartParams, TemplatePairs, ThrottleParams,
+    TlsVersionParam, UpstreamProxyParams, VariableParams,
+};
 use interflow_types::units::{ByteSize, HumanDuration};
-use interflow_types::{HostPattern, Phase, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use interflow_types::{HostPattern, Phase, StatusCode, percent};
 
 use super::import_log::{ImportLog, phase_by_name};
 use super::node::FluxzyNode;
-use crate::action::Action;
-use crate::params::{
-    AnswerBody, AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, CertificateParams, ConnectToParams,
-    CookieLine, DelayParams, DnsServerParam, FingerprintParam, InjectHtmlParams, MapLocalParams, MapRemoteParams,
-    NameList, NoParams, SaveSessionParams, SessionPartParams, TemplatePairs, ThrottleParams, TlsVersionParam,
-    UpstreamProxyParams, VariableParams,
-};
-use crate::text::string_list::OneOrManyStrings;
-use crate::text::template::{ReplacementTemplate, TextTemplate};
 
 /// Every action by its `typeKind` without the suffix, in lower case.
 pub const KINDS: &[&str] = &[
@@ -89,7 +87,7 @@ pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Convert
         .or_else(|| response(ledger, node, &kind))
         .or_else(|| any_phase_action(ledger, node, &kind));
     let Some(made) = made else {
-        ledger.problem(node, crate::error::unknown_key_message("action", &kind, KINDS));
+        ledger.problem(node, unknown_key_message("action", &kind, KINDS));
         return Vec::new();
     };
     node.report_unknown(ledger);
@@ -174,7 +172,7 @@ fn proxy_login(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, header: &str) 
         return None;
     };
     let (user, password) = pair.split_once(':').unwrap_or((&pair, ""));
-    Some(format!("{}:{}", crate::text::query_params::encode(user), crate::text::query_params::encode(password)))
+    Some(format!("{}:{}", percent::encoded(user), percent::encoded(password)))
 }
 
 fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
@@ -189,10 +187,7 @@ fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedAc
             return Vec::new();
         }
         other => {
-            ledger.problem(
-                node,
-                crate::error::unknown_key_message("version", other, &["none", "default", "tls12", "tls13"]),
-            );
+            ledger.problem(node, unknown_key_message("version", other, &["none", "default", "tls12", "tls13"]));
             return Vec::new();
         }
     };
@@ -405,13 +400,10 @@ fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
     })
 }
 
-/// Escaped in cookies: all but RFC 3986's unreserved characters.
-const IN_COOKIES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
 /// Percent-encoding, which is how Fluxzy writes cookies.
 fn escape_for_cookie(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: TextTemplate) -> TextTemplate {
     match text.as_literal() {
-        Some(plain) => TextTemplate::literal(&utf8_percent_encode(plain, IN_COOKIES).to_string()),
+        Some(plain) => TextTemplate::literal(&percent::encoded(plain)),
         None => {
             ledger.note(
                 node,
@@ -438,7 +430,7 @@ fn throttle(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActio
         "response" => (None, Some(rate)),
         "all" => (Some(rate), Some(rate)),
         other => {
-            ledger.problem(node, crate::error::unknown_key_message("channel", other, &["request", "response", "all"]));
+            ledger.problem(node, unknown_key_message("channel", other, &["request", "response", "all"]));
             (None, Some(rate))
         }
     };
@@ -646,7 +638,7 @@ fn any_phase_action(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &st
         }
         "breakpoint" => {
             ledger.note(node, "Fluxzy's command line has no breakpoints; here the flow is held until somebody decides, by `interflow rules held` or the API");
-            single_action(Action::Hold(crate::params::HoldParams { timeout: None, pass: true, note: None }))
+            single_action(Action::Hold(HoldParams { timeout: None, pass: true, note: None }))
         }
         _ => return None,
     })

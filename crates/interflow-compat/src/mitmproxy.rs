@@ -2,6 +2,7 @@
 //! `block_list`, `ignore_hosts`, `stickycookie`, `stickyauth`, `anticache`, `anticomp`, `server_replay`.
 
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern};
+use interflow_rules::format::{build_regex, unknown_key_message};
 use interflow_types::Direction;
 use serde_json::{Map, Value, json};
 
@@ -35,7 +36,7 @@ pub struct ImportedRules {
 /// An unknown option or an invalid value, with what was expected.
 pub fn import_option(option: &str, specs: &[String]) -> Result<ImportedRules, String> {
     if !SUPPORTED_OPTIONS.contains(&option) {
-        return Err(crate::error::unknown_key_message("option", option, SUPPORTED_OPTIONS));
+        return Err(unknown_key_message("option", option, SUPPORTED_OPTIONS));
     }
     let mut all = ImportedRules::default();
     match option {
@@ -77,7 +78,7 @@ fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), 
             let folder = std::path::Path::new(&path).is_dir();
             let mut path = path.replace('$', "$$");
             // The first group, if any, is looked up below the folder.
-            if folder && crate::matching::regex_limits::build_regex(&regex, false)?.captures_len() > 1 {
+            if folder && build_regex(&regex, false)?.captures_len() > 1 {
                 path = format!("{}/${{1}}", path.trim_end_matches('/'));
             }
             let action = json!({ "map_local": { "regex": translate_regex(&regex)?, "path": path } });
@@ -402,7 +403,7 @@ fn split_spec(spec: &str, form: &str) -> Result<[String; 3], String> {
 /// Translates the few spellings in which Python's regex syntax differs.
 fn translate_regex(regex: &str) -> Result<String, String> {
     let regex = regex.replace("(?P=", "(?P_back_reference=");
-    crate::matching::regex_limits::build_regex(&regex, false)?;
+    build_regex(&regex, false)?;
     Ok(regex)
 }
 
@@ -451,8 +452,11 @@ fn from_file(text: &str) -> Result<Option<String>, String> {
 mod tests {
     use std::sync::Arc;
 
+    use interflow_rules::{
+        FlowFixture, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate, test_get_request,
+    };
+
     use super::*;
-    use crate::{RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 
     fn program(option: &str, spec: &str) -> Arc<RuleProgram> {
         several(option, &[spec])
@@ -472,8 +476,7 @@ mod tests {
 
     async fn run(option: &str, spec: &str, url: &str) -> simulate::Simulation {
         let told = serde_json::from_value(json!({ "body": "a cat", "headers": { "Server": "x" } })).unwrap();
-        simulate::run(&program(option, spec), simulate::fixture_from(&crate::test_get_request(url), &told).unwrap())
-            .await
+        simulate::run(&program(option, spec), simulate::fixture_from(&test_get_request(url), &told).unwrap()).await
     }
 
     #[tokio::test]
@@ -551,8 +554,7 @@ mod tests {
             &["/~s/Server/one", "/X-Other/1", "/~s/server/two", "/~d none.test/Server/three"],
         );
         let told = serde_json::from_value(json!({ "headers": { "Server": "x" } })).unwrap();
-        let t =
-            simulate::run(&p, simulate::fixture_from(&crate::test_get_request("http://a.test/"), &told).unwrap()).await;
+        let t = simulate::run(&p, simulate::fixture_from(&test_get_request("http://a.test/"), &told).unwrap()).await;
         let head = t.response.unwrap().0;
         let all: Vec<_> = head.headers.get_all("server").map(|v| String::from_utf8_lossy(v).into_owned()).collect();
         assert_eq!((all, head.headers.get_str("x-other")), (vec!["one".to_owned(), "two".to_owned()], Some("1")));
@@ -562,7 +564,7 @@ mod tests {
     async fn host_allowed_by_any_of_several_options_is_allowed() {
         let p = several("allow_hosts", &[r"a\.test", r"b\.test:443"]);
         for (url, tunnel) in [("https://a.test/", None), ("https://b.test/", None), ("https://b.test:1/", Some(true))] {
-            let t = simulate::run(&p, crate::FlowFixture::for_get(url)).await;
+            let t = simulate::run(&p, FlowFixture::for_get(url)).await;
             assert_eq!(t.tunnel, tunnel, "{url}");
         }
     }

@@ -5,13 +5,14 @@ mod rows;
 
 use std::sync::Arc;
 
-use interflow_rules::{ACTION_KINDS, FILTER_KINDS, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
+use interflow_compat::fluxzy::{ACTION_KINDS, FILTER_KINDS, FluxzyFormat};
+use interflow_rules::{RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 use serde_json::json;
 
 use rows::{ACTIONS, DEFAULTS, FILTERS, IN_BODIES, PARAMETERS};
 
 fn load(text: &str) -> Result<Arc<RuleProgram>, String> {
-    let around = RuleRuntime::new(Some("PEM".into()), None);
+    let around = RuleRuntime::new(Some("PEM".into()), None).with_formats(vec![Arc::new(FluxzyFormat)]);
     RuleProgram::from_sources(
         vec![RuleFileSource::from_text("fluxzy.yaml", text)],
         &RulesConfig::default(),
@@ -216,7 +217,7 @@ fn incompatibility_notes_are_reported_along_with_errors() {
 - {filter: {typeKind: path, pattern: /x}, action: {typeKind: noOp}}
 - {filter: {typeKind: any}, action: {typeKind: abrt}}
 ";
-    let around = Arc::new(RuleRuntime::default());
+    let around = Arc::new(RuleRuntime::default().with_formats(vec![Arc::new(FluxzyFormat)]));
     let error =
         RuleProgram::from_sources(vec![RuleFileSource::from_text("f.yaml", text)], &RulesConfig::default(), around)
             .unwrap_err();

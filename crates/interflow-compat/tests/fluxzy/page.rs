@@ -133,7 +133,7 @@ const UPSTREAM_ACTIONS: &str = "interflow/tests/rules/upstream_actions.rs";
 const MESSAGES: &str = "interflow/tests/rules/messages.rs";
 const REPLAYS: &str = "interflow/tests/rules/replays.rs";
 const MATCHERS: &str = "interflow-rules/src/matching/matchers.rs";
-const FLUXZY: &str = "interflow-rules/tests/fluxzy";
+const FLUXZY: &str = "interflow-compat/tests/fluxzy";
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
+use interflow_rules::ConditionExpr;
+use interflow_rules::format::{ExecCondition, MatchMode, TextField, TextPredicate, unknown_key_message};
 use interflow_types::Direction::{self, Request, Response};
 
 use super::import_log::{ImportLog, comment_condition};
 use super::node::{FluxzyNode, template};
-use crate::flow::exec_run::ExecCondition;
-use crate::matching::condition::ConditionExpr;
-use crate::matching::text_predicate::{MatchMode, TextField, TextPredicate};
 
 /// Every filter by its `typeKind` without the suffix, in lower case.
 pub const KINDS: &[&str] = &[
@@ -83,7 +82,7 @@ pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Conditi
     let Some(kind) = node.kind(ledger, "filter") else { return ConditionExpr::Always(false) };
     let inverted = node.bool_value(ledger, "inverted", false);
     let Some(cond) = convert_filter(ledger, node, &kind) else {
-        ledger.problem(node, crate::error::unknown_key_message("filter", &kind, KINDS));
+        ledger.problem(node, unknown_key_message("filter", &kind, KINDS));
         return ConditionExpr::Always(false);
     };
     node.report_unknown(ledger);
@@ -295,7 +294,7 @@ fn collection(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExp
         "and" => ConditionExpr::and(children),
         "or" => ConditionExpr::or(children),
         other => {
-            ledger.problem(node, crate::error::unknown_key_message("operation", other, &["and", "or"]));
+            ledger.problem(node, unknown_key_message("operation", other, &["and", "or"]));
             ConditionExpr::Always(false)
         }
     }
@@ -428,7 +427,7 @@ fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: Match
         "regex" => MatchMode::Regex,
         other => {
             let known = ["exact", "contains", "startsWith", "endsWith", "regex"];
-            ledger.problem(node, crate::error::unknown_key_message("operation", other, &known));
+            ledger.problem(node, unknown_key_message("operation", other, &known));
             effective
         }
     }

@@ -1,0 +1,95 @@
+//! Redaction of one text by a named policy, for APIs that take texts rather than requests to a provider.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use interflow_llm::LlmRefusal;
+use interflow_redact::{ExternalFindings, RedactionSession, Replacement, StopFlag};
+use interflow_types::{Flow, StatusCode};
+
+use super::RedactionService;
+use super::request_body::backend_failed;
+use crate::limits::KeyContext;
+use crate::llm_telemetry::RedactionFindings;
+
+/// A redacted text.
+pub struct RedactedText {
+    /// The text as it was given.
+    pub original: String,
+    pub redacted: String,
+    /// What was replaced, in the order of the original.
+    pub spans: Vec<Replacement>,
+    /// The name of the policy, `default` if it has none, and its fingerprint in hexadecimal.
+    pub policy: String,
+    pub policy_version: String,
+}
+
+impl RedactionService {
+    /// The largest text that is redacted, in bytes (`redact.max_body`).
+    pub fn max_text(&self) -> usize {
+        self.settings().max_body
+    }
+
+    /// Redacts a text for good: its placeholders cannot be restored. Without a name, the policy is that of the flow's
+    /// virtual key, or the active one. What is found is recorded with the flow and counted.
+    ///
+    /// # Errors
+    /// There is no policy of this name, or a detector failed.
+    pub async fn redact_text(
+        &self,
+        flow: &mut Flow,
+        policy: &str,
+        context: &str,
+        text: String,
+    ) -> Result<RedactedText, LlmRefusal> {
+        let settings = self.settings();
+        let of_key = flow.extension::<KeyContext>().and_then(|note| note.key.as_ref()?.policy.clone());
+        let name = of_key.as_deref().filter(|_| policy.is_empty()).unwrap_or(policy);
+        let Some(redactor) = settings.redactor_by_name(name) else {
+            let message = format!("there is no policy named `{name}`");
+            return Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", "unknown_policy", message));
+        };
+        let begun = Instant::now();
+        let opinion = match &settings.backends {
+            Some(backends) => backends.find_all(&[&text]).await.map_err(|e| backend_failed(&e))?,
+            None => ExternalFindings::default(),
+        };
+        let mut session = RedactionSession::one_way().in_context(context.to_owned()).with_external_findings(opinion);
+        let redactor = Arc::clone(redactor);
+        let work = move || {
+            let done = redactor.redact_text(&text, &mut session);
+            (text, redactor, done)
+        };
+        // Runs off the worker thread, which serves other requests.
+        let stop = StopFlag::default();
+        let _left = stop.on_drop();
+        let work = tokio::task::spawn_blocking(move || stop.run(work)).await;
+        let (original, redactor, done) = work.map_err(|_| failed("the work was cut short"))?;
+        let done = done.map_err(|e| failed(e.to_string()))?;
+        let policy = redactor.policy();
+        let name = if policy.name().is_empty() { "default" } else { policy.name() };
+        self.record_findings(flow, name, &done.spans, begun);
+        Ok(RedactedText {
+            redacted: done.output.unwrap_or_else(|| original.clone()),
+            original,
+            spans: done.spans,
+            policy: name.to_owned(),
+            policy_version: hex::encode(policy.version()),
+        })
+    }
+
+    fn record_findings(&self, flow: &mut Flow, policy: &str, spans: &[Replacement], begun: Instant) {
+        let findings = flow.extension_mut::<RedactionFindings>();
+        findings.policy = policy.to_owned();
+        findings.micros = begun.elapsed().as_micros() as u64;
+        for span in spans {
+            *findings.request.entry(span.type_name.clone()).or_default() += 1;
+        }
+        let found = findings.request.clone();
+        self.add_counts(&found);
+    }
+}
+
+fn failed(why: impl Into<String>) -> LlmRefusal {
+    LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "request_failed", why)
+}
