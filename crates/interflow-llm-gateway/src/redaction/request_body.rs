@@ -27,7 +27,7 @@ use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::event_rewriter::{ByteReplacement, splice};
 use super::{RedactionService, RedactionState, SharedSession};
 
-/// Larger bodies are processed off the worker thread, which serves other requests. 
+/// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;
 
 /// The result of redacting a body; `output` is `None` if it is unchanged.
