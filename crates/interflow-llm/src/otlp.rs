@@ -1,5 +1,5 @@
 //! OpenTelemetry's JSON encoding (OTLP/HTTP): attributes, GenAI semantic conventions, and the export request for
-//! spans. 
+//! spans.
 
 use serde_json::{Value, json};
 

@@ -67,7 +67,7 @@ impl Query {
     }
 
     /// The query simplified for the moment of a request (no response yet) or of a response: what is certain then is
-    /// decided, and facts that both directions have refer to the request as long as there is no response. 
+    /// decided, and facts that both directions have refer to the request as long as there is no response.
     #[must_use]
     pub fn simplified_at(self, side: Direction) -> Self {
         simplify(self.expr, side).into()

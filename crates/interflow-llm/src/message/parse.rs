@@ -103,7 +103,7 @@ fn unreadable(shape: ApiFormat, body: &[u8]) -> ModelReply {
     assembly.end()
 }
 
-/// Assembles a reply from events of any API format. 
+/// Assembles a reply from events of any API format.
 pub struct ReplyAssembly {
     stream: ReplyAccumulator,
     settled: ResponseSummary,
