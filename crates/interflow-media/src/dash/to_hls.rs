@@ -1,4 +1,4 @@
-//! Generates HLS playlists from a manifest.
+//! Generates HLS playlists from a manifest (RFC 8216; fragmented MP4 segments, or MPEG-TS).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -17,11 +17,12 @@ pub struct HlsOptions {
     pub language: Option<String>,
     /// Whether segments are remuxed to MPEG-TS.
     pub ts: bool,
-    /// Maximum size of a playlist, in bytes.
+    /// Maximum size of a playlist, in bytes; no limit if absent.
     pub most: Option<u64>,
 }
 
-/// Maximum number of variants and renditions in a multivariant playlist.
+/// Maximum number of variants and renditions in a multivariant playlist; each picture is combined with each audio
+/// group.
 const MAX_VARIANTS: usize = 10_000;
 
 /// The error for a playlist that would be too long.
@@ -94,7 +95,8 @@ pub fn find<'a>(
     kind().filter(spoken).min_by_key(near).or_else(|| kind().min_by_key(near))
 }
 
-/// The multivariant playlist. `link` returns the URL of a track's playlist.
+/// The multivariant playlist. `link` returns the URL of a track's playlist. Checks the size while writing, so that a
+/// hostile manifest cannot fill the memory.
 ///
 /// # Errors
 /// No media that HLS can carry; more than 10,000 variants, or a playlist over the size limit.
@@ -177,6 +179,7 @@ struct AudioGroup<'a> {
     codecs: Option<&'a str>,
 }
 
+/// The codec without its parameters: `mp4a` of `mp4a.40.2`.
 fn family(codecs: Option<&str>) -> &str {
     codecs.and_then(|c| c.split(['.', ',']).next()).unwrap_or("audio")
 }
@@ -226,11 +229,12 @@ fn subtitles(period: &DashPeriod) -> Vec<DashTrack<'_>> {
     playable(period).filter(|t| t.set.media == DashMediaKind::Text && !t.own.mime.contains("ttml")).collect()
 }
 
+/// A text as the content of a quoted string, which has no escapes (RFC 8216 4.2).
 fn quoted(text: &str) -> String {
     text.replace(['"', '\r', '\n'], "'")
 }
 
-/// A name unique among renditions.
+/// A name unique among renditions, as players identify them by it (RFC 8216 4.3.4.1.1).
 fn name(track: DashTrack<'_>, named: &mut BTreeMap<String, u32>) -> String {
     let set = track.set;
     let mut name = set.label.as_deref().or(set.language.as_deref()).unwrap_or(set.media.as_str()).to_owned();

@@ -62,7 +62,7 @@ impl RuleProgram {
     }
 }
 
-/// Compiles rules and collects errors.
+/// Compiles rules and collects errors, so that all of them are reported at once.
 struct Compiler<'c> {
     config: &'c RulesConfig,
     around: Arc<RuleRuntime>,
@@ -73,9 +73,9 @@ struct Compiler<'c> {
     problems: Vec<RuleProblem>,
     notes: Vec<RuleProblem>,
     files: Vec<PathBuf>,
-    /// Variables that are read, with the location.
+    /// Variables that are read, with the location for the error if nothing sets them.
     read: Vec<(String, RuleProblem)>,
-    /// Variables that something sets.
+    /// Variables that something sets: constants, actions, named groups.
     set: Vec<String>,
 }
 
@@ -227,6 +227,7 @@ impl<'c> Compiler<'c> {
         self.notes.extend(read.notes);
         for (mut rule, place) in read.rules {
             let mut n = 1;
+            // Fluxzy's names need not be unique.
             let base = rule.name.clone();
             while self.rules.iter().any(|r| r.name == rule.name) {
                 n += 1;
@@ -274,6 +275,7 @@ impl<'c> Compiler<'c> {
         }
         let mut hosts = HostIndex::default();
         for (i, rule) in self.rules.iter_mut().enumerate() {
+            // By name, so that the count of an unchanged rule survives a reload.
             rule.matches = around.counter(&rule.name);
             if rule.enabled {
                 hosts.add(i as u32, &rule.cond);
