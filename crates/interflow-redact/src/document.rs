@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 use crate::{FeatureContribution, RedactError, json};
 
+/// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DocumentFormat {
@@ -14,7 +15,7 @@ pub enum DocumentFormat {
     Json,
 }
 
-/// The replacements in a document, for explanation. Contains neither originals nor parts of the vault.
+/// The replacements in a document, for explanation. Contains no original values.
 #[derive(Clone, Debug, Serialize)]
 pub struct DocumentExplanation<'a> {
     pub policy: &'a str,
@@ -65,6 +66,7 @@ impl Redactor {
         ))
     }
 
+    /// Explains the replacements of a document.
     pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
         let version = hex::encode(&self.policy().version()[..8]);
         let spans = spans.iter().map(ExplainedReplacement::of).collect();

@@ -13,16 +13,16 @@ pub struct TrainingCandidate {
     pub start: usize,
     /// End offset in bytes, exclusive.
     pub end: usize,
-    /// Index of the model that scores it.
+    /// Index of the model that scores it, below [`MODELS`].
     pub model: usize,
-    /// Indices of its features.
+    /// Indices of its features, below [`FEATURES`].
     pub features: Vec<usize>,
 }
 
-/// Number of models.
+/// Number of models: one per kind of name.
 pub const MODELS: usize = NameModel::ALL.len();
 
-/// Number of features.
+/// Number of features, the same for all models.
 pub const FEATURES: usize = detect::Feature::ALL.len();
 
 /// The name of a model and of a feature in it.

@@ -67,7 +67,7 @@ impl TextRewriter for RestoreRewriter {
         let Some(mut restorer) = self.texts.remove(&channel) else { return Ok(()) };
         let session = self.session.lock();
         let Some(vault) = session.vault() else { return Ok(()) };
-        // An open placeholder inside a nested JSON string cannot be escaped correctly; the stream is cut off instead.
+        // A truncated placeholder is not shown to the client as text; the stream is cut off instead.
         restorer.finish(vault, out).map_err(|e| StreamAbort::new("open_placeholder", e.to_string()))
     }
 

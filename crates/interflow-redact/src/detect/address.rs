@@ -124,6 +124,7 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
     }
 }
 
+/// An address that was found, by its tokens.
 struct AddressPart {
     first: usize,
     last: usize,
@@ -134,6 +135,7 @@ fn address_part(first: usize, last: usize, confidence: u8) -> Option<AddressPart
     Some(AddressPart { first, last, confidence })
 }
 
+/// The address that begins with or contains the word at `i`, by the kind of word that it is.
 fn address_core(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     let marks = token.flags();
     if token.shape == TokenShape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {
