@@ -337,7 +337,6 @@ impl PlaceholderVault {
 /// The result of matching at the beginning of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PlaceholderPrefix<'v> {
-    /// No placeholder begins here.
     Not,
     /// A possible placeholder if more text follows.
     Open,

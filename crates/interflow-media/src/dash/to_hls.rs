@@ -277,6 +277,7 @@ fn audio_rendition(
     );
 }
 
+/// A subtitle rendition; forced subtitles are marked, so that players show them without being asked.
 fn text_rendition(out: &mut String, track: DashTrack<'_>, named: &mut BTreeMap<String, u32>, url: &str) {
     let forced = track.set.roles.iter().any(|r| r == "forced-subtitle" || r == "forced_subtitle");
     let forced = if forced { ",FORCED=YES" } else { "" };
@@ -313,6 +314,7 @@ fn stream_inf_attributes(track: DashTrack<'_>, bandwidth: u64, codecs: &[&str]) 
     out
 }
 
+/// A variant with the bandwidth and codecs of its most demanding audio rendition.
 fn variant(out: &mut String, track: DashTrack<'_>, sound: Option<&AudioGroup<'_>>, subs: bool, url: &str) {
     let (mut bandwidth, mut codecs, mut audio) = (track.own.bandwidth, Vec::new(), String::new());
     if let Some(sound) = sound {
@@ -324,6 +326,7 @@ fn variant(out: &mut String, track: DashTrack<'_>, sound: Option<&AudioGroup<'_>
     let _ = writeln!(out, "#EXT-X-STREAM-INF:{}{audio}{subs}\n{url}", stream_inf_attributes(track, bandwidth, &codecs));
 }
 
+/// A variant for players that want sound only, so that they need not load the video.
 fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: &str) {
     let _ = writeln!(
         out,
@@ -332,22 +335,23 @@ fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: 
     );
 }
 
-/// The part of a media playlist that comes from one period.
+/// The part of a media playlist that comes from one period. Between two of them is a discontinuity.
 pub struct PlaylistPeriod<'a> {
     pub period: &'a DashPeriod,
     pub track: DashTrack<'a>,
     pub segments: Vec<DashSegment>,
 }
 
-/// The parameters of a media playlist.
+/// The parameters of a media playlist, which depend on what the player has seen before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlaylistHeader {
-    /// `EXT-X-MEDIA-SEQUENCE`.
+    /// `EXT-X-MEDIA-SEQUENCE`: the number of the first segment.
     pub sequence: u64,
-    /// `EXT-X-DISCONTINUITY-SEQUENCE`.
+    /// `EXT-X-DISCONTINUITY-SEQUENCE`: the number of discontinuities before the first segment.
     pub discontinuities: u64,
     /// Start offset in seconds; relative to the end if negative.
     pub start: Option<f64>,
+    /// Whether segments are remuxed to MPEG-TS, which has no initialization section.
     pub ts: bool,
     /// Maximum size of the playlist, in bytes.
     pub most: Option<u64>,
@@ -369,6 +373,7 @@ pub fn media(
     frame: PlaylistHeader,
     mut link: impl FnMut(UrlKind<'_>) -> Option<String>,
 ) -> Result<String> {
+    // RFC 8216bis 4.4.3.1: no segment's rounded duration may exceed it.
     let longest = parts.iter().flat_map(|p| &p.segments).map(|s| s.duration).fold(1.0, f64::max);
     let mut out = String::from("#EXTM3U\n");
     let _ = writeln!(out, "#EXT-X-VERSION:{}", if frame.ts { 4 } else { 7 });
@@ -402,6 +407,7 @@ pub fn media(
             let _ = writeln!(out, "#EXT-X-MAP:URI=\"{url}\"");
         }
         let mut expected: Option<f64> = None;
+        // After a gap, the time is given again, so that players do not drift.
         for segment in &part.segments {
             let gap = expected.is_some_and(|e| segment.start - e > 0.1);
             if (manifest.is_live || manifest.available > 0.0) && (expected.is_none() || gap) {

@@ -74,8 +74,8 @@ impl ExternalDetectors {
     pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<ExternalFindings, RedactError> {
         let mut found: HashMap<String, Vec<Finding>> = HashMap::new();
         let mut open = Vec::new();
+        // A text without letters and digits contains nothing personal.
         for text in
-            // A text without letters and digits contains nothing personal.
             texts.iter().map(AsRef::as_ref).filter(|t| t.bytes().any(|b| b.is_ascii_alphanumeric() || b >= 0x80))
         {
             if found.contains_key(text) {
