@@ -144,7 +144,7 @@ pub fn cif(upper: &[u8]) -> bool {
         .enumerate()
         .map(|(i, b)| {
             let d = u32::from(b - b'0') * if i % 2 == 0 { 2 } else { 1 };
-            // Luhn's sum, over the body without the check character.
+            // The digits of the product, as in Luhn's algorithm.
             d / 10 + d % 10
         })
         .sum();

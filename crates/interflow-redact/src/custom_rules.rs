@@ -50,7 +50,7 @@ pub(crate) struct CustomSection {
 }
 
 impl CustomRules {
-    /// A literal term. Case is ignored for ASCII letters, and for others by their lower-case form.
+    /// A literal term. Without `case_sensitive`, case is ignored for ASCII letters, and others are found in lower case.
     pub fn add_term(&mut self, term: &str, case_sensitive: bool, rule: u16) {
         let term = term.trim();
         if term.is_empty() {

@@ -230,7 +230,7 @@ fn camel_topics(word: &str) -> u32 {
     topics
 }
 
-/// Runs all detectors. Those that come later use the findings of earlier ones as context.
+/// Runs all detectors, in the order in which their findings are reported. What overlaps is resolved later.
 pub(crate) fn detect(scan: &mut ScanState<'_>) {
     let steps = [
         detect_structured,

@@ -9,9 +9,7 @@ use crate::{FeatureContribution, RedactError, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DocumentFormat {
-    /// UTF-8 text.
     Text,
-    /// One JSON value.
     Json,
 }
 
@@ -22,7 +20,6 @@ pub struct DocumentExplanation<'a> {
     /// The first 16 hexadecimal digits of the policy's fingerprint.
     pub policy_version: String,
     pub format: DocumentFormat,
-    /// The replacements, in order.
     pub spans: Vec<ExplainedReplacement<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of redaction.
+//! The errors of redaction, and their meaning for the proxy.
 
 use interflow_codec::json::JsonError;
 

@@ -52,10 +52,10 @@ struct EscapeLayer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LayerMode {
-    /// Only white space so far.
+    /// Only white space so far, so the level may still become JSON.
     Start,
     Json,
-    /// Not JSON, or no longer.
+    /// Not JSON, or no longer: everything is literal.
     Plain,
 }
 

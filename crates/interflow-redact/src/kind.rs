@@ -33,31 +33,30 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A person's name.
+    /// A person's name, whole or in part.
     Person, "person", "PERSON", ["name", "first-name", "surname", "physician-name", "pheye"];
     /// The title before a person's name: Mrs, Dr.
     Title, "title", "TITLE", ["prefix", "honorific"];
-    /// A company, institution or other organisation.
+    /// A company, an institution or another organisation, by name.
     Organization, "organization", "ORG", ["org", "company", "hospital"];
-    /// A town, region or country.
+    /// A town, a region or a country, by name.
     Location, "location", "LOCATION", ["city", "county", "state", "country", "gpe", "place"];
     /// A nationality or a religious affiliation.
     Nationality, "nationality", "NATIONALITY", ["nrp"];
     /// A street address or a part of one.
     StreetAddress, "street-address", "ADDRESS", ["address"];
-    /// A postal code.
+    /// A postal code in the format of its country.
     ZipCode, "zip-code", "ZIP", ["zip", "postcode", "postal-code", "uk-postcode", "ca-postal-code", "de-plz"];
     /// A calendar date, optionally with the time of day.
     Date, "date", "DATE", ["date-time", "birthdate"];
-    /// A person's age.
     Age, "age", "AGE", [];
-    /// An e-mail address.
+    /// An e-mail address (RFC 5322).
     Email, "email-address", "EMAIL", ["email"];
-    /// A telephone number.
+    /// A telephone number, with its extension if there is one.
     Phone, "phone-number", "PHONE", ["phone"];
-    /// A separate telephone extension.
+    /// A telephone extension on its own.
     PhoneExtension, "phone-number-extension", "EXTENSION", [];
-    /// A payment card number.
+    /// A payment card number (ISO/IEC 7812), with a Luhn check digit.
     CreditCard, "credit-card", "CARD", ["card"];
     /// An international bank account number (ISO 13616).
     Iban, "iban-code", "IBAN", ["iban"];
@@ -75,15 +74,13 @@ kinds! {
     Ein, "ein", "EIN", [];
     /// An IPv4 or IPv6 address.
     IpAddress, "ip-address", "IP", ["ip"];
-    /// A hardware (MAC) address of 48 or 64 bits.
+    /// A hardware (MAC) address of 48 bits.
     MacAddress, "mac-address", "MAC", ["mac"];
-    /// A URL.
     Url, "url", "URL", [];
     /// A host name without a scheme.
     Domain, "domain", "DOMAIN", ["domain-name"];
     /// A vehicle identification number (ISO 3779).
     Vin, "vin", "VIN", [];
-    /// A vehicle's number plate.
     LicensePlate, "license-plate", "PLATE",
         ["in-vehicle-registration", "uk-vehicle-registration", "de-kfz", "tr-license-plate", "ng-vehicle-registration", "za-license-plate"];
     /// A bitcoin address in base58check or bech32.
@@ -92,15 +89,11 @@ kinds! {
     CryptoAddress, "crypto-address", "WALLET", ["crypto"];
     /// Geographic coordinates.
     Gps, "gps-coordinates", "GPS", ["gps", "coordinates"];
-    /// A parcel's tracking number.
     TrackingNumber, "tracking-number", "TRACKING", [];
-    /// A passport number.
     Passport, "passport-number", "PASSPORT",
         ["us-passport", "uk-passport", "in-passport", "it-passport", "de-passport", "es-passport", "kr-passport", "ph-passport", "za-passport"];
-    /// A driving licence number.
     DriversLicense, "drivers-license-number", "LICENSE",
         ["us-driver-license", "driver-license", "it-driver-license", "uk-driving-licence", "de-fuehrerschein", "kr-driver-license", "za-driver-license"];
-    /// A medical record number.
     MedicalRecord, "medical-record-number", "MRN", ["mrn"];
     /// A US national provider identifier of a health care provider.
     Npi, "npi", "NPI", ["us-npi"];
@@ -108,9 +101,8 @@ kinds! {
     Dea, "dea", "DEA", ["medical-license"];
     /// A US Medicare beneficiary identifier.
     Mbi, "mbi", "MBI", ["us-mbi"];
-    /// A user name.
     Username, "username", "USERNAME", [];
-    /// An amount of money.
+    /// An amount of money with its currency.
     Currency, "currency", "MONEY", [];
     /// A two-letter abbreviation of a US state.
     StateAbbreviation, "state-abbreviation", "STATE", [];
@@ -204,7 +196,7 @@ kinds! {
     Oib, "oib", "OIB", [];
     /// Birth number of Czechia and Slovakia.
     RodneCislo, "rodne-cislo", "RC", [];
-    /// Identity number of Estonia, of the same form as Lithuania's.
+    /// Estonian or Lithuanian identity number of eleven digits, which begins with sex and century.
     Isikukood, "isikukood", "ISIKUKOOD", [];
     /// Chilean taxpayer and identity number: Rol Único Tributario.
     Rut, "rut", "RUT", [];
@@ -214,7 +206,6 @@ kinds! {
     TaxNumber, "tax-number", "TAX", ["tin", "de-tax-number", "ph-tin", "za-income-tax-number"];
     /// A value-added tax number.
     VatNumber, "vat-number", "VAT", ["vat", "de-vat-id", "za-vat-number"];
-    /// A company registration number.
     CompanyNumber, "company-number", "COMPANYNO",
         ["sg-uen", "kr-brn", "se-organisationsnummer", "de-handelsregister", "za-company-registration", "siren", "siret"];
     /// A health insurance number: member, claim, prescription, referral.

@@ -9,9 +9,8 @@ pub use crate::detect::{NameScores, NameWeights};
 /// A run of words that may be a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainingCandidate {
-    /// Offset in bytes.
     pub start: usize,
-    /// End offset in bytes, exclusive.
+    /// End offset in bytes, exclusive; both refer to the original text.
     pub end: usize,
     /// Index of the model that scores it, below [`MODELS`].
     pub model: usize,
@@ -19,7 +18,7 @@ pub struct TrainingCandidate {
     pub features: Vec<usize>,
 }
 
-/// Number of models: one per kind of name.
+/// Number of models: one for each way in which a candidate arises.
 pub const MODELS: usize = NameModel::ALL.len();
 
 /// Number of features, the same for all models.

@@ -24,7 +24,7 @@ use crate::detect::KindFilter;
 use crate::strategy::{PolicyKeys, RedactionStrategy};
 use crate::{Kind, KindSet, RedactError};
 
-/// Default minimum confidence in percent.
+/// Minimum confidence in percent where a policy states none.
 pub const DEFAULT_CONFIDENCE: u8 = 50;
 
 /// A compiled policy. Immutable, and shared by all requests that use it.

@@ -140,6 +140,7 @@ pub struct RedactionResult<T> {
 }
 
 impl Redactor {
+    /// Compiles the detector for a policy.
     pub fn new(policy: Policy) -> Self {
         let engine = Detector::new(policy.wants.clone());
         let labels = policy.labels().map(str::to_owned).collect();
@@ -165,7 +166,6 @@ impl Redactor {
     /// The same with a lead: words before the text that indicate its kind.
     fn find_with_lead(&self, lead: &str, text: &str, context: &str) -> Arc<[Finding]> {
         let look = || self.find_uncached(lead, text, context);
-        /// Compiles the detector for a policy.
         match &self.memo {
             Some(memo) => memo.get_or(&[&self.policy.version, context.as_bytes(), lead.as_bytes()], text, look),
             None => look().into(),
@@ -187,7 +187,7 @@ impl Redactor {
         for f in &mut found {
             (f.start, f.end) = (f.start - offset, f.end - offset);
         }
-        // Custom rules see the text alone: they do not depend on names.
+        // Custom rules see the text without the lead.
         if !self.policy.terms.is_empty() {
             self.policy.terms.find(text, &mut found);
         }

@@ -1,4 +1,4 @@
-//! Strategies: how a finding is replaced.
+//! Strategies: how a finding is replaced, and the keys that some of them need.
 
 mod date;
 mod fpe;

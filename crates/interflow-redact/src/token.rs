@@ -6,19 +6,19 @@ use crate::lexicon::{self, CaseFolded, LexiconEntry, mark};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum TokenShape {
-    /// `word`
+    /// Lower case: `word`.
     Lower,
-    /// `Word`
+    /// A capital, then lower case: `Word`.
     Title,
-    /// `WORD`; one capital letter is `Upper` too.
+    /// All capitals: `WORD`. One capital letter is `Upper` too.
     Upper,
-    /// `camelCase`, `McDonald`
+    /// Capitals inside: `camelCase`, `McDonald`.
     Camel,
-    /// `123`
+    /// Digits only: `123`.
     Digits,
-    /// `a1b2`
+    /// Letters and digits: `a1b2`.
     Mixed,
-    /// Letters of a script without case.
+    /// Letters of a script without case, such as Chinese.
     Caseless,
 }
 

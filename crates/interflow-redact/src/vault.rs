@@ -87,7 +87,7 @@ fn letter(b: u8) -> Option<usize> {
 /// The key of fixed prompts, and the values that occurred in them.
 type FixedPrompts = (Hmac<Sha256>, HashSet<(Kind, String)>);
 
-/// The placeholders of a conversation. Search takes time linear in the text, whatever their number.
+/// The placeholders of a conversation, and their originals. The time of a search hardly depends on their number.
 pub struct PlaceholderVault {
     mac: Hmac<Sha256>,
     /// For values in fixed prompts, which have the same placeholder in all conversations.

@@ -6,17 +6,13 @@ pub mod mark {
     pub const STOP: u32 = 1;
     /// Among the most common English words.
     pub const COMMON: u32 = 1 << 1;
-    /// A rarer English word.
     pub const WORD: u32 = 1 << 2;
-    /// A first name somewhere.
     pub const FIRST: u32 = 1 << 3;
-    /// A family name somewhere.
     pub const LAST: u32 = 1 << 4;
     /// A town, as a place name.
     pub const PLACE: u32 = 1 << 5;
     /// A country or a large part of one.
     pub const REGION: u32 = 1 << 6;
-    /// A nationality or a religion.
     pub const NRP: u32 = 1 << 7;
     /// A title before a name: Mr, Dr.
     pub const HONORIFIC: u32 = 1 << 8;
@@ -34,9 +30,7 @@ pub mod mark {
     pub const SAY: u32 = 1 << 14;
     /// The name of a month, or its abbreviation.
     pub const MONTH: u32 = 1 << 15;
-    /// A weekday's name.
     pub const DAY: u32 = 1 << 16;
-    /// A profession.
     pub const JOB: u32 = 1 << 17;
     /// A computing term or a product, never a person.
     pub const TECH: u32 = 1 << 18;
@@ -46,7 +40,6 @@ pub mod mark {
     pub const RELATION: u32 = 1 << 20;
     /// A preposition of place: in, from, to.
     pub const PREP: u32 = 1 << 21;
-    /// A known organisation.
     pub const ORG: u32 = 1 << 22;
     /// A small word inside of names: van, de.
     pub const PARTICLE: u32 = 1 << 23;
@@ -131,11 +124,9 @@ pub mod topic {
         VEHICLE = 15, "vehicle";
         /// Coordinates and other positions.
         GEO = 16, "geo";
-        /// User names.
         USER = 17, "user";
         VERSION = 18, "version";
         DATE = 19, "date";
-        /// Crypto currencies.
         CRYPTO = 20, "crypto";
         PLATE = 21, "plate";
         /// Orders, parts and counts: a number that is not personal.

@@ -43,7 +43,7 @@ enum ComparisonOp {
 pub(crate) struct ConditionInput<'a> {
     pub token: &'a str,
     pub context: &'a str,
-    /// From 0 to 1.
+    /// The confidence from 0 to 1, although policies use percent elsewhere.
     pub confidence: f64,
     pub type_name: &'a str,
     /// The classification; the type's name if the policy has none.
