@@ -126,8 +126,8 @@ impl ConditionExpr {
         }
     }
 
-    /// Evaluates the condition on what is known so far (Kleene's three-valued logic): an answer is final in all later
-    /// phases.
+    /// Evaluates the condition on what is known so far, in Kleene's three-valued logic: what is not known yet leaves
+    /// it open only if it matters.
     pub(crate) fn evaluate(&self, view: &FlowView<'_>) -> Tristate {
         match self {
             Self::Always(b) => Tristate::Known(*b),

@@ -202,7 +202,7 @@ impl ExternalService {
     }
 }
 
-/// Starts the task that keeps the connection.
+/// Starts the thread that keeps the connection.
 fn start_connection(
     name: &str,
     target: connection::ServiceTarget,

@@ -12,7 +12,7 @@ use crate::state::hold::HoldQueue;
 use crate::state::recording::RecordingSource;
 use crate::state::sessions::DomainSessions;
 
-/// State and capabilities that outlive a reload. Made once per process.
+/// State and capabilities that outlive a reload. The default one is for validation: it starts no services.
 #[derive(Default)]
 pub struct RuleRuntime {
     counters: Mutex<HashMap<String, Arc<AtomicU64>>>,
