@@ -56,13 +56,15 @@ pub struct UsageLimiter {
     state: ArcSwap<LimiterState>,
     memory: Arc<MemoryCounterStore>,
     usage: UsageTotals,
+    // Numbers the slot leases of this process; together with `process` they are unique across processes.
     refused: AtomicU64,
     next_lease: AtomicU64,
     /// Distinguishes this process's slot leases from those of other processes.
     process: u64,
 }
 
-/// A parsed and compiled configuration, not yet active.
+/// A parsed and compiled configuration that is not active yet. Preparing is separate from activating so that a reload
+/// can check every component before it changes any of them.
 pub struct PreparedLimits(Arc<LimiterState>);
 
 struct LimiterState {
@@ -72,6 +74,7 @@ struct LimiterState {
     ledger: CounterBackend,
 }
 
+// Cloned into each configuration, so that a reload which does not touch the store keeps its counts.
 #[derive(Clone)]
 enum CounterBackend {
     Memory(Arc<MemoryCounterStore>),
@@ -105,7 +108,8 @@ impl UsageLimiter {
         }))
     }
 
-    /// Parses and compiles a new configuration without activating it.
+    /// Parses and compiles a new configuration without activating it. Files that it names are read now, so a missing
+    /// file fails the reload and not a later request.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -113,20 +117,26 @@ impl UsageLimiter {
         LimiterState::new(config, home, &self.memory, Some(&self.state.load())).map(|s| PreparedLimits(Arc::new(s)))
     }
 
-    /// Activates a prepared configuration; existing counts are kept.
+    /// Activates a prepared configuration; existing counts are kept. Reservations made under the old configuration
+    /// settle in the store from which they took.
     pub fn activate(&self, prepared: PreparedLimits) {
         self.state.store(prepared.0);
     }
 
     /// Admits a request or rejects it. The reservation is settled when the request ends.
+    /// Not cancel-safe with a shared store: if the future is dropped while the store answers, the amounts may have
+    /// been taken without a reservation. Concurrency slots then expire with their lease, and rates refill by
+    /// themselves.
     ///
     /// # Errors
-    /// A limit is reached, or the counter store is unreachable.
+    /// A limit is reached, or the counter store is unreachable and `quota.shared.failure` is `closed`.
     pub async fn admit(
         self: &Arc<Self>,
         subject: RequestAttributes,
         estimate: UsageEstimate,
     ) -> Result<UsageReservation, AdmissionRejection> {
+        // One snapshot for the whole call: a reload in between must not mix the rules of one configuration with the
+        // prices of another.
         let state = self.state.load_full();
         // Without a limit in the request a fixed amount is reserved: the model's maximum would block others for
         // nothing.
@@ -140,6 +150,7 @@ impl UsageLimiter {
             Some(_) => format!("{:016x}-{:x}", self.process, self.next_lease.fetch_add(1, Relaxed)),
             None => String::new(),
         };
+        // A request to which no counter applies never waits for the store.
         if let Some(ledger) = &ledger {
             let refusal = match ledger.take(&asks, &lease).await {
                 Ok(Ok(())) => None,
@@ -186,7 +197,7 @@ impl UsageLimiter {
         self.state.load().config.clone()
     }
 
-    /// Current values of the counters that apply to such a request.
+    /// Current values of the counters that apply to such a request, without taking anything from them.
     ///
     /// # Errors
     /// The counter store is unreachable.
@@ -197,7 +208,8 @@ impl UsageLimiter {
         Ok(asks.iter().zip(levels).map(|(ask, level)| counter_snapshot(ask, level.0)).collect())
     }
 
-    /// Cost of these tokens in millionths of a dollar, if the model's price is known.
+    /// Cost of these tokens in millionths of a dollar; `None` if the model has no price, which is not the same as a
+    /// price of zero.
     pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &TokenCounts) -> Option<u64> {
         self.state.load().prices.cost(provider, model, tokens)
     }
@@ -216,6 +228,7 @@ fn counter_snapshot(ask: &CounterRequest, level: f64) -> CounterSnapshot {
         CounterLimit::Requests { burst, .. } | CounterLimit::Tokens { burst, .. } => (burst, 1.0),
         CounterLimit::Slots { max } => (f64::from(max), 1.0),
         CounterLimit::TokenBudget { max, .. } => (max as f64, 1.0),
+        // Money is counted in millionths of a dollar, and displayed in dollars.
         CounterLimit::MoneyBudget { max, .. } => (max as f64, 1e6),
     };
     let (rule, who) = (Arc::clone(&ask.rule), Arc::clone(&ask.who));
@@ -259,6 +272,7 @@ fn counter_backend(
     memory: &Arc<MemoryCounterStore>,
 ) -> Result<CounterBackend, LimitsError> {
     let SharedQuotaConfig { redis, prefix, timeout, heartbeat, failure, ca, certificate, key } = &config.shared;
+    // Checked even without Redis: the renewal period would otherwise become invalid on the day someone adds the URL.
     if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&heartbeat.0) {
         return Err(LimitsError("quota.shared.heartbeat: write a time from 100ms to 10m".into()));
     }
@@ -280,6 +294,8 @@ fn counter_backend(
         identity,
     };
     let shared = RedisCounterStore::new(options).map_err(|e| LimitsError(e.0))?;
+    // Used only while Redis is unreachable and the failure mode is `local`. Separate from the process's own store,
+    // whose budgets are written to the budget file.
     let local = MemoryCounterStore::new(config.slot_lease.0);
     Ok(CounterBackend::Shared(Arc::new(SharedCounterStore::new(Box::new(shared), local, *failure))))
 }
@@ -288,7 +304,8 @@ fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
     std::fs::read(path).map_err(|e| LimitsError(format!("{key}: {} cannot be read: {e}", path.display())))
 }
 
-/// Permission to send one request. If dropped without `commit`, the estimate is charged.
+/// Permission to send one request. If dropped without `commit`, the estimate is charged: a request that failed
+/// halfway has most likely been billed by the provider.
 pub struct UsageReservation {
     limits: Arc<UsageLimiter>,
     subject: RequestAttributes,
@@ -312,7 +329,8 @@ impl UsageReservation {
         self.estimated
     }
 
-    /// Ends the request and charges the tokens it actually used.
+    /// Ends the request and charges the tokens it actually used. Returns at once; a shared store is updated in a
+    /// background task.
     pub fn commit(self, tokens: &TokenCounts) {
         self.commit_as(tokens, None);
     }
@@ -358,7 +376,8 @@ const fn counter_cost(counter: &CounterLimit, used: UsageAmount) -> u64 {
     }
 }
 
-/// Completes a commit: inline if it does not have to wait, otherwise in a background task.
+/// Completes a commit: inline if it does not have to wait, otherwise in a background task. `Drop` cannot await, so
+/// the last step of a reservation has to be detached.
 fn run_commit(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
     match tokio::runtime::Handle::try_current() {

@@ -1,4 +1,5 @@
-//! Persists daily and monthly budgets to a file so that they survive a restart.
+//! Persists daily and monthly budgets to a file so that they survive a restart. Rates and concurrency slots are not
+//! kept: they recover within seconds or minutes by themselves.
 
 use std::fs;
 use std::io;
@@ -12,12 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::UsageLimiter;
 
-/// Interval between writes while counters change.
+/// Interval between writes while counters change. After a crash, at most this much usage is missing from the budgets.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct SavedBudgets {
-    /// (counter name, period number, sum).
+    /// Counter name, period number (days or months, see `BudgetPeriod::period_at`), and sum in tokens or millionths
+    /// of a dollar.
     budgets: Vec<(String, u64, u64)>,
 }
 
@@ -48,6 +50,7 @@ impl BudgetFile {
             }
         });
         let saved = Arc::new(Self { path: path.to_owned(), written: Mutex::new(budgets) });
+        // Weak, so that the thread ends with the limiter instead of keeping it alive.
         let (weak, own) = (Arc::downgrade(limits), Arc::clone(&saved));
         let thread = std::thread::Builder::new().name("budgets".into()).spawn(move || write_periodically(&weak, &own));
         if let Err(e) = thread {
@@ -56,10 +59,12 @@ impl BudgetFile {
         saved
     }
 
+    /// Writes the budgets if they changed since the last write. An error is logged, and the next call tries again.
     pub fn write(&self, limits: &UsageLimiter) {
         let mut now = limits.memory_store().with_counters(|counters| SavedBudgets {
             budgets: counters.budgets().map(|(name, period, sum)| (name.to_owned(), period, sum)).collect(),
         });
+        // Sorted, because the counters come from a hash map and the comparison below must not depend on its order.
         now.budgets.sort();
         let mut written = self.written.lock();
         if *written == now {

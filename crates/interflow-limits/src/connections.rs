@@ -30,7 +30,8 @@ pub enum ConnectionRejection {
     Rate,
 }
 
-/// Counts connections and rejects them at the limits.
+/// Counts connections and rejects them at the limits. All operations are synchronous and short: they run in the
+/// accept loop.
 #[derive(Debug)]
 pub struct ConnectionLimiter {
     limits: Mutex<ConnectionLimits>,
@@ -51,7 +52,7 @@ impl ConnectionLimiter {
         Arc::new(new)
     }
 
-    /// Replaces the limits; open connections are kept.
+    /// Replaces the limits; open connections are kept, even if there are more of them than the new limits allow.
     pub fn set_limits(&self, limits: ConnectionLimits) {
         *self.limits.lock() = limits;
         let per_second = f64::from(limits.accept_per_second);
@@ -66,7 +67,8 @@ impl ConnectionLimiter {
     /// Admits a connection from this address. The permit must be held as long as the connection lives.
     ///
     /// # Errors
-    /// The cap that was reached.
+    /// The limit that was reached. A connection rejected by `total` or `per_client` has still used a token of the
+    /// accept rate.
     pub fn admit(self: &Arc<Self>, client: IpAddr) -> Result<ClientConnectionPermit, ConnectionRejection> {
         let limits = *self.limits.lock();
         // The rate comes first: a connection that is rejected by it must cost as little as possible.
@@ -106,6 +108,7 @@ impl Drop for ClientConnectionPermit {
         let mut clients = self.connections.clients.lock();
         if let Some(held) = clients.get_mut(&self.client) {
             *held -= 1;
+            // Removed at zero, so that the table holds only clients that are connected now.
             if *held == 0 {
                 clients.remove(&self.client);
             }
@@ -113,7 +116,8 @@ impl Drop for ClientConnectionPermit {
     }
 }
 
-/// The address under which a client is counted.
+/// The address under which a client is counted: IPv4 as it is, also if mapped into IPv6 (RFC 4291 2.5.5.2), and IPv6
+/// by its /64.
 fn client_block(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {

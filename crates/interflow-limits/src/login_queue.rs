@@ -24,10 +24,12 @@ pub struct LoginQueue {
 struct LoginQueueState {
     running: usize,
     waiting: HashMap<IpAddr, Vec<oneshot::Sender<HashingSlot>>>,
+    // Holds each client of `waiting` exactly once.
     turns: VecDeque<IpAddr>,
 }
 
-/// Permission to hash; released when dropped.
+/// Permission to hash; released when dropped. `None` inside means that the slot was passed on and must not be
+/// released again.
 #[derive(Debug)]
 pub struct HashingSlot(Option<Arc<LoginQueue>>);
 
@@ -55,6 +57,7 @@ impl LoginQueue {
             }
             let (leave, turn) = oneshot::channel();
             let line = lines.waiting.entry(client).or_default();
+            // Abandoned attempts do not count against the limit.
             line.retain(|waiting| !waiting.is_closed());
             if line.len() >= MAX_WAITING {
                 line.remove(0);
@@ -65,7 +68,8 @@ impl LoginQueue {
         turn.await.ok()
     }
 
-    /// Passes the slot on, or frees it if nobody waits.
+    /// Passes the slot on, or frees it if nobody waits. The number of running hashes stays the same when the slot is
+    /// passed on.
     fn release(self: &Arc<Self>) {
         let mut lines = self.lines.lock();
         while let Some(client) = lines.turns.pop_front() {
@@ -96,7 +100,8 @@ impl Drop for HashingSlot {
     }
 }
 
-/// This client has too many waiting attempts.
+/// This client has too many attempts waiting, or too many clients are waiting. Callers answer with 429 and ask for a
+/// retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginQueueFull;
 

@@ -1,4 +1,5 @@
-//! Model prices: the built-in list with the operator's overrides.
+//! Model prices: the built-in list with the operator's overrides. A model without a price is not free: it is reported
+//! as unpriced.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use crate::keys::any_matches;
 
 const BUILT_IN_PRICES: &str = include_str!("../data/prices.json");
 
-/// Token counts by price category.
+/// Token counts by price category. Providers count differently: `input` here always includes the cached tokens, as in
+/// OpenAI's `prompt_tokens`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TokenCounts {
     /// Input tokens, including those read from and written to a cache.
@@ -28,13 +30,13 @@ impl TokenCounts {
     }
 }
 
-/// Prices in dollars per million tokens.
+/// Prices in dollars per million tokens, as providers publish them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
     pub input: f64,
     pub output: f64,
-    /// Cached input; `input` if unset.
+    /// Price of input read from a cache; `input` if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
     /// Input written to a cache; `input` if unset.
@@ -45,6 +47,8 @@ pub struct ModelPrice {
 impl ModelPrice {
     /// The cost in millionths of a dollar: dollars per million tokens equal micro-dollars per token.
     fn micros(&self, t: &TokenCounts) -> u64 {
+        // Saturating: some providers report cached tokens apart from the input, and the difference must not wrap
+        // around.
         let plain = t.input.saturating_sub(t.cache_read).saturating_sub(t.cache_write);
         let parts = [
             (plain, self.input),
@@ -64,7 +68,7 @@ struct PriceFile {
     _about: String,
     #[serde(default)]
     as_of: String,
-    /// Sources of the prices, as in the list.
+    /// Where the prices were found, for the people who maintain the list; not used.
     #[serde(rename = "sources", default)]
     _sources: Vec<String>,
     prices: BTreeMap<String, ModelPrice>,
@@ -152,6 +156,7 @@ fn base_model_name(model: &str) -> &str {
     if name.starts_with("arn:") {
         name = name.rsplit('/').next().unwrap_or(name);
     }
+    // A region precedes a vendor (`us.anthropic.`), so prefixes are removed until none is left.
     while let Some(rest) = NAME_PREFIXES.iter().find_map(|b| name.strip_prefix(b)) {
         name = rest;
     }
@@ -161,7 +166,8 @@ fn base_model_name(model: &str) -> &str {
     name
 }
 
-/// The name without a trailing version number or date.
+/// The name without a trailing version number or date, in the forms that providers use: `@20250929`, `-v1:0`,
+/// `-latest`, `-002`, `-20250929`, `-2024-08-06`.
 fn without_version(name: &str) -> Option<&str> {
     let digits = |text: &str, n: usize| text.len() == n && text.bytes().all(|b| b.is_ascii_digit());
     if let Some((rest, date)) = name.rsplit_once('@') {
@@ -180,7 +186,7 @@ fn without_version(name: &str) -> Option<&str> {
     if last == "latest" || digits(last, 8) || digits(last, 3) {
         return Some(rest);
     }
-    // 2024-08-06.
+    // A date with hyphens, as OpenAI writes it: `gpt-4o-2024-08-06`.
     let (rest, month) = rest.rsplit_once('-').filter(|_| digits(last, 2))?;
     let (rest, year) = rest.rsplit_once('-').filter(|_| digits(month, 2))?;
     digits(year, 4).then_some(rest)
@@ -199,7 +205,7 @@ impl PriceList {
     /// a model, or a provider and a model as `ollama/*`; `*` matches any characters.
     ///
     /// # Errors
-    /// What is wrong, with its line.
+    /// What is wrong, with its line; or a price that is negative or above a million dollars.
     pub fn with_overrides(over: &str) -> Result<Self, String> {
         let read = |text: &str| serde_json::from_str::<PriceFile>(text).map_err(|e| e.to_string());
         let PriceFile { prices: mut all, as_of: built_in, .. } = read(BUILT_IN_PRICES)?;

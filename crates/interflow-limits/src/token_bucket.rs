@@ -1,4 +1,4 @@
-//! A token bucket; the caller passes the time.
+//! A token bucket; the caller passes the time, so tests need no clock.
 
 use std::time::Instant;
 
@@ -29,7 +29,8 @@ impl TokenBucket {
         true
     }
 
-    /// Seconds until `n` tokens are available, as of the last [`take`](Self::take).
+    /// Seconds until `n` tokens are available, as of the last [`take`](Self::take). Meaningless if `n` is larger than
+    /// the burst: that many are never available.
     pub fn wait_seconds(&self, n: f64) -> f64 {
         ((n - self.tokens) / self.rate).max(0.0)
     }

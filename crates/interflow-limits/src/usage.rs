@@ -1,4 +1,5 @@
-//! Usage totals by key, user, provider and model since the process started.
+//! Usage totals by key, user, provider and model since the process started. For display only: limits are enforced by
+//! the counters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,9 +24,9 @@ struct UsageKey {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct UsageSums {
-    /// Admitted requests.
+    /// Requests that were admitted and have ended.
     pub requests: u64,
-    /// Rejected requests.
+    /// Requests that a limit rejected.
     pub refused: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -40,7 +41,7 @@ pub struct UsageSums {
 pub struct UsageRow {
     /// The virtual key's id.
     pub key: Option<Arc<str>>,
-    /// The user, or the key's owner.
+    /// The authenticated user, or the key's owner.
     pub user: Option<Arc<str>>,
     pub provider: Arc<str>,
     /// The model as requested by the client.
@@ -61,11 +62,13 @@ impl UsageTotals {
             model: subject.model.clone(),
         };
         let mut rows = self.0.lock();
+        // Model names are chosen by clients, so the number of rows is bounded.
         let full = rows.len() >= MAX_ROWS && !rows.contains_key(&row);
         let row = if full { UsageKey { key: None, user: None, provider: "other".into(), model: None } } else { row };
         change(rows.entry(row).or_default());
     }
 
+    /// Adds an ended request. `micros` is its cost in millionths of a dollar, or `None` if its model has no price.
     pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>) {
         self.update_row(subject, |s| {
             s.requests += 1;
@@ -74,6 +77,7 @@ impl UsageTotals {
             s.cached_tokens += tokens.cache_read;
             match micros {
                 Some(micros) => s.dollars += micros as f64 / 1e6,
+                // A request that used nothing costs nothing, price or not.
                 None => s.unpriced += u64::from(tokens.total() > 0),
             }
         });
@@ -83,7 +87,7 @@ impl UsageTotals {
         self.update_row(subject, |s| s.refused += 1);
     }
 
-    /// Every row, sorted.
+    /// Every row, sorted by key, user, provider and model. Sums may lag behind requests that are in progress.
     pub fn rows(&self) -> Vec<UsageRow> {
         let mut rows: Vec<_> = self.0.lock().iter().map(|(r, s)| (r.clone(), *s)).collect();
         rows.sort_by(|a, b| a.0.cmp(&b.0));

@@ -22,18 +22,20 @@ use interflow_llm::{
     realtime, spans,
 };
 
-/// Maximum decoded size of a stream up to which its usage is read.
+/// Maximum decoded size of a stream up to which its usage is read. Protects against a compressed response that never
+/// ends.
 const MAX_DECODED_BYTES: u64 = 4 << 30;
 /// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
 /// Finds out which requests are LLM calls, and attaches an [`LlmCall`] to their flow for the stages that follow.
+/// Reads bodies, but never changes them.
 pub struct ProviderDetector {
     gateway: Arc<LlmGateway>,
 }
 
 impl ProviderDetector {
-    /// The gateway determines the upstreams of its own flows.
+    /// The gateway determines the upstreams of its own flows, and holds the operator's overrides for the others.
     pub fn new(gateway: Arc<LlmGateway>) -> Self {
         Self { gateway }
     }
@@ -51,6 +53,7 @@ impl ProviderDetector {
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
                 let call = detect_call(host, port, &head.method, &url.path, &head.headers);
+                // Known host or path first, then a Responses WebSocket on any host, then the operator's override.
                 (call.or_else(|| detect_websocket(head)).or_else(|| self.named(head))?, None, Vec::new())
             }
         };
@@ -70,7 +73,7 @@ impl ProviderDetector {
 }
 
 impl ProviderDetector {
-    /// A call to an endpoint whose API format the operator configured.
+    /// A call to an endpoint whose API format the operator configured. Methods without a body are no calls.
     fn named(&self, head: &RequestHead) -> Option<DetectedCall> {
         let websocket = realtime::is_websocket(head);
         if !websocket && matches!(head.method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
@@ -80,7 +83,8 @@ impl ProviderDetector {
         Some(provider::by_shape(shape, &head.url.path, websocket))
     }
 
-    /// Detects a call by its body where the head does not identify it.
+    /// Detects a call by its body where the head does not identify it. Only JSON that was posted is read, and only
+    /// where the path looks like a call or redaction is mandatory.
     fn detect_by_body<'a>(
         &'a self,
         flow: &'a mut Flow,
@@ -108,6 +112,8 @@ impl ProviderDetector {
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
             let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
+            // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
+            // load.
             if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
                 return Err(EarlyExit::Deny(e));
             }
@@ -144,14 +150,14 @@ impl ProviderDetector {
     }
 }
 
-/// A WebSocket on any host whose path is one of the Responses API.
+/// A WebSocket on any host whose path is one of the Responses API (agents use it with self-hosted endpoints).
 fn detect_websocket(head: &RequestHead) -> Option<DetectedCall> {
     let spoken = realtime::is_websocket(head) && ApiFormat::from_path(&head.url.path) == Some(ApiFormat::Responses);
     let (provider, operation) = (Provider::OpenAi, Operation::Realtime);
     spoken.then_some(DetectedCall { provider, operation, model: None, stream: None, grows: false })
 }
 
-/// A request that may be a call although nothing more is known.
+/// A request that may be a call although nothing more is known. The redaction stage then decides whether it may pass.
 const fn unknown_call() -> DetectedCall {
     DetectedCall { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
 }
@@ -198,6 +204,7 @@ impl Stage for ProviderDetector {
         head: &'a mut RequestHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        // The head did not identify the call; its body may.
         if flow.extension::<LlmCall>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
             return self.detect_by_body(flow, head, body);
         }
@@ -238,6 +245,7 @@ impl Stage for ProviderDetector {
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
+        // Errors are not billed, and their format differs between providers.
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -270,7 +278,7 @@ impl Stage for ProviderDetector {
     }
 }
 
-/// Records the facts of a WebSocket message.
+/// Records the facts of a WebSocket message. Usage adds up over the responses of a connection.
 fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     if message.direction == Direction::Response {
         // Deltas carry no usage; the event that ends a response does.
@@ -289,7 +297,7 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
 }
 
-/// Records the facts of a request body.
+/// Records the facts of a request body: model, whether it streams, and the estimate of input tokens.
 async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans::MarkError> {
     let marked = spans::facts_held(body).await?;
     // If the path contains the model, the body's is ignored.
@@ -297,13 +305,15 @@ async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans:
         let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
         exchange.model = named.map(Into::into);
     }
+    // Ollama streams unless told otherwise; all others the other way round.
     exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == interflow_llm::Provider::Ollama);
     exchange.max_output = marked.max_output;
     exchange.estimated_input = (marked.text_bytes as u64).div_ceil(4);
     Ok(())
 }
 
-/// Reads a response as it is relayed.
+/// Reads a response as it is relayed. A response that cannot be decoded is relayed all the same; its usage stays
+/// unknown.
 struct UsageTap {
     decoder: Option<ContentDecoder>,
     scanner: Option<UsageScanner>,
@@ -360,7 +370,7 @@ impl BodyStream for TappedBody {
 }
 
 impl Drop for TappedBody {
-    /// A client abort is charged for what was counted so far.
+    /// A client abort is charged for what was counted so far. `finish` does nothing when called again.
     fn drop(&mut self) {
         self.tap.finish();
     }

@@ -9,35 +9,40 @@ use serde_json::{Value, json};
 use crate::Provider;
 use crate::event_stream::StreamFraming;
 
-/// A request that was not sent to its provider, or a response that was not sent to its client.
+/// A request that was not sent to its provider, or a response that was not sent to its client, with the reason that
+/// the client gets in the format of the provider's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmRefusal {
     pub status: StatusCode,
-    /// The error type: `unauthorized`, `forbidden`, `rate_limit_error`, …
+    /// The error type: `unauthorized`, `forbidden`, `rate_limit_error`, … Where a provider defines its own types,
+    /// that of the status is sent instead.
     pub kind: &'static str,
     /// The machine-readable cause: `invalid_api_key`, `daily_quota_exceeded`, …
     pub code: &'static str,
-    /// The message for people.
+    /// The message for people; must not contain what a policy redacts, nor a secret.
     pub message: String,
     /// `Retry-After`. If `None`, clients are told not to retry.
     pub retry_after: Option<Duration>,
 }
 
 impl LlmRefusal {
-    /// A refusal that should not be retried.
+    /// A refusal that should not be retried; see `retry_after` for one that should.
     pub fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, kind, code, message: message.into(), retry_after: None }
     }
 
-    /// The last event of a stream that is aborted.
+    /// The last event of a stream that is aborted. Empty for a body that is not a stream, which has an error response
+    /// instead.
     pub fn to_event(&self, provider: Provider, framing: StreamFraming, flow: FlowId) -> Vec<u8> {
         let body = self.body(provider, &flow.to_string());
         match framing {
+            // Anthropic's SDKs read the event's name, all others only its data.
             StreamFraming::Sse if provider == Provider::Anthropic => {
                 format!("event: error\ndata: {body}\n\n").into_bytes()
             }
             StreamFraming::Sse => format!("data: {body}\n\n").into_bytes(),
             StreamFraming::Lines => format!("{body}\n").into_bytes(),
+            // Closes the array as well, so that what the client received is valid JSON.
             StreamFraming::Array => format!(",{body}]").into_bytes(),
             StreamFraming::EventStream => {
                 let text = |t: &str| HeaderValue::String(ByteStr::from(t));
@@ -64,7 +69,7 @@ impl LlmRefusal {
         }
     }
 
-    /// The response in the provider's error format, with the ids of the flow.
+    /// The response in the provider's error format, with the ids of the flow. It must not be cached.
     pub fn to_response(&self, provider: Provider, flow: &Flow) -> Response {
         self.answer_with(provider, flow.id, &RequestId::of(flow))
     }
@@ -84,9 +89,11 @@ impl LlmRefusal {
                 let seconds = wait.as_millis().div_ceil(1_000).clamp(1, 31 * 86_400);
                 headers.append_unchecked(b"Retry-After", seconds.to_string().as_bytes());
             }
+            // A field that OpenAI's and Anthropic's SDKs respect; both retry several statuses by default.
             None => headers.append_unchecked(b"X-Should-Retry", b"false"),
         }
         if provider == Provider::Bedrock {
+            // AWS SDKs take the exception's name from this field.
             headers.append_unchecked(b"X-Amzn-ErrorType", self.aws().as_bytes());
         }
         response
@@ -122,6 +129,7 @@ impl LlmRefusal {
         }
     }
 
+    /// Anthropic's error types by status (API reference, "Errors").
     fn anthropic(&self) -> &'static str {
         match self.status.as_u16() {
             401 => "authentication_error",
@@ -136,6 +144,7 @@ impl LlmRefusal {
         }
     }
 
+    /// Google's canonical codes (`google.rpc.Code`) by status.
     fn google(&self) -> &'static str {
         match self.status.as_u16() {
             401 => "UNAUTHENTICATED",
@@ -150,6 +159,7 @@ impl LlmRefusal {
         }
     }
 
+    /// Exceptions of Bedrock's runtime by status.
     fn aws(&self) -> &'static str {
         match self.status.as_u16() {
             401 | 403 => "AccessDeniedException",

@@ -1,4 +1,5 @@
-//! Responses for errors that end an LLM request, in the error format of the provider's API.
+//! Responses for errors that end an LLM request, in the error format of the provider's API, so that SDKs raise the
+//! exception that their users expect.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use interflow_types::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, 
 
 use crate::{LlmCall, LlmRefusal, Provider};
 
-/// Attaches the call to its flow, and has errors of the flow rendered in the provider's format.
+/// Attaches the call to its flow, and has errors of the flow rendered in the provider's format from then on.
 pub fn attach(flow: &mut Flow, exchange: LlmCall) {
     flow.extension_mut::<ErrorRenderer>().0 = Some(render);
     *flow.extension_mut::<LlmCall>() = exchange;
@@ -33,7 +34,7 @@ fn provider_error(error: &Error, provider: Provider, flow: FlowId, id: &str) -> 
     response
 }
 
-/// The error type, code, and whether a retry is advised.
+/// The error type, code, and whether a retry is advised. Certificate and TLS errors do not go away by repeating.
 const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
     match kind {
         ErrorKind::Dns

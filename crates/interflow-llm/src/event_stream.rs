@@ -11,21 +11,22 @@ use interflow_types::{ByteStr, Headers};
 pub enum StreamFraming {
     /// One JSON value, read as a whole.
     Whole,
-    /// `text/event-stream`.
+    /// `text/event-stream` (WHATWG HTML 9.2).
     Sse,
     /// One JSON value per line (Ollama, Cohere v1).
     Lines,
     /// `application/vnd.amazon.eventstream` (Bedrock).
     EventStream,
-    /// The elements of a JSON array, sent as they are generated (Gemini without `alt=sse`).
+    /// The elements of a JSON array, sent as they are generated (Gemini without `alt=sse`), so that the array is
+    /// incomplete until the end.
     Array,
     /// Messages of a WebSocket, one event each.
     Messages,
 }
 
 impl StreamFraming {
-    /// The framing of a response by its media type; `grows` means that the request asked for a stream in the form of a
-    /// growing array.
+    /// The framing of a response by its media type; `grows` means that the request asked for a stream in the form of
+    /// a growing array, whose media type is that of plain JSON.
     pub fn from_headers(headers: &Headers, grows: bool) -> Self {
         let media_type = headers.get_str("content-type").unwrap_or_default();
         let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -48,22 +49,22 @@ pub struct StreamEvent {
     pub raw: Bytes,
     /// Its payload: JSON, or a word such as `[DONE]`. Empty for comments and keep-alives.
     pub data: Bytes,
-    /// The offset of the payload in `raw`; `None` if it is not contiguous there.
+    /// The offset of the payload in `raw`, so that it can be replaced in place; `None` if it is not contiguous there.
     pub at: Option<usize>,
-    /// The event name: SSE's `event` field, or the header `:event-type`.
+    /// The event name: SSE's `event` field, or the header `:event-type` or `:exception-type`.
     pub name: Option<ByteStr>,
     /// The headers of an AWS event stream message.
     pub headers: Vec<(ByteStr, HeaderValue)>,
 }
 
 impl StreamEvent {
-    /// An event for a WebSocket message.
+    /// An event for a WebSocket message, which needs no framing.
     pub fn from_message(payload: Bytes) -> Self {
         Self { raw: payload.clone(), data: payload, at: Some(0), name: None, headers: Vec::new() }
     }
 }
 
-/// A stream that cannot be divided into events.
+/// A stream that cannot be divided into events. What was read before remains valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
     /// An event exceeds the limit in bytes.
@@ -92,7 +93,7 @@ enum ReaderKind {
 }
 
 impl EventReader {
-    /// `max` is the maximum size of an event in bytes.
+    /// `max` is the maximum size of an event in bytes, which also bounds what is buffered.
     pub fn new(framing: StreamFraming, max: usize) -> Self {
         let kind = match framing {
             StreamFraming::Whole | StreamFraming::Messages => ReaderKind::Whole(BytesMut::new()),
@@ -104,7 +105,7 @@ impl EventReader {
         Self { kind, max }
     }
 
-    /// Adds received bytes. Take all events before adding more.
+    /// Adds received bytes. Take all events before adding more: the size limit is checked only then.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.kind {
             ReaderKind::Whole(buf)
@@ -124,6 +125,7 @@ impl EventReader {
     pub fn next_event(&mut self) -> Result<Option<StreamEvent>, EventError> {
         let max = self.max;
         match &mut self.kind {
+            // A whole body is an event only at its end, see `finish`.
             ReaderKind::Whole(buf) => check_size(buf, max).map(|()| None),
             ReaderKind::Sse(parser) => {
                 Ok(parser.next_event().map_err(|_| EventError::TooLarge(max))?.map(|e| sse_event(e.raw)))
@@ -181,11 +183,13 @@ fn check_size(buf: &BytesMut, max: usize) -> Result<(), EventError> {
     if buf.len() > max { Err(EventError::TooLarge(max)) } else { Ok(()) }
 }
 
+/// The offset of a slice in the buffer that it was cut from, by address. `None` if it was copied.
 fn offset_in(raw: &Bytes, part: &Bytes) -> Option<usize> {
     (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize).filter(|at| at + part.len() <= raw.len())
 }
 
-/// An event whose payload is the text without surrounding brackets, commas and spaces.
+/// An event whose payload is the text without surrounding brackets, commas and spaces, which separate the elements of
+/// an array.
 fn json_event(raw: Bytes) -> StreamEvent {
     let start = raw.iter().position(|b| !b.is_ascii_whitespace() && *b != b',').unwrap_or(raw.len());
     let start = match raw.get(start..) {
@@ -200,10 +204,12 @@ fn json_event(raw: Bytes) -> StreamEvent {
     StreamEvent { raw, data, at: Some(start), name: None, headers: Vec::new() }
 }
 
-/// Parses the fields of an SSE block; a payload on one line is given by its offset.
+/// Parses the fields of an SSE block; a payload on one line is given by its offset. Data on several lines is joined
+/// by line feeds, as the specification demands, and then has no offset.
 fn sse_event(raw: Bytes) -> StreamEvent {
     let mut pieces: Vec<(usize, usize)> = Vec::new();
     let mut name = None;
+    // A byte order mark may precede the first event.
     let mut at = if raw.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
     while let Some(rest) = raw.get(at..).filter(|r| !r.is_empty()) {
         let end = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
@@ -231,7 +237,8 @@ fn sse_event(raw: Bytes) -> StreamEvent {
     StreamEvent { raw, data, at, name, headers: Vec::new() }
 }
 
-/// Finds the end of the next element of a growing array.
+/// Finds the end of the next element of a growing array. Its state survives between chunks, so no byte is examined
+/// twice.
 #[derive(Debug, Default)]
 struct ArrayScanner {
     at: usize,

@@ -8,30 +8,31 @@ use crate::provider::{Operation, Provider};
 use crate::usage::CallUsage;
 
 /// The flow extension of an LLM call. `provider` and `operation` are set from `RequestHead`, the model and the
-/// estimates from `RequestBody`, usage at `Done`.
+/// estimates from `RequestBody`, usage at `Done`. Present on every flow that was recognised as a call.
 #[derive(Clone, Debug, Default)]
 pub struct LlmCall {
-    /// The provider whose API format is used.
+    /// The provider whose API format is used, which need not be the one that serves the request.
     pub provider: Provider,
     pub operation: Operation,
     /// The gateway's name of the upstream, for requests of the gateway.
     pub upstream: Option<ByteStr>,
-    /// Fallback upstreams: the request must be suitable for them too.
+    /// Fallback upstreams that the request may be sent to: it must be suitable for them too.
     pub others: Vec<ByteStr>,
     /// The model as requested by the client.
     pub model: Option<ByteStr>,
     /// Exempt from redaction by the operator's configuration.
     pub exempt: bool,
-    /// The mapped model name, once determined.
+    /// The mapped model name, once determined by the dispatcher.
     pub renamed: Option<ByteStr>,
-    /// Whether streaming is requested.
+    /// Whether the client requested a stream, by path or body.
     pub stream: bool,
     /// Estimated input tokens, by length: about four bytes of text per token.
     pub estimated_input: u64,
     /// Whether a stream has the form of a growing JSON array (Gemini without `alt=sse`).
     pub grows: bool,
-    /// The client's limit on output tokens.
+    /// The client's limit on output tokens, under whatever name its API has for it.
     pub max_output: Option<u64>,
+    // Shared with the stage that reads the response, which outlives the call that created it.
     pub summary: Arc<Mutex<ResponseSummary>>,
 }
 
@@ -44,22 +45,23 @@ pub struct ResponseSummary {
 }
 
 impl LlmCall {
-    /// The summary so far: complete at `Done`.
+    /// The summary so far: complete at `Done`, or when the response was relayed.
     pub fn summary(&self) -> ResponseSummary {
         self.lock().clone()
     }
 
-    /// Token usage as counted by the provider.
+    /// Token usage as counted by the provider; `None` if it reported none.
     pub fn usage(&self) -> Option<CallUsage> {
         self.lock().usage
     }
 
-    /// Merges a part of the response. Counts are running totals, of which the larger stays; of names the first stays.
+    /// Merges a part of the response. Counts are running totals, of which the larger stays; of names the first stays,
+    /// because later events may repeat them in another form.
     pub fn merge_summary(&self, part: &ResponseSummary) {
         self.lock().merge(part);
     }
 
-    /// Adds another of several responses, whose usage is summed.
+    /// Adds another of several responses (of a WebSocket), whose usage is summed.
     pub fn merge_more(&self, said: &ResponseSummary) {
         let mut settled = self.lock();
         if let Some(more) = said.usage {

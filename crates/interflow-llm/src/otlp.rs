@@ -1,4 +1,5 @@
-//! OpenTelemetry's JSON encoding (OTLP/HTTP): attributes, GenAI semantic conventions, and the export request for spans.
+//! OpenTelemetry's JSON encoding (OTLP/HTTP): attributes, GenAI semantic conventions, and the export request for
+//! spans.
 
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ pub fn text(key: &str, value: &str) -> Value {
 }
 
 pub fn number(key: &str, value: u64) -> Value {
-    // 64-bit integers are strings in OTLP's JSON.
+    // 64-bit integers are strings in OTLP's JSON, as the Protobuf JSON mapping demands.
     json!({"key": key, "value": {"intValue": value.to_string()}})
 }
 

@@ -5,7 +5,7 @@ use interflow_types::RequestHead;
 
 use crate::Provider;
 
-/// Client events of OpenAI's Realtime and Responses.
+/// Client events of OpenAI's Realtime and Responses whose text locations are known.
 const OPENAI_EVENTS: [&[u8]; 15] = [
     b"conversation.item.create",
     b"conversation.item.delete",
@@ -35,12 +35,13 @@ const GEMINI_EVENTS: [&[u8]; 7] = [
     b"tool_response",
 ];
 
-/// Whether the request opens a WebSocket.
+/// Whether the request opens a WebSocket, by upgrade or by extended CONNECT (RFC 8441).
 pub fn is_websocket(head: &RequestHead) -> bool {
     head.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))
 }
 
-/// Whether the WebSocket events at this path have known text locations.
+/// Whether the WebSocket events at this path have known text locations. Others are rejected where prompts must be
+/// redacted.
 pub fn is_supported(provider: Provider, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     match provider {
@@ -49,7 +50,8 @@ pub fn is_supported(provider: Provider, path: &str) -> bool {
     }
 }
 
-/// Whether a client's event has a type with known text locations. False for anything but a JSON object.
+/// Whether a client's event has a type with known text locations. False for anything but a JSON object. Reads tokens
+/// without building a tree, because every message is checked.
 pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     let google = matches!(provider, Provider::Gemini | Provider::Vertex);
     let mut reader = JsonReader::new(event);
@@ -76,7 +78,7 @@ pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     known && types < 2
 }
 
-/// The value of a query parameter, not decoded.
+/// The value of a query parameter, still percent-encoded; the first of several.
 pub fn query_parameter<'p>(path: &'p str, name: &str) -> Option<&'p str> {
     let (_, query) = path.split_once('?')?;
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))

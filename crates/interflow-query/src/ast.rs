@@ -1,10 +1,11 @@
-//! The syntax tree of a query, kept in a normal form so that its text parses back to the same tree.
+//! The syntax tree of a query, kept in a normal form so that its text parses back to the same tree, and equal queries
+//! have equal trees.
 
 use ipnet::IpNet;
 
 use crate::key::{Flag, Key};
 
-/// A range of bytes in the query's text; `end` is exclusive.
+/// A range of bytes in the query's text; `end` is exclusive. Always on character boundaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerySpan {
     pub start: usize,
@@ -21,6 +22,7 @@ impl QuerySpan {
 /// form.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
+    // Selects every flow: the empty query.
     All,
     /// All of them hold; at least two, none of them an `And`.
     And(Vec<Expr>),
@@ -32,7 +34,7 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// The conjunction; selects every flow if empty.
+    /// The conjunction; selects every flow if empty. Nested conjunctions are merged.
     pub fn and(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -49,7 +51,8 @@ impl Expr {
         }
     }
 
-    /// The disjunction; selects no flow if empty.
+    /// The disjunction; selects no flow if empty. Nested disjunctions are merged, and one alternative that selects
+    /// everything makes the whole do so.
     pub fn or(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -60,6 +63,7 @@ impl Expr {
             }
         }
         match flat.len() {
+            // No variant of its own for "nothing", so that the text form needs no word for it.
             0 => Self::not(Self::All),
             1 => flat.remove(0),
             _ => Self::Or(flat),
@@ -68,6 +72,7 @@ impl Expr {
 
     #[must_use]
     #[allow(clippy::should_implement_trait)]
+    /// The negation; a double negation is removed.
     pub fn not(inner: Self) -> Self {
         match inner {
             Self::Not(inner) => *inner,
@@ -84,7 +89,7 @@ impl Expr {
         Self::term(Key::Is, TermTest::Flag(flag))
     }
 
-    /// Calls `see` with every term, from left to right.
+    /// Calls `see` with every term, from left to right, those under a negation included.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Term)) {
         match self {
             Self::All => {}
@@ -95,14 +100,14 @@ impl Expr {
     }
 }
 
-/// One test of one fact of a flow.
+/// One test of one fact of a flow: the smallest part of a query.
 #[derive(Clone, Debug)]
 pub struct Term {
     pub key: Key,
     /// The field name in lower case, for `header.name:value`.
     pub name: Option<String>,
     pub test: TermTest,
-    /// Its position in the text it was parsed from.
+    /// Its position in the text it was parsed from; empty for a term that was built.
     pub span: QuerySpan,
 }
 
@@ -130,11 +135,12 @@ pub enum TermTest {
 pub enum TextPattern {
     /// This text as a whole, as a prefix, or as a substring, depending on the key's kind.
     Text(String),
+    /// Exactly this text, as written `key:=text`.
     Exact(String),
     /// These pieces in this order, with any text between them: `*.openai.com` is `["", ".openai.com"]`. At least two
     /// pieces; inner ones are not empty, and not all of them are.
     Glob(Vec<String>),
-    /// A regular expression, found anywhere.
+    /// A regular expression, found anywhere in the value.
     Regex(RegexSource),
 }
 
@@ -152,6 +158,7 @@ impl RegexSource {
         let mut plain = String::with_capacity(source.len());
         let mut chars = source.chars().peekable();
         while let Some(c) = chars.next() {
+            // An escaped slash or space needs no backslash here: the form between slashes adds it again.
             if c == '\\' && chars.peek().is_some_and(|&n| n != '/' && !n.is_whitespace()) {
                 plain.push(c);
                 plain.extend(chars.next());
@@ -180,7 +187,7 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
-    /// The operator as written; empty for equality.
+    /// The operator as written before the value; empty for equality.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lt => "<",
@@ -203,7 +210,7 @@ pub enum NumberTest {
 }
 
 impl NumberTest {
-    /// The smallest and the largest matching number; `None` if there is none.
+    /// The smallest and the largest matching number, both inclusive; `None` if there is none, as for less than 0.
     pub fn bounds(self) -> Option<(u64, u64)> {
         Some(match self {
             Self::Compare(CompareOp::Lt, n) => (0, n.checked_sub(1)?),
@@ -224,10 +231,11 @@ pub enum TimeTest {
     Range(TimePoint, TimePoint),
 }
 
-/// A point in time with the precision in which it was written: a date covers its whole day.
+/// A point in time with the precision in which it was written: a date covers its whole day, so `time:2026-01-31`
+/// matches all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimePoint {
-    /// This many microseconds before now.
+    /// This many microseconds before now; resolved when the query is evaluated.
     Ago(u64),
     /// A date or a time of day.
     At {
@@ -239,7 +247,7 @@ pub enum TimePoint {
 }
 
 impl TimePoint {
-    /// Its first microsecond, and the one after its last.
+    /// Its first microsecond, and the one after its last. `now` in microseconds since the Unix epoch.
     fn extent(self, now: u64) -> (u64, u64) {
         let (start, lasts) = match self {
             Self::Ago(micros) => (now.saturating_sub(micros), 1),
@@ -250,7 +258,7 @@ impl TimePoint {
 }
 
 impl TimeTest {
-    /// The first and the last matching microsecond; `None` if there is none.
+    /// The first and the last matching microsecond, for a query evaluated at `now`; `None` if there is none.
     pub fn bounds(self, now: u64) -> Option<(u64, u64)> {
         Some(match self {
             Self::Compare(op, point) => {

@@ -15,6 +15,7 @@ pub struct Completion {
 }
 
 /// Completions for the last word of an unfinished query: keys, flags after `is:`, and values of keys that have few.
+/// Empty within quotes and after an unknown key.
 pub fn complete(query: &str) -> Vec<Completion> {
     if is_inside_quotes(query) {
         return Vec::new();
@@ -22,6 +23,7 @@ pub fn complete(query: &str) -> Vec<Completion> {
     let begins = |c: char| c.is_whitespace() || c == '(';
     let word_start = query.rfind(begins).map_or(0, |at| at + query[at..].chars().next().map_or(1, char::len_utf8));
     let word = &query[word_start..];
+    // `-host` is completed like `host`.
     let signs = word.len() - word.trim_start_matches(['-', '!']).len();
     let (start, word) = (word_start + signs, &word[signs..]);
     match word.split_once(':') {
@@ -33,6 +35,7 @@ pub fn complete(query: &str) -> Vec<Completion> {
     }
 }
 
+/// Whether the end of the query is inside a quoted text, in which every character is literal.
 fn is_inside_quotes(query: &str) -> bool {
     let mut open = false;
     let mut chars = query.chars();
@@ -74,7 +77,7 @@ fn has_prefix(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|n| n.eq_ignore_ascii_case(prefix))
 }
 
-/// The help text: grammar, keys, flags.
+/// The help text: grammar, keys, flags. Generated from the tables, so it cannot differ from the parser.
 pub fn help() -> String {
     let mut out = String::from(GRAMMAR);
     out.push_str("\nKeys:\n");

@@ -9,7 +9,7 @@ use crate::QuerySpan;
 pub struct QueryError {
     /// The position in the text, in bytes.
     pub span: QuerySpan,
-    /// The column of its first character, starting at 1.
+    /// The column of its first character, starting at 1, counted in characters as a terminal displays them.
     pub column: usize,
     pub message: String,
     /// What to write instead, or what was expected.
@@ -27,7 +27,8 @@ impl QueryError {
         self
     }
 
-    /// The query's text with the position underlined, and the error; for a terminal.
+    /// The query's text with the position underlined, and the error; for a terminal. Control characters are displayed
+    /// as spaces.
     pub fn render(&self, text: &str) -> String {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let width = text.get(self.span.start..self.span.end).map_or(0, |s| s.chars().count()).max(1);

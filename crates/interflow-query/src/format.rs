@@ -1,4 +1,4 @@
-//! Formats a query as text that parses back to the same query.
+//! Formats a query as text that parses back to the same query, whatever characters its values contain.
 
 use std::fmt::{self, Write};
 
@@ -32,6 +32,7 @@ fn write_joined(f: &mut fmt::Formatter<'_>, parts: &[Expr], between: &str) -> fm
     Ok(())
 }
 
+/// Writes an operand, in parentheses if it is a conjunction or disjunction.
 fn write_enclosed(f: &mut fmt::Formatter<'_>, expr: &Expr) -> fmt::Result {
     match expr {
         Expr::And(_) | Expr::Or(_) => write!(f, "({expr})"),
@@ -54,6 +55,7 @@ impl fmt::Display for Term {
             TermTest::Number(number) => f.write_str(&format_number(number_kind(self.key), *number)),
             TermTest::Time(time) => f.write_str(&format_time(*time)),
             TermTest::Flag(flag) => f.write_str(flag.name()),
+            // A single address is written without its prefix length.
             TermTest::Net(net) if net.prefix_len() == net.max_prefix_len() => write!(f, "{}", net.addr()),
             TermTest::Net(net) => write!(f, "{net}"),
         }
@@ -74,6 +76,7 @@ fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) ->
                 .map(|(i, piece)| escape_glob_piece(piece, i == 0))
                 .collect::<Vec<_>>()
                 .join("*");
+            // A glob that begins like a regex would be parsed as one.
             if text.starts_with('/') && !takes_paths(key) || regex_extent(key, &text).is_some() {
                 f.write_char('\\')?;
             }
@@ -87,6 +90,7 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | '@' | '%' | ',');
     let first = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_');
     let operator = matches!(text, "AND" | "OR" | "NOT");
+    // The operators are words, so a search for them needs quotes.
     if !operator && text.starts_with(first) && text.chars().all(plain) {
         return f.write_str(text);
     }
@@ -100,7 +104,7 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')
 }
 
-/// Escapes a piece of a glob with backslashes where it would be misread.
+/// Escapes a piece of a glob with backslashes where it would be misread, at its start or anywhere.
 fn escape_glob_piece(piece: &str, leading: bool) -> String {
     let mut out = String::with_capacity(piece.len());
     for (i, c) in piece.chars().enumerate() {

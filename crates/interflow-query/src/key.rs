@@ -3,7 +3,7 @@
 
 use interflow_types::Phase;
 
-/// The kind of value that a key takes.
+/// The kind of value that a key takes, which decides how the value is parsed and compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// A text that must match as a whole.
@@ -12,14 +12,14 @@ pub enum ValueKind {
     Prefix,
     /// A substring; a glob must match the value as a whole.
     Anywhere,
-    /// A substring or glob found anywhere in a long text.
+    /// A substring or glob found anywhere in a long text, such as a body.
     Inside,
     /// One of a few values, each with its aliases.
     Choice(&'static [(&'static str, &'static [&'static str])]),
     Count,
     /// A status code or a class of them.
     Status,
-    /// A number of bytes.
+    /// A number of bytes, also written with a unit: `64KiB`.
     Bytes,
     Duration,
     /// A timestamp.
@@ -30,7 +30,7 @@ pub enum ValueKind {
     Flag,
 }
 
-/// The table's entry for a key.
+/// The table's entry for a key. Parser, completion, help and the phase of a query are derived from it.
 #[derive(Debug)]
 pub struct KeyInfo {
     pub key: Key,
@@ -39,11 +39,11 @@ pub struct KeyInfo {
     pub aliases: &'static [&'static str],
     /// The kind of value it takes.
     pub kind: ValueKind,
-    /// The phase from which it is known.
+    /// The phase from which it is known; a rule that tests it cannot run earlier.
     pub phase: Phase,
-    /// The help text.
+    /// The help text, a phrase without a full stop.
     pub doc: &'static str,
-    /// An example term.
+    /// An example term, which is also quoted in errors.
     pub example: &'static str,
 }
 
@@ -198,7 +198,7 @@ impl Key {
         self.info().kind
     }
 
-    /// Finds a key by name or alias, ignoring case.
+    /// Finds a key by name or alias, ignoring case. Bare words have no name and are not found.
     pub fn find(name: &str) -> Option<Self> {
         let is = |n: &str| !n.is_empty() && n.eq_ignore_ascii_case(name);
         KEYS.iter().find(|k| is(k.name) || k.aliases.iter().any(|a| is(a))).map(|k| k.key)
@@ -221,7 +221,7 @@ impl Flag {
     }
 }
 
-/// The most similar name, for a suggestion.
+/// The most similar name, for a suggestion; `None` if more than a third of the letters differ.
 pub(crate) fn closest_name<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_ascii_lowercase();
     names

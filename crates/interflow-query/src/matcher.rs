@@ -10,8 +10,9 @@ use crate::key::{Flag, Key, ValueKind};
 use crate::pattern::TextMatcher;
 use crate::subject::{QuerySubject, Tristate};
 
-/// A compiled condition. Patterns are compiled once, and the parts of a conjunction or disjunction are ordered by cost,
-/// so that a flag or a number decides before a body is loaded.
+/// A compiled condition. Patterns are compiled once, and the parts of a conjunction or disjunction are ordered by
+/// cost, so that a flag or a number decides before a body is loaded. Order does not change the result: the parts have
+/// no side effects.
 #[derive(Clone, Debug)]
 pub(crate) enum CompiledExpr {
     Always(bool),
@@ -42,7 +43,7 @@ const REQUEST: &[Direction] = &[Direction::Request];
 const RESPONSE: &[Direction] = &[Direction::Response];
 const BOTH: &[Direction] = &[Direction::Request, Direction::Response];
 
-/// The directions that a key of headers or bodies covers.
+/// The directions that a key of headers or bodies covers; both for a key without a prefix.
 pub(crate) fn key_directions(key: Key) -> &'static [Direction] {
     match key {
         Key::ReqHeader | Key::ReqBody => REQUEST,
@@ -89,7 +90,8 @@ impl CompiledExpr {
         }
     }
 
-    /// The relative cost of evaluating, without a unit.
+    /// The relative cost of evaluating, without a unit: facts at hand, then texts, regexes, header fields, and bodies
+    /// last.
     fn cost(&self) -> u8 {
         match self {
             Self::Always(_) | Self::Flag(_) | Self::Number(..) | Self::NumberPresent(_) | Self::Time(_) => 0,
@@ -103,6 +105,7 @@ impl CompiledExpr {
         }
     }
 
+    /// Evaluates the condition on one flow, as far as its facts are known.
     pub(crate) fn evaluate(&self, subject: &dyn QuerySubject) -> Tristate {
         match self {
             Self::Always(b) => Tristate::Known(*b),
@@ -147,6 +150,7 @@ fn compile_by_cost(parts: &[Expr]) -> Vec<CompiledExpr> {
     nodes
 }
 
+/// The disjunction, ended by the first part that holds.
 fn evaluate_any(truths: impl Iterator<Item = Tristate>) -> Tristate {
     let mut so_far = Tristate::Known(false);
     for truth in truths {
@@ -174,6 +178,8 @@ fn header_test(term: &Term) -> HeaderTest {
     use crate::ast::TextPattern::Regex;
     let value = |kind| if let TermTest::Text(p) = &term.test { Some(TextMatcher::new(p, kind)) } else { None };
     match (&term.name, &term.test) {
+        // The kind of pattern decides: a regex without a field name sees the whole line, any other pattern only the
+        // name.
         (Some(name), _) => HeaderTest::Value(name.clone(), value(ValueKind::Anywhere)),
         (None, TermTest::Text(pattern @ Regex(_))) => HeaderTest::Line(TextMatcher::new(pattern, ValueKind::Anywhere)),
         (None, _) => HeaderTest::Name(value(ValueKind::Whole)),
@@ -184,6 +190,7 @@ impl HeaderTest {
     fn fits(&self, name: &[u8], value: &[u8]) -> bool {
         match self {
             Self::Name(matcher) => matches_value(matcher.as_ref(), name),
+            // As in the message, so that a regex can test name and value together.
             Self::Line(matcher) => matcher.fits(&[name, b": ", value].concat()),
             Self::Value(wanted, matcher) => {
                 name.eq_ignore_ascii_case(wanted.as_bytes()) && matches_value(matcher.as_ref(), value)
@@ -192,7 +199,7 @@ impl HeaderTest {
     }
 }
 
-/// The phase from which every fact in the condition is known.
+/// The phase from which every fact in the condition is known: the latest one of its terms.
 pub(crate) fn required_phase(expr: &Expr) -> Phase {
     let mut latest = Phase::Authority;
     expr.visit(&mut |term| {

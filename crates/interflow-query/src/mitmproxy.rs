@@ -12,8 +12,9 @@ type Result<T> = std::result::Result<T, QueryError>;
 #[derive(Clone, Copy)]
 enum FilterAtom {
     Alone(fn() -> Expr),
-    /// A regex, tested on each of these keys.
+    /// A regex, tested on each of these keys; one match suffices.
     Search(&'static [Key]),
+    /// A status code (`~c`).
     Code,
 }
 
@@ -25,10 +26,12 @@ const ATOMS: &[(&str, FilterAtom)] = &[
     ("http", FilterAtom::Alone(|| Expr::or([Expr::flag(Flag::Http), Expr::flag(Flag::Websocket)]))),
     ("websocket", FilterAtom::Alone(|| Expr::flag(Flag::Websocket))),
     ("tcp", FilterAtom::Alone(|| Expr::flag(Flag::Tunnel))),
+    // Interflow records no such flows, so nothing is selected.
     ("udp", FilterAtom::Alone(|| Expr::or([]))),
     ("dns", FilterAtom::Alone(|| Expr::or([]))),
     ("q", FilterAtom::Alone(|| Expr::not(Expr::flag(Flag::Answered)))),
     ("s", FilterAtom::Alone(|| Expr::flag(Flag::Answered))),
+    // Interflow's tags take the place of mitmproxy's markers.
     ("marked", FilterAtom::Alone(|| Expr::term(Key::Tag, TermTest::Present))),
     ("replay", FilterAtom::Alone(|| Expr::flag(Flag::Replay))),
     ("replayq", FilterAtom::Alone(|| Expr::flag(Flag::Replay))),
@@ -62,7 +65,7 @@ fn asset_expr() -> Expr {
     Expr::term(Key::RespType, TermTest::Text(TextPattern::Regex(RegexSource::new(types, true))))
 }
 
-/// The operator at the start of the text: `~` and a mitmproxy name.
+/// The operator at the start of the text: `~` and a mitmproxy name, ending where a name can end.
 pub(crate) fn leading_atom(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('~')?;
     let len = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
@@ -71,11 +74,16 @@ pub(crate) fn leading_atom(text: &str) -> Option<&str> {
 }
 
 /// Whether a query is in this syntax: it begins with an operator, possibly after `!` and `(`.
+// Negation and grouping may precede the first operator.
 pub(crate) fn starts_with_atom(text: &str) -> bool {
     let first = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '!' | '('));
     first.starts_with('~') && first[1..].starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
+/// Parses a whole filter.
+///
+/// # Errors
+/// The position and the remedy, as in Interflow's own syntax.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     let mut reader = FilterParser { text, at: 0, depth: 0, terms: 0 };
     let expr = reader.juxtaposition()?;
@@ -112,6 +120,7 @@ impl<'a> FilterParser<'a> {
         self.error(QuerySpan::new(self.at, self.at + len), message)
     }
 
+    /// Adjacent terms, which bind weakest in mitmproxy's grammar.
     fn juxtaposition(&mut self) -> Result<Expr> {
         let mut parts = vec![self.alternatives()?];
         while !matches!(self.peek(), None | Some(')')) {
@@ -217,7 +226,7 @@ impl<'a> FilterParser<'a> {
     fn search(&mut self, keys: &[Key], start: usize) -> Result<Expr> {
         let name = self.text[start..self.at].trim();
         let (source, span) = self.argument(name)?;
-        // Only in bodies does a dot match line breaks.
+        // Only in bodies does a dot match line breaks, as in mitmproxy, which compiles these with `re.DOTALL`.
         let in_bodies = keys.iter().all(|k| matches!(k, Key::Body | Key::ReqBody | Key::RespBody));
         let source = if in_bodies && source.contains('.') { format!("(?s){source}") } else { source };
         let regex = RegexSource::new(&source, true);
@@ -232,7 +241,8 @@ impl<'a> FilterParser<'a> {
         })))
     }
 
-    /// A quoted text, or an unquoted one without quotes, parentheses, tildes and spaces.
+    /// A quoted text, or an unquoted one without quotes, parentheses, tildes and spaces. `of` is the operator, for
+    /// the error.
     fn argument(&mut self, of: &str) -> Result<(String, QuerySpan)> {
         let first = self.peek();
         let start = self.at;

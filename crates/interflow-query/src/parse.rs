@@ -12,6 +12,10 @@ use crate::mitmproxy;
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 
+/// Parses a query in either syntax. Decides by the text which one it is in.
+///
+/// # Errors
+/// The position, what was expected there, and the remedy.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     if text.len() > MAX_LENGTH {
         let message = format!("the query is longer than {MAX_LENGTH} bytes");
@@ -36,9 +40,11 @@ pub(crate) struct QueryParser<'a> {
     pub(crate) at: usize,
     depth: usize,
     terms: usize,
-    /// A `key:value` was found: the query is certainly in Interflow's syntax.
+    /// A `key:value` was found: the query is certainly in Interflow's syntax, and a mitmproxy operator in it is an
+    /// error.
     keyed: bool,
-    /// A mitmproxy operator was found in a query that may well be in mitmproxy's syntax.
+    /// A mitmproxy operator was found in a query that may well be in mitmproxy's syntax: parsed as such if this
+    /// syntax fails.
     foreign: bool,
 }
 
@@ -81,7 +87,7 @@ impl<'a> QueryParser<'a> {
         self.error(QuerySpan::new(self.at, self.at + len), message)
     }
 
-    /// `a OR b`. `within` is the key whose group of values is being parsed.
+    /// `a OR b`. `within` is the key whose group of values is being parsed: `status:(404 OR 5xx)`.
     fn alternatives(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut parts = vec![self.conjunction(within)?];
         while self.take_operator(&["OR", "||", "|"]) {
@@ -103,7 +109,7 @@ impl<'a> QueryParser<'a> {
         }
     }
 
-    /// `-a`, `NOT a`, `!a`, and their operands.
+    /// `-a`, `NOT a`, `!a`, and their operands. Signs may be repeated; an even number cancels out.
     fn negation(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut negative = false;
         loop {
@@ -112,6 +118,7 @@ impl<'a> QueryParser<'a> {
             } else if self.is_negation_sign(within) {
                 self.at += 1;
                 negative = !negative;
+                // `- term` would otherwise negate nothing, and search for the term.
                 if self.peek().is_none_or(|c| c.is_whitespace() || c == ')') {
                     return Err(self
                         .error_here("a term is missing after the sign")
@@ -136,7 +143,7 @@ impl<'a> QueryParser<'a> {
         }
     }
 
-    /// The length of one of these operators, if it is here as a word of its own.
+    /// The length of one of these operators, if it is here as a word of its own, so that `ORacle` is a text.
     fn operator_len(&self, names: &[&str]) -> Option<usize> {
         let ends = |rest: &str| rest.chars().next().is_none_or(|c| c.is_whitespace() || matches!(c, '(' | ')'));
         names.iter().find(|n| self.rest().strip_prefix(**n).is_some_and(ends)).map(|n| n.len())
@@ -171,6 +178,7 @@ impl<'a> QueryParser<'a> {
         }
     }
 
+    /// A group in parentheses. Its depth is limited, since each level takes stack.
     fn group(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let open = self.at;
         if self.depth == MAX_DEPTH {
@@ -221,7 +229,8 @@ impl<'a> QueryParser<'a> {
         self.value(&(Key::Word, None), start)
     }
 
-    /// The text before a colon, if this term has one that could be a key.
+    /// The text before a colon, if this term has one that could be a key. An unknown key is then an error, not a text
+    /// to search for.
     fn key_text(&self) -> Option<&'a str> {
         let rest = self.rest();
         let name = rest.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))).next()?;

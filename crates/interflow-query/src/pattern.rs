@@ -12,10 +12,12 @@ const REGEX_SIZE: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) enum TextMatcher {
+    /// The whole value, ignoring ASCII case.
     Equals(String),
     Prefix(String),
     Glob(Vec<String>),
-    /// These texts in order: searched one by one in short values, and by the regular expression in long ones.
+    /// These texts in order: searched one by one in short values, and by the regular expression in long ones, where
+    /// its prefilter pays.
     Inside(Vec<String>, Compiled),
     Search(Compiled),
 }
@@ -46,7 +48,7 @@ pub(crate) fn compile(regex: &RegexSource) -> Result<Compiled, String> {
 }
 
 impl TextMatcher {
-    /// Compiles a pattern for values of this kind.
+    /// Compiles a pattern for values of this kind. Never fails: a source that does not compile matches nothing.
     pub(crate) fn new(pattern: &TextPattern, kind: ValueKind) -> Self {
         match pattern {
             TextPattern::Exact(text) => Self::Equals(text.clone()),
@@ -88,6 +90,7 @@ fn search_in_order<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
         }
         for byte in piece.bytes() {
             if byte.is_ascii_alphanumeric() {
+                // Not greedy, so that the search ends at the first match.
                 source.push(byte.into());
             } else {
                 write!(source, "\\x{byte:02X}").expect("writing to a String cannot fail");
@@ -103,6 +106,7 @@ fn search_in_order<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
         .unwrap_or_else(|_| never_matching())
 }
 
+/// A regular expression that matches nothing: an empty class.
 fn never_matching() -> Compiled {
     Compiled::new(r"[^\s\S]").expect("an empty class is well formed")
 }
@@ -120,7 +124,7 @@ fn glob(pieces: &[String], value: &[u8]) -> bool {
     rest.len() >= last.len() && rest[rest.len() - last.len()..].eq_ignore_ascii_case(last.as_bytes())
 }
 
-/// The rest after these pieces, if each is found after the one before it.
+/// The rest after these pieces, if each is found after the one before it. Linear in the value for each piece.
 fn find_in_order<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
     // The first place of each piece leaves most for those after it, so nothing has to be tried twice.
     for piece in pieces.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {

@@ -73,6 +73,7 @@ impl Query {
         simplify(self.expr, side).into()
     }
 
+    /// Whether it selects no flow, whatever its facts.
     pub fn is_none(&self) -> bool {
         matches!(&self.expr, Expr::Not(inner) if **inner == Expr::All)
     }
@@ -94,7 +95,7 @@ impl Query {
         Expr::and([self.expr, other.expr]).into()
     }
 
-    /// Whether the flow is selected; facts that are not known yet select nothing.
+    /// Whether the flow is selected; facts that are not known yet select nothing, also under a negation.
     pub fn matches(&self, subject: &dyn QuerySubject) -> bool {
         self.evaluate(subject).holds()
     }
@@ -104,12 +105,13 @@ impl Query {
         self.node.evaluate(subject)
     }
 
-    /// The phase from which every fact in the query is known. The result may be decided earlier.
+    /// The phase from which every fact in the query is known. The result may be decided earlier, by the facts known
+    /// until then.
     pub fn phase(&self) -> Phase {
         matcher::required_phase(&self.expr)
     }
 
-    /// Whether it may need the body or messages of this direction.
+    /// Whether it may need the body or messages of this direction, so that they have to be buffered.
     pub fn wants_body(&self, side: Direction) -> bool {
         let mut wanted = false;
         self.expr.visit(&mut |term| {
@@ -127,6 +129,7 @@ fn simplify(expr: Expr, side: Direction) -> Expr {
         Expr::All => Expr::All,
         Expr::And(parts) => {
             let parts: Vec<Expr> = parts.into_iter().map(|p| simplify(p, side)).collect();
+            // A part that is false makes the conjunction false.
             if parts.contains(&never()) { never() } else { Expr::and(parts) }
         }
         Expr::Or(parts) => Expr::or(parts.into_iter().map(|p| simplify(p, side)).filter(|p| *p != never())),

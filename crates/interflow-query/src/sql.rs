@@ -13,8 +13,9 @@ use crate::ast::{Expr, Term, TermTest, TextPattern};
 use crate::key::{Flag, Key, ValueKind};
 use crate::query::Query;
 
-/// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` means that the fact is
-/// absent. Texts must be stored without NUL characters, and equal those that the row's
+/// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` means that the fact
+/// is absent. They are inserted into the statement as they are, so they must be constants of the program, never
+/// input. Texts must be stored without NUL characters, and equal those that the row's
 /// [`QuerySubject`](crate::QuerySubject) returns. A test of `Text` holds if any of the texts matches.
 #[derive(Clone, Copy, Debug)]
 pub enum SqlColumn {
@@ -32,11 +33,31 @@ pub enum SqlColumn {
 }
 
 /// Maps keys and flags to the columns of a store.
+///
+/// ```
+/// use interflow_query::sql::{SqlColumn, SqlColumns, SqlParam};
+/// use interflow_query::{Key, Query};
+///
+/// struct FlowTable;
+///
+/// impl SqlColumns for FlowTable {
+///     fn column(&self, key: Key) -> Option<SqlColumn> {
+///         (key == Key::Status).then_some(SqlColumn::Integer("flow.status"))
+///     }
+/// }
+///
+/// let condition = Query::parse("status:404 body:refund")?.to_sql(&FlowTable);
+/// assert_eq!(condition.sql, "flow.status = ?");
+/// assert_eq!(condition.params, [SqlParam::Integer(404)]);
+/// // The table has no bodies, so they are tested on the selected rows.
+/// assert_eq!(condition.residual, Some(Query::parse("body:refund")?));
+/// # Ok::<(), interflow_query::QueryError>(())
+/// ```
 pub trait SqlColumns {
-    /// Where a key's texts or numbers are; `None` leaves the key to the residual query.
+    /// Where a key's texts or numbers are; `None` leaves the key to the residual query, which reads every row.
     fn column(&self, key: Key) -> Option<SqlColumn>;
 
-    /// A condition that is true if the flag is set, and otherwise false, never `NULL`.
+    /// A condition that is true if the flag is set, and otherwise false, never `NULL`, since it is also used negated.
     fn flag(&self, _flag: Flag) -> Option<&'static str> {
         None
     }
@@ -48,12 +69,12 @@ pub enum SqlParam {
     Integer(i64),
 }
 
-/// A `WHERE` condition with its parameters and residual query.
+/// A `WHERE` condition with its parameters and residual query. Values are always parameters, never part of the SQL.
 #[derive(Clone, Debug)]
 pub struct SqlCondition {
     /// SQL in SQLite's dialect, with one `?` for each of `params`; `1` if nothing can be said.
     pub sql: String,
-    /// Values in the order of the placeholders.
+    /// Values in the order of the placeholders in `sql`.
     pub params: Vec<SqlParam>,
     /// What must still be matched on the rows; `None` if the condition is exact.
     pub residual: Option<Query>,
@@ -70,7 +91,8 @@ struct SqlFragment {
 }
 
 impl Query {
-    /// The part that a store can evaluate, and what must be matched on the resulting rows.
+    /// The part that a store can evaluate, and what must be matched on the resulting rows. Relative times are
+    /// resolved now.
     pub fn to_sql(&self, columns: &dyn SqlColumns) -> SqlCondition {
         translate(self.expr(), columns)
     }
@@ -93,8 +115,8 @@ fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
     SqlCondition { sql: whole.sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
 }
 
-/// `None` if nothing can be said. Negation is pushed down to the terms, so that a `NULL` never makes a negation
-/// "unknown".
+/// The condition for an expression or its negation; `None` if nothing can be said. Negation is pushed down to the
+/// terms, so that a `NULL` never makes a negation "unknown".
 fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
     match (expr, negative) {
         (Expr::All, _) => {
@@ -144,6 +166,7 @@ fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Opti
         SqlColumn::Text(list) => texts_condition(list, false, term, negative),
         SqlColumn::LowerText(list) => texts_condition(list, true, term, negative),
         SqlColumn::Rows { exists, value } => {
+            // The condition on the rows is never negated: "no row matches" differs from "a row does not match".
             let part = text_condition(value, false, term, false)?;
             let sql = exists.replacen("{}", &part.sql, 1);
             Some(SqlFragment { sql: if negative { format!("NOT {sql}") } else { sql }, ..part })
@@ -165,6 +188,7 @@ fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFra
     };
     // SQLite's integers are signed. A bound beyond them is left to the residual query.
     let low = i64::try_from(low).ok()?;
+    // The largest `u64` means that there is no upper bound.
     let high = if high == u64::MAX { None } else { Some(i64::try_from(high).ok()?) };
     let (sql, params) = match high {
         None => (format!("{column} >= ?"), vec![low]),
@@ -176,11 +200,13 @@ fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFra
     Some(with_negation(column, SqlFragment { sql, params, exact: true }, negative))
 }
 
+/// A test of several columns: any of them may match, or, negated, none.
 fn texts_condition(list: &[&str], lower: bool, term: &Term, negative: bool) -> Option<SqlFragment> {
     let parts: Option<Vec<SqlFragment>> = list.iter().map(|c| text_condition(c, lower, term, negative)).collect();
     Some(if negative { join_fragments(parts?, " AND ", "1") } else { join_fragments(parts?, " OR ", "0") })
 }
 
+/// A test of one text column; `None` if SQLite cannot evaluate it as the matcher does.
 fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Option<SqlFragment> {
     let pattern = match &term.test {
         TermTest::Present => return Some(presence_condition(column, negative)),
@@ -190,6 +216,7 @@ fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Opt
     // `lower()` of SQLite folds ASCII only, as the matcher does; it would prevent the use of an index.
     let folded = if lower { column.to_owned() } else { format!("lower({column})") };
     let (sql, param) = match (pattern, term.key.kind()) {
+        // SQLite has no regular expressions of its own.
         (TextPattern::Regex(_), _) => return None,
         (TextPattern::Exact(text), _) => (format!("{folded} = ?"), text.to_ascii_lowercase()),
         (TextPattern::Text(text), ValueKind::Whole | ValueKind::Choice(_)) => {
@@ -225,7 +252,8 @@ fn presence_condition(column: &str, negative: bool) -> SqlFragment {
     SqlFragment { sql, params: vec![], exact: true }
 }
 
-/// The pattern for SQLite's `GLOB`, in lower case, with its special characters escaped.
+/// The pattern for SQLite's `GLOB`, in lower case, with its special characters in brackets: `GLOB` has no escape
+/// character.
 fn sqlite_glob<S: AsRef<str>>(pieces: &[S]) -> String {
     let mut out = String::new();
     for (i, piece) in pieces.iter().enumerate() {

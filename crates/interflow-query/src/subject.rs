@@ -1,4 +1,4 @@
-//! What a query is matched against, and three-valued results.
+//! What a query is matched against, and three-valued results (Kleene's logic).
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::key::{Flag, Key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tristate {
     Known(bool),
-    /// A fact that decides it is not known yet.
+    /// A fact that decides it is not known yet at this phase.
     NotYet,
 }
 
@@ -20,11 +20,13 @@ impl Tristate {
         matches!(self, Self::Known(true))
     }
 
-    /// Whether any of the texts matches: implements [`QuerySubject::text`] for facts that are known.
+    /// Whether any of the texts matches: implements [`QuerySubject::text`] for facts that are known. No text at all
+    /// counts as absent.
     pub fn any<'a>(values: impl IntoIterator<Item = &'a str>, fits: &mut dyn FnMut(&str) -> bool) -> Self {
         Self::Known(values.into_iter().any(fits))
     }
 
+    /// The disjunction: a part that is known to hold decides, whatever the other is.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         match (self, other) {
@@ -52,15 +54,17 @@ pub enum Fact<T> {
     Is(T),
     /// It is absent, and will stay so: no test of it holds.
     Absent,
+    /// It may still become known, at a later phase.
     NotYet,
 }
 
 impl<T> Fact<T> {
-    /// A fact that is known to be present or absent.
+    /// A fact that is known to be present or absent, never `NotYet`.
     pub fn known(value: Option<T>) -> Self {
         value.map_or(Self::Absent, Self::Is)
     }
 
+    /// Whether the test holds; a fact that is absent satisfies no test.
     pub fn test(self, test: impl FnOnce(T) -> bool) -> Tristate {
         match self {
             Self::Is(value) => Tristate::Known(test(value)),
@@ -89,6 +93,7 @@ pub trait QuerySubject {
         Fact::Absent
     }
 
+    /// Whether the flag is set.
     fn flag(&self, _flag: Flag) -> Tristate {
         Tristate::Known(false)
     }
@@ -98,7 +103,7 @@ pub trait QuerySubject {
         Fact::Absent
     }
 
-    /// The header fields of one direction, as `(name, value)`.
+    /// The header fields of one direction, as `(name, value)`, in the bytes that were received.
     fn headers(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
         Tristate::Known(false)
     }

@@ -9,12 +9,12 @@ use crate::key::{FLAGS, Flag, Key, ValueKind, closest_name};
 use crate::parse::{QueryParser, Result, TermSubject};
 use crate::{pattern, value};
 
-/// Whether the character is special anywhere in an unquoted text.
+/// Whether the character is special anywhere in an unquoted text, and needs a backslash to be literal.
 pub(crate) fn is_special(c: char) -> bool {
     c.is_whitespace() || matches!(c, '(' | ')' | '"' | '*' | '\\' | ':')
 }
 
-/// Whether the character is special at the start of an unquoted text.
+/// Whether the character is special at the start of an unquoted text, where it would be an operator.
 pub(crate) fn is_special_start(c: char) -> bool {
     matches!(c, '-' | '!' | '~' | '=' | '<' | '>')
 }
@@ -40,31 +40,36 @@ pub(crate) fn regex_extent(key: Key, text: &str) -> Option<(usize, usize)> {
     boundary.then_some((end + 2 + flags, end))
 }
 
-/// Whether values of this key often begin with a slash without being a regex.
+/// Whether values of this key often begin with a slash without being a regex. A regex there must not contain a bare
+/// space.
 pub(crate) fn takes_paths(key: Key) -> bool {
     matches!(key, Key::Word | Key::Url | Key::Path | Key::Query)
 }
 
-/// An unquoted or quoted text of the query.
+/// An unquoted or quoted text of the query, before it is known what it means.
 struct TextToken {
-    /// The pieces between wildcards; one if there is no wildcard.
+    /// The pieces between wildcards; one if there is no wildcard. An empty first or last piece means a wildcard at
+    /// that end.
     pieces: Vec<String>,
     quoted: bool,
     span: QuerySpan,
 }
 
 impl TextToken {
+    /// The text, if it has no wildcard.
     fn plain(&self) -> Option<&str> {
         if let [only] = self.pieces.as_slice() { Some(only) } else { None }
     }
 
+    /// Whether it is nothing but a wildcard (`key:*`).
     fn is_star(&self) -> bool {
         self.pieces.len() > 1 && self.pieces.iter().all(String::is_empty)
     }
 }
 
 impl QueryParser<'_> {
-    /// Parses one value of a key; `start` is the offset of its term.
+    /// Parses one value of a key; `start` is the offset of its term. `!=` negates the comparison, `=` demands the
+    /// exact text.
     pub(crate) fn value(&mut self, subject: &TermSubject, start: usize) -> Result<Expr> {
         let key = subject.0;
         let operators = key != Key::Word;
@@ -91,6 +96,7 @@ impl QueryParser<'_> {
             if *key == Key::Word && word.is_star() {
                 return Ok(Expr::All);
             }
+            // `host:example.com:8443` means host and port, as in a URL.
             if *key == Key::Host
                 && !exact
                 && !word.quoted
@@ -126,6 +132,8 @@ impl QueryParser<'_> {
         Ok(word)
     }
 
+    /// A text in double quotes. Only a quote and a backslash are escaped; any other backslash is literal, as in a
+    /// regex or a Windows path.
     fn quoted(&mut self) -> Result<TextToken> {
         let start = self.at;
         let mut text = String::new();
@@ -194,6 +202,7 @@ impl QueryParser<'_> {
         Ok(TextToken { pieces, quoted: false, span: QuerySpan::new(start, self.at) })
     }
 
+    /// Splits `host:port` into two terms; `None` if the colon is not that of a port.
     fn host_and_port(&self, word: &TextToken, start: usize) -> Option<Expr> {
         let last = word.pieces.last()?;
         let (host, port) = last.rsplit_once(':')?;
@@ -299,7 +308,7 @@ impl QueryParser<'_> {
     }
 }
 
-/// Whether the key's value can be a text, a glob or a regex.
+/// Whether the key's value can be a text, a glob or a regex, rather than a number, a time or a flag.
 fn takes_text(key: Key) -> bool {
     !matches!(
         key.kind(),
@@ -320,7 +329,8 @@ fn pattern_from_pieces(mut pieces: Vec<String>) -> Option<TextPattern> {
     }
 }
 
-/// IPv6 addresses may be written with or without brackets; subjects return them without.
+/// IPv6 addresses may be written with or without brackets, and in any of their forms (RFC 5952); subjects return the
+/// canonical one without brackets.
 fn lower_host(pattern: TextPattern) -> TextPattern {
     match pattern {
         TextPattern::Text(text) => match text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
@@ -331,6 +341,7 @@ fn lower_host(pattern: TextPattern) -> TextPattern {
     }
 }
 
+/// An address, a network, or a glob over the textual form of addresses.
 fn address(raw: Option<&str>, word: &TextToken) -> Option<TermTest> {
     let Some(raw) = raw else { return Some(TermTest::Text(TextPattern::Glob(word.pieces.clone()))) };
     let bare = raw.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or(raw);

@@ -1,4 +1,4 @@
-//! Parses numbers, sizes, durations and times as people write them, and formats them again.
+//! Parses numbers, sizes, durations and times as people write them, and formats them again so that they parse back.
 
 use jiff::civil;
 use jiff::tz::TimeZone;
@@ -8,18 +8,19 @@ use interflow_types::units::{SIZE_UNITS, TIME_UNITS, format_with_unit, parse_wit
 use crate::ast::{CompareOp, NumberTest, TimePoint, TimeTest};
 use crate::key::{Key, ValueKind};
 
-/// Sizes may leave the `B` out.
+/// Sizes may leave the `B` out; the units are decimal, as for `MB`.
 const SHORT_SIZES: [(&str, u64); 4] = [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("K", 1000)];
 
-/// Ages may be in weeks.
+/// Ages may be in weeks, beside the units of durations.
 const WEEKS: [(&str, u64); 1] = [("w", 7 * DAY)];
 
+/// Microseconds of a day.
 const DAY: u64 = 86_400_000_000;
 
-/// What was expected, if a value does not parse.
+/// What was expected, if a value does not parse; becomes the remedy of the error.
 pub(crate) type ExpectedHint = &'static str;
 
-/// The kind of numbers that a key takes.
+/// The kind of numbers that a key takes, which decides their units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberKind {
     Count,
@@ -38,6 +39,7 @@ pub(crate) fn number_kind(key: Key) -> NumberKind {
     }
 }
 
+/// Parses `404`, `>=400`, `4xx`, `400..499`, `..499` and `400..`, in the units of the kind.
 pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, ExpectedHint> {
     if kind == NumberKind::Status
         && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))
@@ -83,16 +85,19 @@ fn one_number(kind: NumberKind, text: &str) -> Result<u64, ExpectedHint> {
             parse_count(text).or_else(in_units).ok_or("expected bytes such as 512, 64KiB or 1.5MB")
         }
         NumberKind::Duration => parse_with_unit(text, &TIME_UNITS)
+            // Zero is the same in every unit.
             .or_else(|| (text == "0").then_some(0))
             .ok_or("expected a duration with its unit, such as 2s, 500ms, 80us, 1.5m or 1h"),
     }
 }
 
+/// Digits only: no sign, no separators.
 fn parse_count(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// Parses `>2026-01-01`, `<-1h`, `2026-01-01..2026-01-03`, `-1h` (within the last hour).
+/// Parses `>2026-01-01`, `<-1h`, `2026-01-01..2026-01-03`, `-1h` (within the last hour). Times are in UTC unless they
+/// have an offset.
 pub(crate) fn time(text: &str) -> Result<TimeTest, ExpectedHint> {
     match text.split_once("..") {
         Some(("", "")) => Err("a range is written 2026-01-01..2026-01-31"),
@@ -127,12 +132,14 @@ fn parse_time_point(text: &str) -> Result<TimePoint, ExpectedHint> {
 fn date_time(text: &str) -> Option<TimePoint> {
     if text.len() == 10 {
         let start = civil::Date::strptime("%Y-%m-%d", text).ok()?.to_datetime(civil::Time::midnight());
+        // A date covers its whole day in UTC.
         return to_time_point(start, 0, DAY);
     }
     let (date, clock) = text.split_at_checked(10)?;
     let clock = clock.strip_prefix(['T', 't'])?;
     let zone = clock.find(['Z', 'z', '+', '-']).unwrap_or(clock.len());
     let (clock, zone) = clock.split_at(zone);
+    // The precision follows from the length: minutes, seconds, or a fraction of a second.
     let lasts = match clock.len() {
         5 => 60_000_000,
         8 => 1_000_000,
@@ -143,7 +150,7 @@ fn date_time(text: &str) -> Option<TimePoint> {
     to_time_point(moment, parse_utc_offset(zone)?, lasts)
 }
 
-/// Seconds east of UTC: nothing, `Z`, `+01:00` or `+0100`.
+/// Seconds east of UTC: nothing, `Z`, `+01:00` or `+0100`. `None` if it is malformed.
 fn parse_utc_offset(zone: &str) -> Option<i64> {
     if zone.is_empty() || zone.eq_ignore_ascii_case("z") {
         return Some(0);
@@ -162,7 +169,7 @@ fn to_time_point(moment: civil::DateTime, east: i64, lasts: u64) -> Option<TimeP
     Some(TimePoint::At { start: u64::try_from(micros).ok()?, lasts })
 }
 
-/// Formats a number so that it parses back.
+/// Formats a number so that it parses back, in the largest unit that loses nothing.
 pub(crate) fn format_number(kind: NumberKind, number: NumberTest) -> String {
     let one = |n: u64| match kind {
         NumberKind::Count | NumberKind::Status => n.to_string(),
@@ -177,7 +184,7 @@ pub(crate) fn format_number(kind: NumberKind, number: NumberTest) -> String {
     }
 }
 
-/// Formats a time so that it parses back.
+/// Formats a time so that it parses back, with the precision in which it was written.
 pub(crate) fn format_time(time: TimeTest) -> String {
     match time {
         TimeTest::Compare(CompareOp::Ge, TimePoint::Ago(micros)) => format_point(TimePoint::Ago(micros)),

@@ -1,6 +1,6 @@
 //! Check digit algorithms, which distinguish issued numbers from arbitrary ones.
 
-/// Luhn, as on payment cards (ISO/IEC 7812-1 annex B).
+/// Luhn, as on payment cards (ISO/IEC 7812-1 annex B). The last digit is the check digit.
 pub fn luhn(digits: &[u8]) -> bool {
     let sum: u32 = digits
         .iter()
@@ -14,7 +14,8 @@ pub fn luhn(digits: &[u8]) -> bool {
     !digits.is_empty() && sum.is_multiple_of(10)
 }
 
-/// The remainder modulo 97 of digits and capital letters, letters counting 10 to 35 (ISO 7064).
+/// The remainder modulo 97 of digits and capital letters, letters counting 10 to 35 (ISO 7064); `None` for other
+/// characters.
 pub fn mod97(mut text: impl Iterator<Item = u8>) -> Option<u32> {
     text.try_fold(0, |rest, b| match b {
         b'0'..=b'9' => Some((rest * 10 + u32::from(b - b'0')) % 97),
@@ -51,7 +52,7 @@ pub fn verhoeff(digits: &[u8]) -> bool {
     c == 0 && !digits.is_empty()
 }
 
-/// The sum of digits times weights; digits beyond the last weight do not count.
+/// The sum of digits times weights; what is beyond the shorter of the two does not count.
 pub fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(d, w)| u32::from(*d) * w).sum()
 }
@@ -72,6 +73,7 @@ pub fn mod11(digits: &[u8]) -> bool {
     if digits.windows(2).all(|w| w[0] == w[1]) {
         return false;
     }
+    // CNPJ has 14 digits and weights that start again after 9; CPF has 11 and two check digits as well.
     let (wrap, checks) = if digits.len() == 14 { (8, 2) } else { (u32::MAX, if digits.len() == 11 { 2 } else { 1 }) };
     (0..checks).all(|i| {
         let body = &digits[..digits.len() - checks + i];
@@ -142,12 +144,14 @@ pub fn cif(upper: &[u8]) -> bool {
         .enumerate()
         .map(|(i, b)| {
             let d = u32::from(b - b'0') * if i % 2 == 0 { 2 } else { 1 };
+            // The digits of the product, as in Luhn's algorithm.
             d / 10 + d % 10
         })
         .sum();
     let check = (10 - sum % 10) % 10;
     let (digit, letter) = (b'0' + check as u8, b"JABCDEFGHI"[check as usize]);
     match kind {
+        // Kinds of organisation whose check character is always a letter, and those where it is always a digit.
         b'K' | b'P' | b'Q' | b'R' | b'S' | b'N' | b'W' => control[0] == letter,
         b'A' | b'B' | b'E' | b'H' => control[0] == digit,
         _ => control[0] == digit || control[0] == letter,
@@ -181,6 +185,7 @@ pub fn vin(text: &[u8]) -> bool {
 pub fn base58check(text: &[u8]) -> Option<(u8, usize)> {
     use sha2::{Digest, Sha256};
     const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    // The longest address that is recognized is far shorter; the arithmetic is quadratic.
     if text.len() > 64 {
         return None;
     }
@@ -197,6 +202,7 @@ pub fn base58check(text: &[u8]) -> Option<(u8, usize)> {
             carry >>= 8;
         }
     }
+    // Each leading `1` is a zero byte.
     bytes.extend(text.iter().take_while(|b| **b == b'1').map(|_| 0));
     bytes.reverse();
     let (payload, sum) = bytes.split_at_checked(bytes.len().checked_sub(4)?)?;
@@ -234,6 +240,7 @@ pub fn bech32(text: &str) -> bool {
         let Some(value) = ALPHABET.iter().position(|a| *a == b) else { return false };
         feed(value as u32);
     }
+    // The constants of bech32 and bech32m.
     matches!(sum, 1 | 0x2bc8_30a3)
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BackendConfig;
 
-/// The name of the default policy.
+/// The name under which the policy of `[redact]` itself is selected.
 pub const MAIN_POLICY: &str = "default";
 
 /// Redaction of personal data and secrets in traffic to LLM providers: what is redacted, where, and what is restored.

@@ -7,6 +7,7 @@ use crate::detect::Finding;
 use crate::policy::PatternValidator;
 use crate::{Kind, RedactError, check_digits};
 
+/// The custom rules of a policy, prepared for search. Each finding refers to its rule by index.
 #[derive(Debug, Default)]
 pub(crate) struct CustomRules {
     exact: TermSet,
@@ -16,12 +17,14 @@ pub(crate) struct CustomRules {
     pub sections: Vec<CustomSection>,
 }
 
+/// Terms in one automaton.
 #[derive(Debug, Default)]
 struct TermSet {
     terms: Vec<(String, u16)>,
     matcher: Option<AhoCorasick>,
 }
 
+/// A term of several words, of which all together may have `distance` wrong letters.
 #[derive(Debug)]
 struct FuzzyTerm {
     words: Vec<String>,
@@ -38,6 +41,7 @@ pub(crate) struct CustomPattern {
     pub rule: u16,
 }
 
+/// A section between two markers, which belong to it.
 #[derive(Debug)]
 pub(crate) struct CustomSection {
     pub start: Regex,
@@ -46,6 +50,7 @@ pub(crate) struct CustomSection {
 }
 
 impl CustomRules {
+    /// A literal term. Without `case_sensitive`, case is ignored for ASCII letters, and others are found in lower case.
     pub fn add_term(&mut self, term: &str, case_sensitive: bool, rule: u16) {
         let term = term.trim();
         if term.is_empty() {
@@ -58,7 +63,7 @@ impl CustomRules {
         }
     }
 
-    /// A term with up to `distance` wrong letters.
+    /// A term with up to `distance` wrong letters (Damerau-Levenshtein, in characters).
     pub fn add_fuzzy(&mut self, term: &str, distance: usize, rule: u16) {
         let words: Vec<_> = term.split_whitespace().map(str::to_lowercase).collect();
         if !words.is_empty() {
@@ -66,6 +71,7 @@ impl CustomRules {
         }
     }
 
+    /// Builds the automata. Must be called after the last term.
     pub fn finish(&mut self) -> Result<(), RedactError> {
         for (set, fold) in [(&mut self.exact, false), (&mut self.folded, true)] {
             if set.terms.is_empty() {
@@ -88,12 +94,14 @@ impl CustomRules {
             && self.sections.is_empty()
     }
 
+    /// Adds the findings of all rules; they may overlap.
     pub fn find(&self, text: &str, found: &mut Vec<Finding>) {
         self.exact.find(text, found);
         self.folded.find(text, found);
         self.find_fuzzy(text, found);
         for pattern in &self.patterns {
             for captures in pattern.regex.captures_iter(text) {
+                // Without such a group in this match, the whole match counts.
                 let Some(m) = captures.get(pattern.group).or_else(|| captures.get(0)).filter(|m| !m.is_empty()) else {
                     continue;
                 };

@@ -27,16 +27,17 @@ use crate::lexicon::topic;
 use crate::token::{TokenList, WordToken};
 use crate::{Kind, KindSet, stop_flag};
 
-/// A detected span.
+/// A detected span of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
+    /// Start offset in bytes, in the original text.
     pub start: usize,
     /// End offset in bytes, exclusive.
     pub end: usize,
     pub kind: Kind,
     /// The detector's confidence in percent.
     pub confidence: u8,
-    /// For custom kinds: the index of the term, pattern or section rule.
+    /// For custom kinds, the index of the term, pattern or section rule; otherwise 0.
     pub rule: u16,
     /// For names: the features that count for it.
     pub evidence: Option<NameEvidence>,
@@ -72,6 +73,7 @@ impl Default for KindFilter {
 /// Tokens between two checks of the stop flag: less than a millisecond.
 const STOP_CHECK_INTERVAL: usize = 256;
 
+/// The state of one scan: the normalized text with its tokens, and the findings so far.
 pub(crate) struct ScanState<'t> {
     pub text: &'t str,
     pub bytes: &'t [u8],
@@ -101,13 +103,13 @@ impl<'t> ScanState<'t> {
         self.text.get(token.start()..token.end()).unwrap_or_default()
     }
 
-    /// Whether to stop: checked once per window of tokens.
+    /// Whether to stop, since nobody waits for the result; the flag is read once per [`STOP_CHECK_INTERVAL`] tokens.
     #[inline]
     pub fn should_stop(&self, i: usize) -> bool {
         i.is_multiple_of(STOP_CHECK_INTERVAL) && stop_flag::is_stop_requested()
     }
 
-    /// The text between a token and the next one, or the end of the text.
+    /// The text between a token and the next one, or up to the end of the text.
     pub fn gap(&self, i: usize) -> &'t str {
         #[cfg(test)]
         steps::count(1);
@@ -125,12 +127,14 @@ impl<'t> ScanState<'t> {
         self.text.get(from..to).unwrap_or_default()
     }
 
+    /// The byte before a position; a space at the start of the text.
     pub fn byte_before(&self, at: usize) -> u8 {
         #[cfg(test)]
         steps::count(1);
         at.checked_sub(1).and_then(|p| self.bytes.get(p)).copied().unwrap_or(b' ')
     }
 
+    /// The byte at a position; a space at the end of the text.
     pub fn byte_at(&self, at: usize) -> u8 {
         #[cfg(test)]
         steps::count(1);
@@ -141,13 +145,14 @@ impl<'t> ScanState<'t> {
         self.wants.kinds.has(kind)
     }
 
+    /// Adds a finding, if its kind is wanted and it is not empty.
     pub fn push(&mut self, kind: Kind, start: usize, end: usize, confidence: u8) {
         if self.wants(kind) && start < end {
             self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: None });
         }
     }
 
-    /// A name, with the features that count for it.
+    /// Adds a name, with the features that count for it.
     pub fn push_with_evidence(&mut self, kind: Kind, start: usize, end: usize, confidence: u8, evidence: NameEvidence) {
         if self.wants(kind) && start < end {
             self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: Some(evidence) });
@@ -208,7 +213,7 @@ impl<'t> ScanState<'t> {
     }
 }
 
-/// The topics of the parts of a `camelCase` word.
+/// The topics of the parts of a `camelCase` word: an identifier may name the value that follows.
 fn camel_topics(word: &str) -> u32 {
     let mut topics = 0;
     let mut from = 0;
@@ -225,6 +230,7 @@ fn camel_topics(word: &str) -> u32 {
     topics
 }
 
+/// Runs all detectors, in the order in which their findings are reported. What overlaps is resolved later.
 pub(crate) fn detect(scan: &mut ScanState<'_>) {
     let steps = [
         detect_structured,

@@ -6,7 +6,7 @@ use crate::detect::{self, Finding, KindFilter, NameWeights, ScanState};
 use crate::normalized_text::normalize;
 use crate::token::TokenList;
 
-/// Searches for what a policy enables. Cheap to share between threads.
+/// Searches for what a policy enables. Cheap to share between threads; the buffers are per thread.
 #[derive(Debug)]
 pub(crate) struct Detector {
     pub wants: KindFilter,
@@ -47,6 +47,7 @@ impl Detector {
             };
             detect::detect(&mut scan);
         });
+        // Offsets are those of the normalized text until here.
         if !map.is_identity() {
             for finding in &mut found {
                 finding.start = map.start(finding.start);

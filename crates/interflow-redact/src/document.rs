@@ -5,23 +5,21 @@ use serde::Serialize;
 use crate::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 use crate::{FeatureContribution, RedactError, json};
 
+/// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DocumentFormat {
-    /// UTF-8 text.
     Text,
-    /// One JSON value.
     Json,
 }
 
-/// The replacements in a document, for explanation. Contains neither originals nor parts of the vault.
+/// The replacements in a document, for explanation. Contains no original values.
 #[derive(Clone, Debug, Serialize)]
 pub struct DocumentExplanation<'a> {
     pub policy: &'a str,
     /// The first 16 hexadecimal digits of the policy's fingerprint.
     pub policy_version: String,
     pub format: DocumentFormat,
-    /// The replacements, in order.
     pub spans: Vec<ExplainedReplacement<'a>>,
 }
 
@@ -65,6 +63,7 @@ impl Redactor {
         ))
     }
 
+    /// Explains the replacements of a document.
     pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
         let version = hex::encode(&self.policy().version()[..8]);
         let spans = spans.iter().map(ExplainedReplacement::of).collect();

@@ -1,4 +1,4 @@
-//! Errors of redaction.
+//! The errors of redaction, and their meaning for the proxy.
 
 use interflow_codec::json::JsonError;
 
@@ -13,11 +13,13 @@ pub enum RedactError {
     /// The body is not JSON, or cannot be edited safely; `at` is the byte offset.
     #[error("JSON at byte {at}: {reason}")]
     Json { at: usize, reason: &'static str },
+    /// The text is not UTF-8; `at` is the byte offset.
     #[error("the body is not UTF-8 at byte {at}")]
     Utf8 { at: usize },
+    /// A strategy cannot be applied to a value.
     #[error("strategy {strategy}: {reason}")]
     Strategy { strategy: &'static str, reason: String },
-    /// The vault has reached its maximum size.
+    /// The vault has reached its maximum number of placeholders.
     #[error("the vault is full: {limit} placeholders in one conversation")]
     VaultFull { limit: usize },
     /// A sealed vault cannot be decrypted: wrong key, or modified data.
@@ -26,6 +28,7 @@ pub enum RedactError {
     /// An external detector failed, and is configured to fail closed.
     #[error("{0}")]
     Backend(String),
+    /// A stream ended while a possible placeholder was held back that cannot be resolved.
     #[error("the stream ended inside a placeholder")]
     OpenPlaceholder,
     /// A stream would have to buffer more than allowed.

@@ -7,7 +7,7 @@
 
 /// Maximum depth of JSON in strings; deeper text is read unescaped.
 const MAX_LEVELS: usize = 5;
-/// Maximum nesting of arrays and objects on one level.
+/// Maximum nesting of arrays and objects on one level; a level with more is read as plain text.
 const MAX_DEPTH: usize = 256;
 /// Number of characters of the longest escape: a surrogate pair.
 const MAX_ESCAPE_CHARS: usize = 12;
@@ -25,15 +25,18 @@ pub(crate) trait CharSink {
     fn character(&mut self, c: char, start: usize, depth: u8);
 }
 
+/// Discards the characters, to advance the state only.
 pub(crate) struct NullSink;
 
 impl CharSink for NullSink {
     fn character(&mut self, _: char, _: usize, _: u8) {}
 }
 
+/// One level of JSON.
 #[derive(Debug)]
 struct EscapeLayer {
     mode: LayerMode,
+    /// Whether a string is open, and whether it is a member's name.
     in_string: bool,
     is_name: bool,
     expect: LayerExpectation,
@@ -49,13 +52,14 @@ struct EscapeLayer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LayerMode {
-    /// Only white space so far.
+    /// Only white space so far, so the level may still become JSON.
     Start,
     Json,
-    /// Not JSON, or no longer.
+    /// Not JSON, or no longer: everything is literal.
     Plain,
 }
 
+/// What may come next in the structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LayerExpectation {
     Value,
@@ -80,7 +84,7 @@ enum LayerStep {
 }
 
 impl EscapeLayers {
-    /// The levels of a text that may be an object or an array or, if `any` is set, any JSON value.
+    /// The levels of a text that may be an object or an array or, if `any` is set, any JSON value (RFC 8259).
     pub fn new(any: bool) -> Self {
         Self { stack: vec![EscapeLayer::new()], any }
     }
@@ -90,13 +94,13 @@ impl EscapeLayers {
         matches!(self.stack.as_slice(), [only] if only.mode == LayerMode::Plain)
     }
 
-    /// The start of the first incomplete escape.
+    /// The start of the first incomplete escape: what follows it must be held back.
     pub fn pending_start(&self) -> Option<usize> {
         let starts = self.stack.iter().filter_map(|l| l.pending().first().map(|p| p.1));
         starts.min()
     }
 
-    /// Shifts the offsets of incomplete escapes to the left.
+    /// Shifts the offsets of incomplete escapes to the left, when the caller dropped that many bytes.
     pub fn rebase(&mut self, by: usize) {
         for layer in &mut self.stack {
             for p in layer.pending.iter_mut().take(layer.pending_len) {
@@ -110,6 +114,7 @@ impl EscapeLayers {
         self.feed_at(0, c, start, sink);
     }
 
+    /// Passes a character through the levels from `from` on.
     fn feed_at(&mut self, from: usize, c: char, start: usize, sink: &mut impl CharSink) {
         let (mut at, mut c, mut start) = (from, c, start);
         loop {
@@ -194,6 +199,7 @@ impl EscapeLayers {
     }
 }
 
+/// The result of another character of an escape: incomplete, the character that it stands for, or not an escape.
 enum ResolvedEscape {
     Open,
     Char(char, usize),
@@ -221,6 +227,7 @@ impl EscapeLayer {
         self.pending.get(..self.pending_len).unwrap_or_default()
     }
 
+    /// What the character is on this level, and the state after it.
     fn step(&mut self, c: char, any: bool) -> LayerStep {
         match self.mode {
             LayerMode::Plain => return LayerStep::Own,
@@ -245,6 +252,7 @@ impl EscapeLayer {
                     }
                     LayerStep::Closes
                 }
+                // JSON requires that control characters are escaped.
                 c if c < ' ' => LayerStep::Wrong,
                 _ => LayerStep::Inner,
             };
@@ -252,6 +260,7 @@ impl EscapeLayer {
         self.structure(c)
     }
 
+    /// A character outside of strings.
     fn structure(&mut self, c: char) -> LayerStep {
         if self.expect == LayerExpectation::Number {
             if matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E') {
@@ -291,6 +300,7 @@ impl EscapeLayer {
                 if self.depth >= MAX_DEPTH {
                     return LayerStep::Wrong;
                 }
+                // One bit per nesting level says which kind of bracket must close it.
                 let bit = 1u64 << (self.depth % 64);
                 if let Some(word) = self.objects.get_mut(self.depth / 64) {
                     *word = if c == '{' { *word | bit } else { *word & !bit };
@@ -334,6 +344,7 @@ impl EscapeLayer {
         self.end_value();
     }
 
+    /// The end of a value in its container.
     fn end_value(&mut self) {
         if self.depth == 0 {
             // Another value may follow.

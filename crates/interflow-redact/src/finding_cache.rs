@@ -29,7 +29,7 @@ pub struct FindingCache {
 }
 
 impl FindingCache {
-    /// A cache for about `entries` texts.
+    /// A cache for about `entries` texts. The key of its hash is random, so that stored hashes do not reveal texts.
     ///
     /// # Errors
     /// When there are no random bytes for its key.
@@ -45,7 +45,8 @@ impl FindingCache {
         self.len() == 0
     }
 
-    /// The findings in the text under this policy, computed if they are not cached.
+    /// The findings in the text under this policy, computed if they are not cached. The lock is not held meanwhile,
+    /// so two threads may compute the same.
     pub(crate) fn get_or(&self, scope: &[&[u8]], text: &str, look: impl FnOnce() -> Vec<Finding>) -> Arc<[Finding]> {
         if text.len() < MIN_CACHED_BYTES {
             return look().into();
@@ -71,7 +72,8 @@ impl FindingCache {
         *hasher.update(text.as_bytes()).finalize().as_bytes()
     }
 
-    /// The cached findings of a text of any length.
+    /// The cached findings of a text of any length, for findings that are costly, such as those of external
+    /// detectors.
     pub(crate) fn get(&self, scope: &[&[u8]], text: &str) -> Option<Arc<[Finding]>> {
         self.get_by_key(&self.key_of(scope, text))
     }
@@ -98,6 +100,7 @@ impl FindingCache {
 
     fn insert(&self, generations: &mut [FindingGeneration; 2], key: [u8; 32], found: Arc<[Finding]>) {
         if generations[0].len() >= self.half {
+            // The older half is dropped as a whole, which needs no order of use.
             generations.swap(0, 1);
             generations[0].clear();
         }

@@ -32,15 +32,17 @@ pub enum JsonPart {
 }
 
 impl JsonSpan {
+    /// A string value without JSON in it.
     pub const fn text(range: Range<usize>) -> Self {
         Self::with_nesting(range, false, None)
     }
 
-    /// A string value and its member's name.
+    /// A string value, its member's name, and whether it may contain JSON.
     pub const fn with_nesting(range: Range<usize>, nested: bool, name: Option<Range<usize>>) -> Self {
         Self { range, nested, name, part: JsonPart::Text, fixed: false }
     }
 
+    /// A string value that contains JSON.
     pub const fn json(range: Range<usize>) -> Self {
         Self::with_nesting(range, true, None)
     }
@@ -72,6 +74,7 @@ pub(crate) fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     while let Some(token) = reader.next_token()? {
         match token {
             JsonToken::Object(_) | JsonToken::Array(_) => around.push(name.clone()),
+            // The name before the container applies again.
             JsonToken::End(_) => name = around.pop().flatten(),
             JsonToken::Name(range) => {
                 spans.push(JsonSpan { part: JsonPart::Name, ..JsonSpan::text(range.clone()) });
@@ -94,7 +97,8 @@ pub(crate) fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     Ok(spans)
 }
 
-/// Whether the raw content of a string begins like an object or an array, ignoring white space.
+/// Whether the raw content of a string begins like an object or an array, ignoring white space. Only a hint: it need
+/// not be JSON.
 pub fn may_hold_json(raw: &[u8]) -> bool {
     let mut rest = raw;
     loop {
@@ -105,7 +109,7 @@ pub fn may_hold_json(raw: &[u8]) -> bool {
     }
 }
 
-/// Whether a text is a JSON number.
+/// Whether a text is exactly one JSON number (RFC 8259 6).
 pub(crate) fn is_number(text: &str) -> bool {
     let number = text.bytes().next().is_some_and(|b| b.is_ascii_digit() || b == b'-');
     let mut reader = JsonReader::new(text.as_bytes());
@@ -141,7 +145,7 @@ pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>, Redac
     Ok(decoded)
 }
 
-/// The same for a fragment of a string, which may end inside an escape.
+/// The same for a fragment of a string, which may end inside an escape; then its raw bytes are counted in `open`.
 pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>, RedactError> {
     let raw = text.as_bytes();
     // The usual case: without escapes the string is used in place.
@@ -186,6 +190,7 @@ pub fn decode_lossy(raw: &str) -> (std::borrow::Cow<'_, str>, &str) {
     }
 }
 
+/// An escape and its raw length; cut if the text ends within it.
 enum JsonEscape {
     Char(char, usize),
     Cut,
@@ -207,11 +212,13 @@ fn escape(raw: &[u8]) -> JsonEscape {
     }
 }
 
+/// The code unit of `\uXXXX`; `None` if it is incomplete, `Some(None)` if it has a wrong digit.
 fn hex_unit(raw: &[u8]) -> Option<Option<u32>> {
     let digits = raw.get(2..6)?;
     Some(digits.iter().try_fold(0, |n, b| Some(n << 4 | char::from(*b).to_digit(16)?)))
 }
 
+/// `\uXXXX`, or a surrogate pair of two of them (RFC 8259 7).
 fn unicode_escape(raw: &[u8]) -> JsonEscape {
     let first = match hex_unit(raw) {
         None => return JsonEscape::Cut,
@@ -229,6 +236,7 @@ fn unicode_escape(raw: &[u8]) -> JsonEscape {
     }
     match raw.get(6..).and_then(hex_unit) {
         None => JsonEscape::Cut,
+        // The offset and the shift are those of UTF-16 (RFC 2781).
         Some(Some(second @ 0xdc00..0xe000)) => {
             let c = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
             JsonEscape::Char(char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER), 12)
@@ -237,7 +245,7 @@ fn unicode_escape(raw: &[u8]) -> JsonEscape {
     }
 }
 
-/// Appends a text with JSON string escapes.
+/// Appends a text with the escapes that JSON strings require (RFC 8259 7); other characters stay as they are.
 pub fn escape_into(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
@@ -257,6 +265,7 @@ pub fn escape_into(text: &str, out: &mut String) {
     }
 }
 
+/// A replacement of raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonEdit {
     pub range: Range<usize>,
@@ -264,6 +273,7 @@ pub(crate) struct JsonEdit {
 }
 
 impl JsonEdit {
+    /// The same edit in a body in which the edited part begins `by` bytes later.
     pub fn shifted_by(self, by: usize) -> Self {
         Self { range: self.range.start + by..self.range.end + by, ..self }
     }

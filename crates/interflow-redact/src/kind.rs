@@ -33,188 +33,179 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A person's name.
+    /// A person's name, whole or in part.
     Person, "person", "PERSON", ["name", "first-name", "surname", "physician-name", "pheye"];
     /// The title before a person's name: Mrs, Dr.
     Title, "title", "TITLE", ["prefix", "honorific"];
-    /// A company, institution or other organisation.
+    /// A company, an institution or another organisation, by name.
     Organization, "organization", "ORG", ["org", "company", "hospital"];
-    /// A town, region or country.
+    /// A town, a region or a country, by name.
     Location, "location", "LOCATION", ["city", "county", "state", "country", "gpe", "place"];
-    /// A nationality or a religion.
+    /// A nationality or a religious affiliation.
     Nationality, "nationality", "NATIONALITY", ["nrp"];
     /// A street address or a part of one.
     StreetAddress, "street-address", "ADDRESS", ["address"];
-    /// A postal code.
+    /// A postal code in the format of its country.
     ZipCode, "zip-code", "ZIP", ["zip", "postcode", "postal-code", "uk-postcode", "ca-postal-code", "de-plz"];
     /// A calendar date, optionally with the time of day.
     Date, "date", "DATE", ["date-time", "birthdate"];
-    /// A person's age.
     Age, "age", "AGE", [];
-    /// An e-mail address.
+    /// An e-mail address (RFC 5322).
     Email, "email-address", "EMAIL", ["email"];
-    /// A telephone number.
+    /// A telephone number, with its extension if there is one.
     Phone, "phone-number", "PHONE", ["phone"];
-    /// A separate telephone extension.
+    /// A telephone extension on its own.
     PhoneExtension, "phone-number-extension", "EXTENSION", [];
-    /// A payment card number.
+    /// A payment card number (ISO/IEC 7812), with a Luhn check digit.
     CreditCard, "credit-card", "CARD", ["card"];
     /// An international bank account number (ISO 13616).
     Iban, "iban-code", "IBAN", ["iban"];
     /// A bank identifier code (ISO 9362).
     Bic, "bic-code", "BIC", ["swift"];
-    /// A bank account number.
+    /// A bank account number of a national format, identified by its context.
     BankAccount, "bank-account", "ACCOUNT", ["us-bank-number"];
-    /// A US bank routing number.
+    /// A US bank routing number (ABA): nine digits with a weighted checksum.
     BankRouting, "bank-routing-number", "ROUTING", ["aba-routing-number"];
     /// A US social security number.
     Ssn, "ssn", "SSN", ["us-ssn"];
-    /// A US individual taxpayer number.
+    /// A US individual taxpayer identification number, which begins with 9.
     Itin, "itin", "ITIN", ["us-itin"];
-    /// A US employer number.
+    /// A US employer identification number.
     Ein, "ein", "EIN", [];
     /// An IPv4 or IPv6 address.
     IpAddress, "ip-address", "IP", ["ip"];
-    /// A hardware address.
+    /// A hardware (MAC) address of 48 bits.
     MacAddress, "mac-address", "MAC", ["mac"];
-    /// A URL.
     Url, "url", "URL", [];
     /// A host name without a scheme.
     Domain, "domain", "DOMAIN", ["domain-name"];
     /// A vehicle identification number (ISO 3779).
     Vin, "vin", "VIN", [];
-    /// A vehicle's number plate.
     LicensePlate, "license-plate", "PLATE",
         ["in-vehicle-registration", "uk-vehicle-registration", "de-kfz", "tr-license-plate", "ng-vehicle-registration", "za-license-plate"];
-    /// A bitcoin address.
+    /// A bitcoin address in base58check or bech32.
     Bitcoin, "bitcoin-address", "BITCOIN", ["btc"];
-    /// An address on another chain.
+    /// An address on another blockchain.
     CryptoAddress, "crypto-address", "WALLET", ["crypto"];
-    /// Coordinates.
+    /// Geographic coordinates.
     Gps, "gps-coordinates", "GPS", ["gps", "coordinates"];
-    /// A parcel's tracking number.
     TrackingNumber, "tracking-number", "TRACKING", [];
-    /// A passport number.
     Passport, "passport-number", "PASSPORT",
         ["us-passport", "uk-passport", "in-passport", "it-passport", "de-passport", "es-passport", "kr-passport", "ph-passport", "za-passport"];
-    /// A driving licence number.
     DriversLicense, "drivers-license-number", "LICENSE",
         ["us-driver-license", "driver-license", "it-driver-license", "uk-driving-licence", "de-fuehrerschein", "kr-driver-license", "za-driver-license"];
-    /// A medical record number.
     MedicalRecord, "medical-record-number", "MRN", ["mrn"];
-    /// A US provider number.
+    /// A US national provider identifier of a health care provider.
     Npi, "npi", "NPI", ["us-npi"];
-    /// A US drug registration.
+    /// A registration with the US Drug Enforcement Administration.
     Dea, "dea", "DEA", ["medical-license"];
-    /// A US Medicare beneficiary number.
+    /// A US Medicare beneficiary identifier.
     Mbi, "mbi", "MBI", ["us-mbi"];
-    /// A user name.
     Username, "username", "USERNAME", [];
-    /// An amount of money.
+    /// An amount of money with its currency.
     Currency, "currency", "MONEY", [];
     /// A two-letter abbreviation of a US state.
     StateAbbreviation, "state-abbreviation", "STATE", [];
-    /// Brazil, persons.
+    /// Brazilian taxpayer number of persons: Cadastro de Pessoas Físicas.
     Cpf, "cpf", "CPF", [];
-    /// Brazil, companies.
+    /// Brazilian register number of companies: Cadastro Nacional da Pessoa Jurídica.
     Cnpj, "cnpj", "CNPJ", [];
-    /// France.
+    /// French social security number: Numéro d'inscription au répertoire, known as INSEE number.
     Nir, "nir", "NIR", ["insee"];
-    /// Spain, citizens.
+    /// Spanish identity number of citizens: Documento nacional de identidad.
     Dni, "dni", "DNI", ["es-nif"];
-    /// Spain, foreigners.
+    /// Spanish identity number of foreigners: Número de identidad de extranjero.
     Nie, "nie", "NIE", ["es-nie"];
-    /// Italy.
+    /// Italian taxpayer code of persons.
     CodiceFiscale, "codice-fiscale", "CF", ["it-fiscal-code"];
-    /// Italy, companies.
+    /// Italian value-added tax number of companies.
     PartitaIva, "partita-iva", "PIVA", ["it-vat-code"];
-    /// England's health service.
+    /// Patient number of England's National Health Service.
     Nhs, "nhs-number", "NHS", ["uk-nhs"];
-    /// United Kingdom, national insurance.
+    /// British national insurance number.
     Nino, "nino", "NINO", ["uk-nino"];
-    /// Canada.
+    /// Canadian social insurance number.
     Sin, "sin", "SIN", ["ca-sin"];
-    /// Australia, tax.
+    /// Australian tax file number.
     Tfn, "tfn", "TFN", ["au-tfn"];
-    /// Australia, business.
+    /// Australian business number, of any entity that does business.
     Abn, "abn", "ABN", ["au-abn"];
-    /// Australia, company.
+    /// Australian company number.
     Acn, "acn", "ACN", ["au-acn"];
-    /// Australia, Medicare.
+    /// Number on an Australian Medicare card.
     AuMedicare, "au-medicare", "MEDICARE", [];
-    /// India, tax.
+    /// Indian taxpayer number: Permanent Account Number.
     InPan, "in-pan", "PAN", [];
-    /// India, identity.
+    /// Indian identity number of twelve digits, with a Verhoeff check digit.
     Aadhaar, "aadhaar", "AADHAAR", ["in-aadhaar"];
-    /// India, goods and services tax.
+    /// Indian number for the goods and services tax, which contains the PAN.
     Gstin, "in-gstin", "GSTIN", [];
-    /// India, voter card.
+    /// Number of an Indian voter card (EPIC).
     InVoter, "in-voter", "VOTER", [];
-    /// Poland, persons.
+    /// Polish identity number of persons.
     Pesel, "pesel", "PESEL", ["pl-pesel"];
-    /// Poland, tax.
+    /// Polish tax number: Numer identyfikacji podatkowej.
     Nip, "nip", "NIP", [];
-    /// Sweden.
+    /// Swedish identity number of persons.
     Personnummer, "personnummer", "PERSONNUMMER", ["se-personnummer"];
-    /// Finland.
+    /// Finnish identity number: henkilötunnus.
     Hetu, "hetu", "HETU", ["fi-personal-identity-code"];
-    /// Norway.
+    /// Norwegian identity number of persons.
     Fodselsnummer, "fodselsnummer", "FNR", ["no-fodselsnummer"];
-    /// Denmark.
+    /// Danish identity number: the number in the Central Person Register.
     Cpr, "cpr", "CPR", ["dk-cpr"];
-    /// Netherlands.
+    /// Dutch citizen service number: Burgerservicenummer.
     Bsn, "bsn", "BSN", ["nl-bsn"];
-    /// Belgium.
+    /// Belgian identity number: the number in the national register.
     BeNationalNumber, "be-national-number", "BENN", [];
-    /// Germany, tax.
+    /// German tax identification number of persons.
     SteuerId, "steuer-id", "STEUERID", ["de-tax-id"];
-    /// Germany, identity card.
+    /// Number of a German identity card.
     Personalausweis, "personalausweis", "AUSWEIS", ["de-id-card"];
-    /// Switzerland.
+    /// Swiss social security number, of thirteen digits that begin with 756.
     Ahv, "ahv", "AHV", ["ch-ahv"];
-    /// Portugal.
+    /// Portuguese tax number: Número de identificação fiscal.
     PtNif, "pt-nif", "NIF", [];
-    /// Ireland.
+    /// Irish personal public service number.
     Pps, "pps", "PPS", ["ie-pps"];
-    /// South Korea.
+    /// South Korean resident registration number.
     Rrn, "kr-rrn", "RRN", ["rrn"];
-    /// Singapore.
+    /// Singapore's identity number of citizens and foreigners: NRIC and FIN.
     Nric, "nric", "NRIC", ["sg-nric-fin", "fin"];
-    /// China.
+    /// Chinese identity number of eighteen characters.
     CnId, "cn-id", "CNID", [];
-    /// Japan.
+    /// Japanese identity number of twelve digits.
     MyNumber, "jp-my-number", "MYNUMBER", [];
-    /// Thailand.
+    /// Thai identity number of thirteen digits.
     ThId, "th-tnin", "THID", ["th-id"];
-    /// South Africa.
+    /// South African identity number of thirteen digits.
     ZaId, "za-id", "ZAID", ["za-id-number"];
-    /// Mexico, persons.
+    /// Mexican identity number of persons: Clave Única de Registro de Población.
     Curp, "curp", "CURP", [];
-    /// Mexico, tax.
+    /// Mexican taxpayer number: Registro Federal de Contribuyentes.
     Rfc, "rfc", "RFC", [];
-    /// Turkey.
+    /// Turkish identity number of eleven digits.
     Tckn, "tckn", "TCKN", ["tr-national-id"];
-    /// Israel.
+    /// Israeli identity number of nine digits.
     IlId, "il-id", "ILID", [];
-    /// Bulgaria.
+    /// Bulgarian identity number of ten digits.
     Egn, "egn", "EGN", [];
-    /// Romania.
+    /// Romanian identity number: Cod numeric personal.
     Cnp, "cnp", "CNP", [];
-    /// Croatia.
+    /// Croatian identity number: Osobni identifikacijski broj.
     Oib, "oib", "OIB", [];
-    /// Czechia and Slovakia.
+    /// Birth number of Czechia and Slovakia.
     RodneCislo, "rodne-cislo", "RC", [];
-    /// Estonia and Lithuania.
+    /// Estonian or Lithuanian identity number of eleven digits, which begins with sex and century.
     Isikukood, "isikukood", "ISIKUKOOD", [];
-    /// Chile.
+    /// Chilean taxpayer and identity number: Rol Único Tributario.
     Rut, "rut", "RUT", [];
-    /// Argentina.
+    /// Argentinian taxpayer number: Clave Única de Identificación Tributaria.
     Cuit, "cuit", "CUIT", [];
     /// A tax number identified by its context.
     TaxNumber, "tax-number", "TAX", ["tin", "de-tax-number", "ph-tin", "za-income-tax-number"];
     /// A value-added tax number.
     VatNumber, "vat-number", "VAT", ["vat", "de-vat-id", "za-vat-number"];
-    /// A company registration number.
     CompanyNumber, "company-number", "COMPANYNO",
         ["sg-uen", "kr-brn", "se-organisationsnummer", "de-handelsregister", "za-company-registration", "siren", "siret"];
     /// A health insurance number: member, claim, prescription, referral.
@@ -225,23 +216,23 @@ kinds! {
     SocialInsurance, "social-insurance-number", "SVNR", ["de-social-security"];
     /// An identity number identified only by its context.
     NationalId, "national-id", "ID", ["it-identity-card", "ng-nin", "ph-umid", "kr-frn", "za-traffic-register-number"];
-    /// A provider's API key.
+    /// An API key of a provider with a known prefix or format.
     ApiKey, "api-key", "APIKEY", [];
-    /// A cloud's credential.
+    /// A credential of a cloud provider.
     CloudCredential, "cloud-credential", "CREDENTIAL", ["aws-key"];
-    /// A token of a service.
+    /// An access token of a service.
     Token, "token", "TOKEN", ["access-token"];
     /// A JSON web token (RFC 7519).
     Jwt, "jwt", "JWT", [];
-    /// A private key.
+    /// A private key in PEM or a similar armour.
     PrivateKey, "private-key", "PRIVATEKEY", [];
     /// A connection string that contains a password.
     ConnectionString, "connection-string", "CONNECTION", [];
-    /// A password.
+    /// A password, identified by its context.
     Password, "password", "PASSWORD", [];
     /// A random-looking string where a secret is expected.
     Secret, "secret", "SECRET", ["high-entropy"];
-    /// A term of the policy's lists.
+    /// A term of the policy's lists, literal or fuzzy.
     Custom, "custom-dictionary", "TERM", ["custom"];
     /// A custom pattern of the policy.
     Identifier, "id", "ID", ["identifier"];
@@ -271,6 +262,7 @@ impl Kind {
         )
     }
 
+    /// The bit in a [`KindSet`].
     const fn bit(self) -> u128 {
         1 << self as u8
     }
@@ -278,6 +270,7 @@ impl Kind {
 
 const _: () = assert!(Kind::ALL.len() <= 128, "a KindSet has 128 bits");
 
+/// A set of kinds, as bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct KindSet(u128);
 

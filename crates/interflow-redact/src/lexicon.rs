@@ -10,6 +10,7 @@ pub use flags::{fingerprint, hash, hash_letters, mark, topic};
 
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
 
+/// Bits of a slot for the class; the rest is the fingerprint.
 const CLASS_BITS: u32 = 12;
 const SLOTS: usize = 1 << 19;
 
@@ -20,12 +21,14 @@ static SLOT_TABLE: &[[u8; 4]; SLOTS] = {
     slots
 };
 
+/// What the lexicon says about a word: bit sets of marks and of topics, zero for an unknown word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LexiconEntry {
     pub marks: u32,
     pub topics: u32,
 }
 
+/// A number of the table in little endian; 0 beyond its end.
 fn u32_at(at: usize) -> u32 {
     TABLE.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
@@ -63,7 +66,7 @@ pub fn look_up(text: &str) -> LexiconEntry {
     entry_of(folded.class())
 }
 
-/// Maximum length of an entry in folded bytes.
+/// Maximum length of an entry in folded bytes; a longer text is unknown.
 const MAX_ENTRY_BYTES: usize = 96;
 
 /// A word or a phrase in folded form, on the stack.
@@ -87,6 +90,7 @@ impl CaseFolded {
         if let Some(slot) = self.bytes.get_mut(self.len) {
             *slot = byte;
         }
+        // Counted even if it did not fit, so that a text that is too long is not taken for its beginning.
         self.len += 1;
     }
 
@@ -122,10 +126,12 @@ fn fold_char(c: char, sink: &mut impl FnMut(u8)) {
     }
 }
 
+/// Combining diacritical marks (U+0300 to U+036F).
 pub fn is_combining(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}')
 }
 
+/// Greek and Cyrillic letters without accents, since many texts leave them out.
 fn greek_without_tonos(c: char) -> char {
     match c {
         'ά' => 'α',
@@ -142,6 +148,7 @@ fn greek_without_tonos(c: char) -> char {
     }
 }
 
+/// A Latin letter without its accent, or the letters that commonly replace it.
 fn unaccented(c: char) -> Option<&'static str> {
     Some(match c {
         'À'..='Å' | 'à'..='å' | 'Ā'..='ą' | 'Ǎ' | 'ǎ' | 'Ạ'..='ặ' => "a",

@@ -9,20 +9,19 @@ pub use crate::detect::{NameScores, NameWeights};
 /// A run of words that may be a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainingCandidate {
-    /// Offset in bytes.
     pub start: usize,
-    /// End offset in bytes, exclusive.
+    /// End offset in bytes, exclusive; both refer to the original text.
     pub end: usize,
-    /// Index of the model that scores it.
+    /// Index of the model that scores it, below [`MODELS`].
     pub model: usize,
-    /// Indices of its features.
+    /// Indices of its features, below [`FEATURES`].
     pub features: Vec<usize>,
 }
 
-/// Number of models.
+/// Number of models: one for each way in which a candidate arises.
 pub const MODELS: usize = NameModel::ALL.len();
 
-/// Number of features.
+/// Number of features, the same for all models.
 pub const FEATURES: usize = detect::Feature::ALL.len();
 
 /// The name of a model and of a feature in it.

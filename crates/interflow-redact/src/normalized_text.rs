@@ -19,6 +19,7 @@ struct OffsetPoint {
 }
 
 impl OffsetMap {
+    /// The map of a text to itself.
     pub const fn identity() -> Self {
         Self { points: Vec::new() }
     }
@@ -88,11 +89,13 @@ enum NormalizedChar {
     Gone,
 }
 
+/// What becomes of a character. Case and accents stay: the lexicon ignores them, and detectors need capitals.
 fn normalize_char(c: char) -> NormalizedChar {
     if c.is_ascii() {
         return NormalizedChar::Same;
     }
     let other = match c {
+        // Invisible: soft hyphen, zero-width characters, directional marks, byte order mark.
         '\u{ad}'
         | '\u{200b}'..='\u{200f}'
         | '\u{202a}'..='\u{202e}'
@@ -105,6 +108,7 @@ fn normalize_char(c: char) -> NormalizedChar {
         '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
         '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' => '-',
         '\u{2024}' => '.',
+        // Full-width forms of ASCII.
         '\u{ff01}'..='\u{ff5e}' => return shift_char(c, 0xff01, '!'),
         '\u{660}'..='\u{669}' => return shift_char(c, 0x660, '0'),
         '\u{6f0}'..='\u{6f9}' => return shift_char(c, 0x6f0, '0'),
@@ -122,6 +126,7 @@ fn normalize_char(c: char) -> NormalizedChar {
     NormalizedChar::Other(other)
 }
 
+/// The character at the same position in another range.
 fn shift_char(c: char, from: u32, to: char) -> NormalizedChar {
     char::from_u32(c as u32 - from + to as u32).map_or(NormalizedChar::Same, NormalizedChar::Other)
 }

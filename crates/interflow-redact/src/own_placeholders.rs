@@ -54,7 +54,7 @@ fn placeholder_ranges(text: &str, labels: &HashSet<String>) -> Vec<Range<usize>>
     all
 }
 
-/// Phrases before the current date, or a model's knowledge cutoff, in system prompts.
+/// Phrases before the current date, or a model's knowledge cutoff, in system prompts; in lower case.
 const TODAY_PHRASES: [&str; 10] = [
     "today's date",
     "today\u{2019}s date",
@@ -67,7 +67,7 @@ const TODAY_PHRASES: [&str; 10] = [
     "current date and time",
     "knowledge cutoff",
 ];
-/// Number of bytes examined before a date.
+/// Number of bytes examined before a date: a phrase and a few words.
 const MAX_LOOKBACK: usize = 48;
 
 /// Whether the date that begins here is the current date: it is not personal, and the model needs it.
@@ -81,6 +81,7 @@ pub(crate) fn is_current_date(text: &str, start: usize) -> bool {
         let word = words.iter().find(|w| {
             trimmed.strip_suffix(*w).is_some_and(|r| r.is_empty() || r.ends_with(|c: char| !c.is_alphanumeric()))
         });
+        // Words such as `is Monday` may stand between the phrase and the date.
         match word {
             Some(word) => rest = trimmed.strip_suffix(word).unwrap_or_default(),
             None => return TODAY_PHRASES.iter().any(|t| trimmed.ends_with(t)),

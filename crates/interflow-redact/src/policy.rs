@@ -24,9 +24,10 @@ use crate::detect::KindFilter;
 use crate::strategy::{PolicyKeys, RedactionStrategy};
 use crate::{Kind, KindSet, RedactError};
 
-/// Default minimum confidence in percent.
+/// Minimum confidence in percent where a policy states none.
 pub const DEFAULT_CONFIDENCE: u8 = 50;
 
+/// A compiled policy. Immutable, and shared by all requests that use it.
 #[derive(Debug)]
 pub struct Policy {
     pub(crate) name: String,
@@ -36,7 +37,7 @@ pub struct Policy {
     pub(crate) terms: CustomRules,
     ignore: IgnoreList,
     pub(crate) keys: PolicyKeys,
-    /// A fingerprint of everything that influences the result.
+    /// A fingerprint of everything that influences the result; caches of findings have it in their keys.
     pub(crate) version: [u8; 32],
 }
 
@@ -53,6 +54,7 @@ pub(crate) struct KindRule {
     pub ignore: IgnoreList,
 }
 
+/// Values that are not redacted: terms, and patterns for the whole value.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct IgnoreList {
     exact: HashSet<String>,
@@ -61,6 +63,7 @@ pub(crate) struct IgnoreList {
 }
 
 impl IgnoreList {
+    /// Adds a term; without `case_sensitive` it is compared in lower case.
     fn add(&mut self, term: &str, case_sensitive: bool) {
         if case_sensitive {
             self.exact.insert(term.to_owned());
@@ -81,9 +84,10 @@ impl IgnoreList {
     }
 }
 
-/// Maximum size of a compiled pattern in bytes.
+/// Maximum size of a compiled pattern in bytes: 4 MiB.
 const PATTERN_SIZE: usize = 4 << 20;
 
+/// Compiles a pattern of a policy, with a limit on its size.
 pub(crate) fn compile(pattern: &str, case_sensitive: bool) -> Result<Regex, RedactError> {
     RegexBuilder::new(pattern)
         .case_insensitive(!case_sensitive)
@@ -124,6 +128,7 @@ impl Policy {
         schemars::schema_for!(PolicyFile).to_value()
     }
 
+    /// The name in explanations and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -133,6 +138,7 @@ impl Policy {
         &self.version
     }
 
+    /// The rule for a kind; for kinds of the policy itself, by the index in the finding.
     pub(crate) fn rule(&self, kind: Kind, custom: u16) -> &Arc<KindRule> {
         match kind {
             Kind::Custom | Kind::Identifier | Kind::Section => &self.custom[usize::from(custom)],
@@ -140,6 +146,7 @@ impl Policy {
         }
     }
 
+    /// The labels of all placeholders that this policy can produce.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
         self.kinds.iter().chain(&self.custom).map(|r| r.label.as_str())
     }
@@ -157,6 +164,7 @@ impl Default for Policy {
     }
 }
 
+/// A policy under construction, filled by the parser of either format.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyBuilder {
     pub name: String,
@@ -176,6 +184,7 @@ impl PolicyBuilder {
             .map_err(|_| RedactError::Policy("more than 65,535 rules of its own".to_owned()))
     }
 
+    /// The policy, with `default` for kinds that the file does not mention. `text` is what the fingerprint is of.
     pub fn build(mut self, default: impl Fn(Kind) -> KindRule, text: &[u8]) -> Result<Policy, RedactError> {
         // A strategy without its key must fail when the policy is loaded, not when the first finding occurs.
         for rule in self.rules.values().chain(&self.custom) {
@@ -196,7 +205,7 @@ impl PolicyBuilder {
     }
 }
 
-/// The kinds that a policy detects by default.
+/// The kinds that a policy detects by default: all but those that are rarely personal on their own.
 pub(crate) fn default_kinds() -> KindSet {
     let mut kinds = KindSet::all();
     for off in [Kind::Currency, Kind::StateAbbreviation, Kind::PhoneExtension] {

@@ -46,20 +46,22 @@ pub struct Redactor {
 /// text.
 const MAX_NESTED_JSON: usize = 4;
 
-/// The state of one request or one conversation: the vault, the context, and random replacements.
+/// The state of one request or one conversation: the vault, the context, external findings, and random replacements.
 #[derive(Debug, Default)]
 pub struct RedactionSession {
     vault: Option<PlaceholderVault>,
     context: String,
     opinion: ExternalFindings,
+    /// Texts collected instead of redacted, if the session only collects.
     heard: Option<Vec<String>>,
+    /// Random replacements so far, by kind and value.
     drawn: HashMap<(Kind, String), String>,
     /// Whether the current text belongs to a client's fixed prompts.
     fixed: bool,
 }
 
 impl RedactionSession {
-    /// A session without restoration: placeholders become `redact`.
+    /// A session without restoration: a placeholder strategy is applied as `redact`.
     pub fn one_way() -> Self {
         Self::default()
     }
@@ -69,7 +71,7 @@ impl RedactionSession {
         Self { vault: Some(vault), ..Self::default() }
     }
 
-    /// Sets the context that conditions may test.
+    /// Sets the context that conditions of the policy may test.
     #[must_use]
     pub fn in_context(mut self, context: impl Into<String>) -> Self {
         self.context = context.into();
@@ -81,6 +83,7 @@ impl RedactionSession {
         Self { heard: Some(Vec::new()), ..Self::default() }
     }
 
+    /// The texts in the order in which they would be scanned.
     pub fn collected_texts(self) -> Vec<String> {
         self.heard.unwrap_or_default()
     }
@@ -92,7 +95,7 @@ impl RedactionSession {
         self
     }
 
-    /// Sets the findings of external detectors for the following texts.
+    /// Sets the findings of external detectors for the following texts, in place of earlier ones.
     pub fn set_external_findings(&mut self, opinion: ExternalFindings) {
         self.opinion = opinion;
     }
@@ -127,21 +130,24 @@ pub struct Replacement {
     pub evidence: Option<NameEvidence>,
 }
 
+/// The result of a redaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedactionResult<T> {
     /// The changed input; `None` if nothing was found.
     pub output: Option<T>,
+    /// The replacements in order, also if the strategy left the text as it was.
     pub spans: Vec<Replacement>,
 }
 
 impl Redactor {
+    /// Compiles the detector for a policy.
     pub fn new(policy: Policy) -> Self {
         let engine = Detector::new(policy.wants.clone());
         let labels = policy.labels().map(str::to_owned).collect();
         Self { policy: Arc::new(policy), engine, labels, memo: None }
     }
 
-    /// Sets a cache, which several redactors may share.
+    /// Sets a cache, which several redactors may share: its keys contain the policy's fingerprint.
     #[must_use]
     pub fn with_cache(mut self, memo: Arc<FindingCache>) -> Self {
         self.memo = Some(memo);
@@ -152,7 +158,7 @@ impl Redactor {
         &self.policy
     }
 
-    /// What would be replaced in a text, in order and without overlaps.
+    /// What would be replaced in a text, in order and without overlaps; without external findings.
     pub fn find(&self, text: &str, session: &RedactionSession) -> Arc<[Finding]> {
         self.find_with_lead("", text, &session.context)
     }
@@ -181,6 +187,7 @@ impl Redactor {
         for f in &mut found {
             (f.start, f.end) = (f.start - offset, f.end - offset);
         }
+        // Custom rules see the text without the lead.
         if !self.policy.terms.is_empty() {
             self.policy.terms.find(text, &mut found);
         }
@@ -217,6 +224,7 @@ impl Redactor {
         Ok(RedactionResult { output: Some(apply_replacements(text, &spans)), spans })
     }
 
+    /// The replacements for a text, without applying them. `lead` are words before it that indicate its kind.
     pub(crate) fn replacements(
         &self,
         lead: &str,
@@ -295,7 +303,7 @@ impl Redactor {
         Ok(RedactionResult { output, spans: redacted })
     }
 
-    /// The edits of one span, with offsets relative to it; `base` is added to the reported offsets.
+    /// The edits of one span, with offsets relative to it; `base` is added to the reported offsets only.
     fn span_edits(
         &self,
         body: &[u8],
@@ -325,6 +333,7 @@ impl Redactor {
         name: &str,
         session: &mut RedactionSession,
     ) -> Result<(Vec<JsonEdit>, Vec<Replacement>), RedactError> {
+        // Most numbers are counts or prices; scanning all of them would find dates and phone numbers.
         let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
         if digits < MIN_NUMBER_DIGITS && informative_name(name).is_empty() {
             return Ok(Default::default());
@@ -379,7 +388,8 @@ impl Redactor {
         Ok((edits, told))
     }
 
-    /// JSON in a string: the inner edits are escaped once more and mapped to the outer bytes.
+    /// JSON in a string: the inner edits are escaped once more and mapped to the outer bytes. Reported offsets are
+    /// those of the outer body.
     fn nested_edits(
         &self,
         outer: &json::DecodedString<'_>,
@@ -406,6 +416,7 @@ impl Redactor {
         Ok((edits, told))
     }
 
+    /// The replacement of one finding by its strategy.
     fn replacement(&self, f: &Finding, text: &str, session: &mut RedactionSession) -> Result<Replacement, RedactError> {
         let rule = self.policy.rule(f.kind, f.rule);
         let value = &text[f.start..f.end];
@@ -487,15 +498,17 @@ fn apply_replacements(text: &str, spans: &[Replacement]) -> String {
 
 /// Numbers with fewer digits are scanned only if a name indicates their kind.
 const MIN_NUMBER_DIGITS: usize = 7;
-/// Maximum length of a name that is used as a lead.
+/// Maximum length in bytes of a name that is used as a lead; a longer one is no label but data.
 const MAX_LEAD_BYTES: usize = 64;
 
-/// A member name that is a program identifier: lower case and underscores.
+/// Whether a member name is a program identifier (lower case and underscores), which is not scanned.
 fn is_plain_name(raw: &[u8]) -> bool {
     raw.len() <= MAX_LEAD_BYTES && raw.iter().all(|b| b.is_ascii_lowercase() || *b == b'_')
 }
 
+/// The first strategy whose condition holds; `None` means that the finding does not count.
 fn matching_strategy<'r>(rule: &'r KindRule, f: &Finding, text: &str, context: &str) -> Option<&'r RedactionStrategy> {
+    // Conditions see 80 bytes of text before the value.
     let before_at = text.floor_char_boundary(f.start.saturating_sub(80));
     let facts = ConditionInput {
         token: &text[f.start..f.end],
@@ -521,6 +534,7 @@ fn informative_name(name: &str) -> &str {
     if tells(name) || parts.any(tells) { name } else { "" }
 }
 
+/// The parts of a `camelCase` word.
 fn camel_words(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {

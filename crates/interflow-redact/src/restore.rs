@@ -18,7 +18,8 @@ use crate::normalized_text::OffsetMap;
 use crate::stream::EscapeLevel;
 use crate::vault::{PlaceholderPrefix, PlaceholderVault};
 
-/// Number of code characters after which a truncated placeholder is certain.
+/// Number of code characters after which a truncated placeholder is certain; a label and an underscore alone are
+/// ordinary text.
 const MIN_CERTAIN_CODE_CHARS: usize = 2;
 
 /// Restores placeholders in streamed text. One per choice and tool call; buffers only what may be the beginning of a
@@ -45,6 +46,7 @@ pub struct PlaceholderRestorer {
     /// Whether fragments are the content of JSON strings.
     in_string: bool,
     reading: RestoreReading,
+    /// Text that may be the beginning of a placeholder, decoded.
     held: String,
     /// A high surrogate at the end of the last fragment, in raw form.
     half: String,
@@ -63,7 +65,8 @@ enum RestoreReading {
     Json(Box<EscapeLayers>),
 }
 
-/// The innermost text of the buffer and the current fragment, with a map to the outer text.
+/// The innermost text of the buffer and the current fragment, with a map to the outer text. Filled only while the
+/// text is read as JSON.
 #[derive(Debug, Default)]
 struct LeafText {
     text: String,
@@ -109,7 +112,7 @@ impl LeafText {
         self.offset_mark(leaf).map_or(0, |m| m.depth)
     }
 
-    /// Discards the text before `leaf`, and `outer` bytes of the outer text.
+    /// Discards the text before `leaf`, and moves the map by `outer` bytes, which left the buffer.
     fn drop_before(&mut self, leaf: usize, outer: usize) {
         if leaf >= self.text.len() {
             self.text.clear();
@@ -131,6 +134,7 @@ impl LeafText {
     }
 }
 
+/// A placeholder in offsets of the outer text.
 struct PlaceholderMatch<'v> {
     start: usize,
     end: usize,
@@ -189,17 +193,20 @@ impl PlaceholderRestorer {
         if self.half.is_empty() {
             return self.push_raw(vault, piece, false);
         }
+        // The low surrogate is at the start of this fragment.
         let mut joined = std::mem::take(&mut self.half);
         joined.push_str(piece);
         Some(self.push_raw(vault, &joined, true).unwrap_or(joined))
     }
 
+    /// Decodes a fragment of a string's raw content. A high surrogate at its end waits for the next fragment.
     fn push_raw(&mut self, vault: &PlaceholderVault, raw: &str, changed: bool) -> Option<String> {
         // The event was valid JSON; a string that cannot be decoded is not changed.
         let Ok(decoded) = decode_piece(raw, 0) else {
             let mut out = String::new();
             escape_into(&std::mem::take(&mut self.held), &mut out);
             self.reading = RestoreReading::Plain;
+            // From here on nothing is known about the structure, so the rest is searched as plain text.
             self.leaves.drop_before(usize::MAX, 0);
             return (changed || !out.is_empty()).then(|| out + raw);
         };
@@ -232,6 +239,7 @@ impl PlaceholderRestorer {
         out
     }
 
+    /// Whether a part of the text has not been released yet.
     pub const fn has_buffered(&self) -> bool {
         !self.held.is_empty() || !self.half.is_empty()
     }
@@ -334,6 +342,7 @@ impl PlaceholderRestorer {
         (found, bytes.len(), open)
     }
 
+    /// Forgets what was released: positions are relative to the buffer, which now begins at `hold`.
     fn release_before(&mut self, leaf: usize, hold: usize) {
         self.leaves.drop_before(leaf, hold);
         if let RestoreReading::Json(layers) = &mut self.reading {
@@ -358,6 +367,7 @@ impl PlaceholderRestorer {
         }
     }
 
+    /// Writes an original, escaped once per level of JSON around the placeholder.
     fn write_original(&self, found: &PlaceholderMatch<'_>, out: &mut String) {
         let times = found.depth + u8::from(self.in_string);
         if times == 0 {

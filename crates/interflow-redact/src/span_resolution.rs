@@ -42,7 +42,7 @@ fn resolve_cluster(cluster: &mut Vec<Finding>, out: &mut Vec<Finding>) {
     }
 }
 
-/// Longest first, then by confidence, start and kind.
+/// The order of insertion: longest first, then by confidence, start and kind, so that the result is deterministic.
 fn rank(f: &Finding) -> (usize, u8, std::cmp::Reverse<usize>, std::cmp::Reverse<u8>) {
     (f.len(), f.confidence, std::cmp::Reverse(f.start), std::cmp::Reverse(f.kind as u8))
 }
@@ -68,6 +68,7 @@ fn insert_finding(kept: &mut Vec<Finding>, finding: Finding) {
         kept.splice(from..to, pieces);
         return;
     }
+    // The others keep what they have; this one fills the gaps, so that no byte becomes uncovered.
     let mut gaps = Vec::new();
     let mut at = finding.start;
     for k in &kept[from..to] {

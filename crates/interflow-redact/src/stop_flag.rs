@@ -18,6 +18,7 @@ pub struct StopFlag(Arc<AtomicBool>);
 pub struct StopOnDrop(StopFlag);
 
 impl StopFlag {
+    /// Cancels the work, on whatever thread it runs. Takes effect at the next check.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -26,11 +27,12 @@ impl StopFlag {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// A guard that cancels the work when it is dropped.
     pub fn on_drop(&self) -> StopOnDrop {
         StopOnDrop(self.clone())
     }
 
-    /// Runs work on this thread that the flag cancels.
+    /// Runs work on this thread that the flag cancels; a flag around it is masked meanwhile.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         let _before = PreviousStopGuard(CURRENT.replace(Some(self.clone())));
         work()

@@ -1,4 +1,4 @@
-//! Strategies: how a finding is replaced.
+//! Strategies: how a finding is replaced, and the keys that some of them need.
 
 mod date;
 mod fpe;
@@ -15,53 +15,71 @@ pub(crate) use fpe::Ff3Cipher;
 
 use crate::{Kind, RedactError};
 
+/// How a finding is replaced, as the policy configures it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RedactionStrategy {
     /// A placeholder from the vault; `Redact` if there is no vault.
     Placeholder,
+    /// A text in which `%t` is the type, `%l` the classification and `%v` the value.
     Redact {
         format: String,
     },
+    /// The same character for every one of the value, or a fixed number of them.
     Mask {
         character: char,
         length: MaskLength,
     },
+    /// Always the same text.
     Static(String),
     Random(RandomReplacement),
+    /// SHA-256 in hexadecimal of the value and the salt.
     Hash {
         salt: Option<String>,
         random_salt: bool,
     },
+    /// AES-GCM under the policy's key, reversible with [`PolicyKeys::decrypt`].
     Crypto,
+    /// Format-preserving encryption of digits and letters, reversible with [`PolicyKeys::fpe_decrypt`].
     Fpe,
+    /// Masks all but the last four letters and digits.
     LastFour,
+    /// Masks all but `keep` letters and digits on one side.
     Truncate {
         keep: usize,
         character: char,
         side: TruncateSide,
     },
+    /// The initials of the words.
     Abbreviate,
+    /// A table of values; others are replaced by `otherwise`.
     Map {
         table: HashMap<String, String>,
         case_sensitive: bool,
         otherwise: Box<RedactionStrategy>,
     },
+    /// The year of a date.
     Year,
+    /// Another date, by a fixed or a random distance.
     Shift(DateShift),
+    /// The distance of a date from today, in words.
     Relative,
+    /// The first `keep` digits of a postal code.
     Zip {
         keep: usize,
         zeros: bool,
     },
+    /// The first three characters become zeros.
     ZeroLeading,
 }
 
+/// Length of a mask in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaskLength {
     Same,
     Fixed(usize),
 }
 
+/// Where a random replacement comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RandomReplacement {
     Realistic,
@@ -76,6 +94,7 @@ pub(crate) enum TruncateSide {
     Trailing,
 }
 
+/// The distance of a shifted date; with `random` it is one to 730 days earlier, whatever the others are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DateShift {
     pub days: i32,
@@ -98,6 +117,7 @@ impl std::fmt::Debug for PolicyKeys {
 }
 
 impl PolicyKeys {
+    /// Keys in hexadecimal, or as references to the environment. AES needs 16 or 32 bytes.
     pub fn from_config(crypto: Option<&str>, fpe: Option<(&str, &str)>) -> Result<Self, RedactError> {
         let crypto = crypto.map(|k| key_bytes(k, "crypto.key")).transpose()?;
         if crypto.as_ref().is_some_and(|k| !matches!(k.len(), 16 | 32)) {
@@ -109,7 +129,7 @@ impl PolicyKeys {
         Ok(Self { crypto, fpe })
     }
 
-    /// Decrypts a value of `CRYPTO_REPLACE`; any other value is an error.
+    /// Decrypts a value of the `encrypt` strategy: base64 of nonce and ciphertext, with or without braces.
     pub fn decrypt(&self, value: &str) -> Result<String, RedactError> {
         let failed = |reason: &str| RedactError::Strategy { strategy: "encrypt", reason: reason.to_owned() };
         let key = self.crypto.as_ref().ok_or_else(|| failed("the policy has no crypto key"))?;
@@ -150,6 +170,7 @@ fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
         .ok_or_else(|| bad("not hexadecimal".to_owned()))
 }
 
+/// AES-GCM with a nonce of 12 bytes; the tag is at the end. `None` for a nonce of another length.
 pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
     let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
@@ -158,6 +179,7 @@ pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>>
     }
 }
 
+/// The inverse of [`encrypt`]; `None` for a wrong key or modified data.
 pub(crate) fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
@@ -166,12 +188,14 @@ pub(crate) fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<V
     }
 }
 
+/// Random bytes of the operating system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], RedactError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| RedactError::Random(e.to_string()))?;
     Ok(bytes)
 }
 
+/// A value to replace, and what a strategy may mention about it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StrategyInput<'a> {
     pub value: &'a str,
@@ -216,6 +240,8 @@ impl RedactionStrategy {
         )
     }
 
+    /// The replacement of a value. A strategy that cannot handle the value (a date that cannot be parsed, a value too
+    /// short to encrypt) redacts it.
     pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String, RedactError> {
         let value = subject.value;
         Ok(match self {
@@ -295,10 +321,12 @@ fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String
         .collect()
 }
 
+/// Replaces all ASCII letters and digits after the first `keep` characters.
 fn mask_after(value: &str, keep: usize, fill: char) -> String {
     value.chars().enumerate().map(|(i, c)| if i < keep || !c.is_ascii_alphanumeric() { c } else { fill }).collect()
 }
 
+/// SHA-256 of value and salt, in hexadecimal. A random salt makes equal values differ between sessions.
 fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, RedactError> {
     let mut hasher = Sha256::new();
     hasher.update(value);

@@ -19,11 +19,11 @@ pub enum EscapeLevel {
     Json,
 }
 
-/// Number of emitted bytes that are kept as context for later findings.
+/// Number of emitted bytes that are kept as context: a finding may depend on the words before it.
 const CONTEXT_BYTES: usize = 256;
 /// New bytes between two scans: the buffer may exceed the window by this much.
 const SCAN_STEP: usize = 64;
-/// Maximum number of buffered bytes, more than a private key.
+/// Maximum number of buffered bytes, more than a private key needs.
 const MAX_BUFFERED: usize = 64 << 10;
 
 /// Redacts streamed text. The last `window` bytes are buffered until more text shows what they are, so the first output
@@ -91,6 +91,7 @@ impl StreamRedactor {
         self.advance(redactor, session, true, out)
     }
 
+    /// Scans the buffer and releases what is certain.
     fn advance(
         &mut self,
         redactor: &Redactor,
@@ -201,6 +202,7 @@ impl StreamRedactor {
         }
     }
 
+    /// The edge, moved back if it would fall into a JSON escape, of which the longest has 12 bytes.
     fn align_to_escape(&self, edge: usize) -> usize {
         match self.form {
             EscapeLevel::Plain => edge,
@@ -210,7 +212,7 @@ impl StreamRedactor {
         }
     }
 
-    /// Drops context that is no longer needed.
+    /// Drops context that is no longer needed, and remembers whether the rest begins inside a string.
     fn drop_emitted(&mut self) {
         // Context is dropped in large steps, because each step moves the buffer.
         if self.done <= CONTEXT_BYTES * 2 {

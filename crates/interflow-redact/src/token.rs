@@ -6,19 +6,19 @@ use crate::lexicon::{self, CaseFolded, LexiconEntry, mark};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum TokenShape {
-    /// `word`
+    /// Lower case: `word`.
     Lower,
-    /// `Word`
+    /// A capital, then lower case: `Word`.
     Title,
-    /// `WORD`; one capital letter is `Upper` too.
+    /// All capitals: `WORD`. One capital letter is `Upper` too.
     Upper,
-    /// `camelCase`, `McDonald`
+    /// Capitals inside: `camelCase`, `McDonald`.
     Camel,
-    /// `123`
+    /// Digits only: `123`.
     Digits,
-    /// `a1b2`
+    /// Letters and digits: `a1b2`.
     Mixed,
-    /// Letters of a script without case.
+    /// Letters of a script without case, such as Chinese.
     Caseless,
 }
 
@@ -53,11 +53,13 @@ impl WordToken {
         (self.end - self.start) as usize
     }
 
+    /// The marks of the word in the lexicon.
     #[inline]
     pub const fn flags(&self) -> u32 {
         self.marks
     }
 
+    /// Whether the word has any of these marks.
     #[inline]
     pub const fn has(&self, marks: u32) -> bool {
         self.marks & marks != 0
@@ -68,6 +70,7 @@ impl WordToken {
         matches!(self.shape, TokenShape::Title | TokenShape::Upper | TokenShape::Camel)
     }
 
+    /// Whether it consists of letters only.
     pub const fn is_word(&self) -> bool {
         !matches!(self.shape, TokenShape::Digits | TokenShape::Mixed)
     }
@@ -152,6 +155,7 @@ impl TokenList {
         }
     }
 
+    /// A run of dashes, from which PEM armour begins.
     #[cold]
     fn run_of_dashes(&mut self, bytes: &[u8], at: usize) -> usize {
         self.dashes.push(at as u32);
@@ -159,8 +163,9 @@ impl TokenList {
     }
 
     /// In a text without capitals, marks words that are only known as names, towns and similar as if they were
-    /// capitalized.
+    /// capitalized. People write chat messages that way, and the name detectors start from capitals.
     pub fn capitalize_known_words(&mut self, text: &str) {
+        // Code has few capitals too, but its identifiers are no names.
         if text.bytes().any(|b| b.is_ascii_uppercase() || matches!(b, b'{' | b'}' | b'_' | b'=' | b'<' | b'`'))
             || self.list.len() < 4
         {
@@ -211,6 +216,7 @@ impl TokenList {
         }
     }
 
+    /// Notes a character from which a detector starts; returns the position after it.
     #[inline]
     fn anchor(&mut self, bytes: &[u8], at: usize) -> usize {
         match bytes[at] {
@@ -223,6 +229,8 @@ impl TokenList {
         at + 1
     }
 
+    /// A word of ASCII letters and digits that begins at `start`; returns its end. Words with other letters are left
+    /// to [`foreign_word`](Self::foreign_word).
     #[inline]
     fn word(&mut self, text: &str, start: usize) -> usize {
         let bytes = text.as_bytes();
@@ -254,6 +262,7 @@ impl TokenList {
         at
     }
 
+    /// A word with letters beyond ASCII, by the properties of its characters.
     fn foreign_word(&mut self, text: &str, start: usize) -> usize {
         let (mut lowers, mut uppers, mut digits, mut first_upper) = (0u32, 0u32, 0u32, false);
         let mut at = start;

@@ -19,12 +19,12 @@ use crate::{Kind, RedactError};
 
 /// Maximum number of placeholders in one vault.
 const MAX_ENTRIES: usize = 100_000;
-/// Length of a placeholder's code: 40 bits.
+/// Length of a placeholder's code in characters of 5 bits: 40 bits.
 pub(crate) const CODE_LENGTH: usize = 8;
-/// Lower-case letters and digits without ambiguous characters.
+/// Lower-case letters and digits without `i`, `l`, `o` and `1`, which are easily confused.
 const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
 
-/// Whether these bytes may be the code of a placeholder.
+/// Whether these bytes may be the code of a placeholder; the length is the caller's concern.
 pub(crate) fn is_code(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| ALPHABET.contains(b))
 }
@@ -34,7 +34,7 @@ pub(crate) fn is_code(bytes: &[u8]) -> bool {
 pub struct VaultKey([u8; 32]);
 
 impl VaultKey {
-    /// A fresh key.
+    /// A fresh key: placeholders mean nothing outside of the conversation.
     ///
     /// # Errors
     /// The operating system provides no random bytes.
@@ -68,6 +68,7 @@ fn mac_of(key: &VaultKey) -> Hmac<Sha256> {
     Hmac::new_from_slice(&key.0).expect("HMAC takes keys of any length")
 }
 
+/// The code of a value. `attempt` distinguishes it from a value with the same code.
 fn code(mac: &Hmac<Sha256>, kind: Kind, value: &str, attempt: u32) -> String {
     let mut mac = mac.clone();
     mac.update(kind.as_str().as_bytes());
@@ -86,10 +87,12 @@ fn letter(b: u8) -> Option<usize> {
 /// The key of fixed prompts, and the values that occurred in them.
 type FixedPrompts = (Hmac<Sha256>, HashSet<(Kind, String)>);
 
+/// The placeholders of a conversation, and their originals. The time of a search hardly depends on their number.
 pub struct PlaceholderVault {
     mac: Hmac<Sha256>,
     /// For values in fixed prompts, which have the same placeholder in all conversations.
     fixed: Option<FixedPrompts>,
+    /// Originals by placeholder in lower case.
     originals: HashMap<String, String>,
     /// Placeholders in lower case, sorted, for the search by prefix; built on first use.
     sorted: OnceLock<Vec<Box<str>>>,
@@ -107,6 +110,7 @@ impl std::fmt::Debug for PlaceholderVault {
 }
 
 impl PlaceholderVault {
+    /// An empty vault.
     pub fn new(key: &VaultKey) -> Self {
         Self {
             mac: mac_of(key),
@@ -127,6 +131,7 @@ impl PlaceholderVault {
         self
     }
 
+    /// Sets the maximum number of placeholders.
     #[must_use]
     pub fn with_limit(mut self, entries: usize) -> Self {
         self.limit = entries;
@@ -204,12 +209,13 @@ impl PlaceholderVault {
         self.originals.insert(key, value.to_owned());
     }
 
-    /// The original of a placeholder, ignoring case.
+    /// The original of a placeholder, ignoring case, since models change it.
     pub fn original(&self, placeholder: &str) -> Option<&str> {
         self.originals.get(&placeholder.to_ascii_lowercase()).map(String::as_str)
     }
 
-    /// Matches a placeholder at the beginning of a text.
+    /// Matches a placeholder at the beginning of a text. With `more_may_come`, a text that ends within one is
+    /// reported as open.
     pub(crate) fn match_at_start<'v>(&'v self, text: &[u8], more_may_come: bool) -> PlaceholderPrefix<'v> {
         let sorted = self.sorted.get_or_init(|| {
             let mut keys: Vec<Box<str>> = self.originals.keys().map(|k| k.as_str().into()).collect();
@@ -244,6 +250,7 @@ impl PlaceholderVault {
         PlaceholderPrefix::Not
     }
 
+    /// Adds a placeholder to the filter of [`next_start`](Self::next_start).
     fn index_first_bytes(&mut self, key: &str) {
         let &[a, b, ..] = key.as_bytes() else { return };
         self.first[usize::from(a)] = true;
@@ -260,7 +267,8 @@ impl PlaceholderVault {
         mask & (1 << letter(b).unwrap_or(31)) != 0
     }
 
-    /// The next position at which a placeholder may begin.
+    /// The next position at which a placeholder may begin: a filter on two bytes, so that most text is skipped
+    /// quickly.
     pub(crate) fn next_start(&self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
         loop {
@@ -273,7 +281,7 @@ impl PlaceholderVault {
         }
     }
 
-    /// Restores the originals in a complete text. Borrowed if there are none.
+    /// Restores the originals in a complete text. Borrowed if there is nothing to restore.
     pub fn restore<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
         if self.is_empty() {
             return text.into();
@@ -299,7 +307,8 @@ impl PlaceholderVault {
         out.into()
     }
 
-    /// The vault encrypted for storage: AES-256-GCM under another key.
+    /// The vault encrypted for storage: AES-256-GCM under another key, so that the conversation's key is not stored
+    /// with it.
     ///
     /// # Errors
     /// There are no random bytes for the nonce.
@@ -310,7 +319,7 @@ impl PlaceholderVault {
         Ok([nonce.as_slice(), &sealed].concat())
     }
 
-    /// Decrypts a sealed vault.
+    /// Decrypts a sealed vault. The conversation's key derives further placeholders.
     ///
     /// # Errors
     /// A wrong key, or modified data.

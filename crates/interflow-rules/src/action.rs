@@ -20,24 +20,23 @@ use crate::params::{
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::TextTemplate;
 
-/// Static metadata of an action.
+/// Static metadata of an action, from which parser, help, schema and reference page are derived.
 #[derive(Debug)]
 pub struct ActionInfo {
-    /// Name in rule files.
     pub name: &'static str,
-    /// The first phase in which it can run.
+    /// The first phase in which it can run: what it needs is not known before.
     pub earliest: Phase,
-    /// The phase in which it runs by default.
+    /// The phase in which it runs by default, if the condition is known by then.
     pub natural: Phase,
-    /// The last phase in which it can run.
+    /// The last phase in which it can run: what it changes has been sent after that.
     pub latest: Phase,
-    /// Help text.
+    /// Help text, one or two sentences in Markdown.
     pub doc: &'static str,
 }
 
 macro_rules! actions {
     ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) $name:literal $earliest:ident $natural:ident $latest:ident;)*) => {
-        /// What a rule does.
+        /// What a rule does, with its parameters. The documentation of a variant is the action's help text.
         #[derive(Clone, Debug)]
         pub enum Action { $($(#[doc = $doc])+ $variant($type),)* }
 
@@ -239,7 +238,7 @@ actions! {
 }
 
 impl Action {
-    /// Whether it only annotates the flow.
+    /// Whether it only annotates the flow, so that it may run in any phase and needs no mutable head.
     pub(crate) const fn only_annotates(&self) -> bool {
         matches!(
             self,
@@ -258,6 +257,7 @@ impl Action {
     }
 }
 
+/// The error for an unknown name, with the closest known one.
 fn unknown_action<E: de::Error>(name: &str) -> E {
     let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
     match crate::error::closest_name(name, names.iter().copied()) {
@@ -314,7 +314,7 @@ impl JsonSchema for Action {
     }
 }
 
-/// One action or a list of them.
+/// One action or a list of them; a map with several actions keeps their order.
 #[derive(Clone, Debug, Default)]
 pub struct ActionList(pub Vec<Action>);
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// An error or a note about a rule file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RuleProblem {
-    /// The file's name as given.
+    /// The file's name as given in the configuration.
     pub file: String,
     /// The line, from 1; 0 if unknown.
     pub line: usize,
@@ -33,12 +33,12 @@ impl fmt::Display for RuleProblem {
     }
 }
 
-/// Rules that could not be loaded.
+/// Rules that could not be loaded. The whole set is rejected: a file with an error is never applied in part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleLoadError {
     /// All errors, in the order of the files.
     pub problems: Vec<RuleProblem>,
-    /// Notes that are not errors.
+    /// Notes that are not errors, such as parts of a foreign file that have no equivalent.
     pub notes: Vec<RuleProblem>,
 }
 
@@ -62,7 +62,7 @@ impl From<RuleProblem> for RuleLoadError {
     }
 }
 
-/// The known name closest to what was written, if any is similar.
+/// The known name closest to what was written; `None` if more than a third of the letters differ.
 pub(crate) fn closest_name<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = written.to_ascii_lowercase();
     known
@@ -81,7 +81,7 @@ pub fn unknown_key_message(what: &str, written: &str, known: &[&str]) -> String 
     }
 }
 
-/// Turns serde's list of expected keys into a suggestion.
+/// Turns serde's list of expected keys into a suggestion; any other message is returned as it is.
 pub(crate) fn with_suggestion(message: &str) -> String {
     let message = message.lines().next().unwrap_or(message);
     for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {

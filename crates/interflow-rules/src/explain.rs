@@ -11,15 +11,15 @@ use crate::flow::fixture::FlowFixture;
 use crate::flow::view::FlowView;
 use crate::matching::condition::ConditionExpr;
 
-/// The explanation of one rule.
+/// The explanation of one rule for one recorded flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RuleExplanation {
     pub rule: String,
-    /// Its file and line.
+    /// Its file and line, as `file:line`.
     pub location: String,
-    /// Whether it matches this flow.
+    /// Whether it matches this flow in at least one phase.
     pub matches: bool,
-    /// The phases in which it acts.
+    /// The phases in which it has actions.
     pub phases: Vec<PhaseExplanation>,
 }
 
@@ -28,7 +28,7 @@ pub struct PhaseExplanation {
     pub phase: &'static str,
     pub outcome: PhaseOutcome,
     pub why: String,
-    /// The actions of this phase.
+    /// Names of the actions of this phase.
     pub actions: Vec<&'static str>,
 }
 
@@ -38,12 +38,12 @@ pub struct PhaseExplanation {
 pub enum PhaseOutcome {
     Matched,
     No,
-    /// The deciding data was not available.
+    /// The deciding data was not available in this phase, or was not recorded.
     Open,
 }
 
 impl PhaseOutcome {
-    /// The published name.
+    /// The name in the API and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Matched => "matched",
@@ -81,6 +81,7 @@ fn explain_rule(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixture
     RuleExplanation { rule: rule.name.clone(), location, matches, phases: all }
 }
 
+/// Evaluates the rule in one phase; in the message phase, on each message until one matches.
 fn explain_phase(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixture, phase: Phase) -> (Tristate, String) {
     if phase >= Phase::ResponseHead && phase <= Phase::ResponseBody && sample.response.is_none() {
         return (Tristate::Known(false), "there was no response".into());
@@ -104,7 +105,8 @@ fn explain_phase(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixtur
     last.unwrap_or((Tristate::NotYet, String::new()))
 }
 
-/// Evaluates a condition and gives the reason, without side effects on counters and without randomness.
+/// Evaluates a condition and gives the reason, without side effects on counters and without randomness: explaining a
+/// flow must not change what happens to the next one.
 fn explain_condition(cond: &ConditionExpr, view: &FlowView<'_>) -> (Tristate, String) {
     match cond {
         ConditionExpr::And(parts) => explain_all(parts.iter().map(|p| explain_condition(p, view))),
@@ -144,6 +146,7 @@ fn explain_condition(cond: &ConditionExpr, view: &FlowView<'_>) -> (Tristate, St
     }
 }
 
+/// The conjunction with its reason: the first part that fails, else the first that is unknown, else all of them.
 fn explain_all(parts: impl Iterator<Item = (Tristate, String)>) -> (Tristate, String) {
     let mut held = Vec::new();
     let mut open: Option<String> = None;
@@ -162,6 +165,7 @@ fn explain_all(parts: impl Iterator<Item = (Tristate, String)>) -> (Tristate, St
     }
 }
 
+/// The disjunction with its reason: the part that holds, else why none does.
 fn explain_any(parts: impl Iterator<Item = (Tristate, String)>) -> (Tristate, String) {
     let mut against = Vec::new();
     let mut so_far = Tristate::Known(false);
@@ -198,7 +202,7 @@ fn explain_expr(e: &Expr, view: &FlowView<'_>) -> (Tristate, String) {
     }
 }
 
-/// The flow's actual value for a term of a query.
+/// The flow's actual value for a term of a query, shortened; `None` if it is not known.
 fn observed_fact(term: &Term, view: &FlowView<'_>) -> Option<String> {
     match &term.test {
         TermTest::Number(_) => match view.number(term.key) {

@@ -1,4 +1,5 @@
-//! Runs a flow through the rules without a network: for `rules test`, and for the tests of this crate.
+//! Runs a flow through the rules without a network: for `rules test`, and for the tests of this crate. The same code
+//! as in traffic runs, in the order of the request pipeline.
 
 use std::sync::Arc;
 
@@ -13,36 +14,37 @@ use crate::compiled::program::RuleProgram;
 use crate::flow::fixture::FlowFixture;
 use crate::host_rules::{HostRules, RulesByHost};
 
-/// The result of a simulation.
+/// The result of a simulation: what would have been sent, and what the rules noted.
 #[derive(Debug, Default)]
 pub struct Simulation {
-    /// Names of the rules that matched.
+    /// Names of the rules that matched, in the order of the program.
     pub matched: Vec<String>,
-    /// The request sent to the origin, if any.
+    /// The request sent to the origin; `None` if a rule ended the flow before.
     pub request: Option<(RequestHead, Bytes)>,
-    /// The response sent to the client, if any.
+    /// The response sent to the client; `None` if there is none.
     pub response: Option<(ResponseHead, Bytes)>,
     /// Whether a rule answered in the origin's place.
     pub answered: bool,
-    /// Why it was denied.
+    /// Why a rule denied the flow.
     pub denied: Option<interflow_types::Error>,
-    /// Why a body broke off.
+    /// Why a body broke off, by an injected fault.
     pub broken: Option<String>,
-    /// The upstream overrides.
+    /// The upstream overrides (proxy, address, TLS) that rules set.
     pub overrides: UpstreamOverrides,
     /// `Some(true)`: pass TLS through without inspection; `Some(false)`: intercept it.
     pub tunnel: Option<bool>,
-    /// The TLS presented to the client.
+    /// The TLS presented to the client, as changed by rules.
     pub client_tls: ClientTlsOverride,
     /// The messages, each followed by those that rules injected.
     pub messages: Vec<StreamMessage>,
     pub tags: Vec<String>,
 }
 
-/// Maximum size of a body.
+/// Maximum size of a body in a simulation; the rest is dropped.
 const MAX_BODY_SIZE: usize = 64 << 20;
 
-/// Runs a flow through the rules; the fixture's response is the origin's.
+/// Runs a flow through the rules; the fixture's response is the origin's. Counters of the rules are advanced, as in
+/// traffic.
 pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation {
     let before: Vec<u64> = program.rules.iter().map(crate::compiled::program::CompiledRule::matches).collect();
     let mut trial = Simulation::default();
@@ -120,7 +122,7 @@ impl StageRun<'_> {
         }
     }
 
-    /// Returns whether the flow continues.
+    /// Applies a verdict to the simulation, and returns whether the flow continues.
     async fn apply_verdict(&mut self, verdict: RequestVerdict) -> bool {
         match verdict {
             RequestVerdict::Continue => true,
@@ -155,7 +157,8 @@ impl StageRun<'_> {
         all.into()
     }
 
-    /// Runs the phases before the request, on a tunnel or on the request's own flow.
+    /// Runs the phases before the request, on a tunnel or on the request's own flow. Returns whether the flow
+    /// continues.
     async fn run_connect(&mut self, tunnel: bool) -> bool {
         for phase in [Phase::Authority, Phase::ClientHello] {
             if !self.interest.contains(phase) || phase == Phase::ClientHello && !tunnel {
@@ -262,10 +265,10 @@ pub fn fixture_from(asked: &TestRequest, told: &TestResponse) -> Result<FlowFixt
     sample.with_response(told.status.unwrap_or(200), &headers, told.body.clone())
 }
 
-/// Runs an expectation; returns each difference as one line.
+/// Runs an expectation; returns each difference as one line, none if it is met.
 ///
 /// # Errors
-/// A flow that cannot be built.
+/// A flow that cannot be built, or an expectation about a rule that does not exist.
 pub async fn check_expectation(program: &Arc<RuleProgram>, test: &Expectation) -> Result<Vec<String>, String> {
     let mut flow = fixture_from(&test.request, &test.response)?;
     if let Some(message) = &test.message {
@@ -325,6 +328,7 @@ struct ActualMessage<'a> {
     body: &'a Bytes,
 }
 
+/// Compares only what the expectation mentions.
 fn compare_message(side: &str, wanted: &MessageExpectation, got: Option<ActualMessage<'_>>, wrong: &mut Vec<String>) {
     let Some(got) = got else {
         if format!("{wanted:?}") != format!("{:?}", MessageExpectation::default()) {

@@ -16,7 +16,7 @@ use crate::files::sources::RuleFileSource;
 use crate::host_rules::{HostRules, RulesByHost};
 use crate::state::runtime::RuleRuntime;
 
-/// The active rules.
+/// The active rules, with the state that outlives a reload.
 pub struct ActiveRules {
     runtime: Arc<RuleRuntime>,
     active: RwLock<Arc<RulesByHost>>,
@@ -26,7 +26,7 @@ impl ActiveRules {
     /// Loads the rule files of a configuration.
     ///
     /// # Errors
-    /// All errors in them.
+    /// All errors in them, not only the first.
     pub fn new(config: &RulesConfig, around: Arc<RuleRuntime>) -> Result<Self, RuleLoadError> {
         let program = RuleProgram::load(config, Arc::clone(&around))?;
         Ok(Self { runtime: around, active: RwLock::new(RulesByHost::new(program)) })
@@ -50,6 +50,7 @@ impl ActiveRules {
     }
 
     /// The rules as they would be if one of the configured files had this text; `None` if the file is not configured.
+    /// The other files are read from disk.
     ///
     /// # Errors
     /// All errors in them.
@@ -72,6 +73,7 @@ impl ActiveRules {
     /// Activates prepared rules for new plans; flows in flight keep their rules.
     pub fn activate(&self, program: Arc<RuleProgram>) {
         let old = std::mem::replace(&mut *self.active.write(), RulesByHost::new(program));
+        // The cache refers to the old rules, and they to it.
         old.clear_cache();
     }
 
@@ -86,7 +88,7 @@ impl ActiveRules {
 }
 
 impl ActiveRules {
-    /// The stage for the phases up to the upstream connection.
+    /// The stage for the phases up to the upstream connection, and for messages.
     pub fn request_stage(self: &Arc<Self>) -> Arc<dyn Stage> {
         Arc::new(RuleStage { rules: Arc::clone(self), responses: false })
     }
@@ -98,7 +100,7 @@ impl ActiveRules {
     }
 }
 
-/// The request or the response stage.
+/// The request or the response stage, before it is specialized for a plan.
 struct RuleStage {
     rules: Arc<ActiveRules>,
     responses: bool,
@@ -110,6 +112,7 @@ impl Stage for RuleStage {
     }
 
     fn interest(&self, _scope: &PlanScope<'_>) -> PhaseSet {
+        // Only specialized stages run: a host to which no rule applies has none.
         PhaseSet::NONE
     }
 
@@ -121,11 +124,11 @@ impl Stage for RuleStage {
     }
 }
 
-/// The stage for one plan.
+/// The stage for one plan, with the rules that may match its host.
 struct HostRuleStage {
     bound: Arc<HostRules>,
     responses: bool,
-    /// Whether the plan is for intercepted tunnels.
+    /// Whether the plan is for intercepted tunnels, whose requests are matched one by one.
     opens: bool,
 }
 

@@ -1,14 +1,16 @@
-//! Days and months in UTC as consecutive numbers.
+//! Days and months in UTC as consecutive numbers, computed without a time zone database and the same way as in the
+//! Lua scripts.
 
 use serde::{Deserialize, Serialize};
 
-/// The period of a budget.
+/// The period of a budget. The operator's time zone plays no role: processes that share a budget may run in different
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetPeriod {
-    /// A day, from midnight to midnight.
+    /// From midnight to midnight, UTC.
     Day,
-    /// A calendar month.
+    /// A calendar month, UTC.
     Month,
 }
 

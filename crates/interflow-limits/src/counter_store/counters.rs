@@ -30,20 +30,21 @@ pub struct CounterValue(pub f64);
 
 #[derive(Clone, Debug, PartialEq)]
 enum CounterState {
-    /// Tokens in the bucket at time `at`.
+    /// Tokens in the bucket at time `at` of the steady clock. Negative while overdrawn.
     Bucket {
         held: f64,
         at: u64,
     },
-    /// Lease and expiry of each slot.
+    /// Lease and expiry (steady clock, microseconds) of each slot taken.
     Slots(Vec<(String, u64)>),
+    // The sum of the period with this number; sums of earlier periods are not kept.
     Budget {
         period: u64,
         sum: u64,
     },
 }
 
-/// Counters by name, at most `most` of them.
+/// Counters by name, at most `most` of them, for a single process. Redis runs the same arithmetic in its Lua scripts.
 #[derive(Debug)]
 pub struct CounterTable {
     states: HashMap<String, CounterState>,
@@ -87,7 +88,8 @@ impl CounterTable {
         Ok(())
     }
 
-    /// Frees slots and replaces the amounts taken `age` ago with the amounts used.
+    /// Frees slots and replaces the amounts taken `age` ago with the amounts used. A counter that was evicted in the
+    /// meantime is created anew, so what was used beyond the estimate is still owed.
     pub fn commit(
         &mut self,
         asks: &[CounterRequest],
@@ -105,6 +107,7 @@ impl CounterTable {
                 CounterState::Slots(held) => held.retain(|(who, _)| who != lease),
                 // A budget whose period began after the request was admitted does not contain its estimate.
                 CounterState::Budget { period, sum } => {
+                    // Added before it is subtracted, so that the sum cannot saturate at zero in between.
                     if ask.counter.period().is_some_and(|p| p.period_at(taken).0 == *period) {
                         *sum = sum.saturating_add(*used).saturating_sub(ask.cost);
                     }
@@ -113,6 +116,7 @@ impl CounterTable {
         }
     }
 
+    /// Current values for display, in the order of `asks`. Creates counters that do not exist yet.
     pub fn read(&mut self, asks: &[CounterRequest], now: impl Into<CounterTime>) -> Vec<CounterValue> {
         let now = now.into();
         asks.iter()
@@ -124,6 +128,7 @@ impl CounterTable {
             .collect()
     }
 
+    /// The counter as of `now`: a bucket refilled, expired slots removed, a budget of an earlier period reset.
     fn current_state(&mut self, ask: &CounterRequest, now: CounterTime) -> &mut CounterState {
         let state = self.states.entry(ask.name()).or_insert_with(|| new_state(ask, now));
         match (&mut *state, ask.counter) {
@@ -152,7 +157,8 @@ impl CounterTable {
         state
     }
 
-    /// Evicts counters that carry no information; if that is not enough, buckets, which refill by themselves.
+    /// Evicts counters that carry no information; if that is not enough, buckets, which refill by themselves. Budgets
+    /// and slots in use are never evicted, so the table can exceed its limit by their number.
     fn evict(&mut self, wanted: usize, now: CounterTime) {
         if self.states.len() + wanted <= self.most {
             return;
@@ -170,6 +176,7 @@ impl CounterTable {
         }
     }
 
+    /// The sums of all budgets in use: counter name, period number, sum.
     pub fn budgets(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         self.states.iter().filter_map(|(name, s)| match s {
             CounterState::Budget { period, sum } if *sum > 0 => Some((name.as_str(), *period, *sum)),
@@ -177,7 +184,7 @@ impl CounterTable {
         })
     }
 
-    /// Restores a budget saved by an earlier process.
+    /// Restores a budget saved by an earlier process. A period that has ended since is reset by the first request.
     pub fn restore(&mut self, name: String, period: u64, sum: u64) {
         self.states.insert(name, CounterState::Budget { period, sum });
     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::counters::CounterTime;
 use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterTable, CounterValue};
 
-/// Maximum number of counters: about 20 MB.
+/// Maximum number of counters: about 20 MB. Counters are per party, and a party may be any client address.
 const MAX_COUNTERS: usize = 100_000;
 
 #[derive(Debug)]
@@ -20,12 +20,13 @@ impl MemoryCounterStore {
         Self(Mutex::new(CounterTable::new(MAX_COUNTERS, lease)))
     }
 
-    /// Runs `f` on the counters under the lock.
+    /// Runs `f` on the counters under the lock; `f` must not block.
     pub fn with_counters<T>(&self, f: impl FnOnce(&mut CounterTable) -> T) -> T {
         f(&mut self.0.lock())
     }
 }
 
+/// Buckets and slots are timed by the monotonic clock, budgets by the calendar.
 fn counter_time() -> CounterTime {
     CounterTime { steady: Timestamp::monotonic().micros(), wall: Timestamp::now().micros() }
 }
@@ -36,6 +37,7 @@ impl CounterStore for MemoryCounterStore {
         asks: &'a [CounterRequest],
         lease: &'a str,
     ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+        // Taken when the function is called, not when the future is polled: the future is ready at once.
         let taken = self.0.lock().take(asks, lease, counter_time());
         Box::pin(std::future::ready(Ok(taken)))
     }

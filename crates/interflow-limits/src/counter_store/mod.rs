@@ -36,7 +36,7 @@ pub enum CounterLimit {
 }
 
 impl CounterLimit {
-    /// The name in responses, metrics and stored keys.
+    /// The name in responses, metrics and stored keys. Changing one loses the counts that are stored under it.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Requests { .. } => "requests",
@@ -64,10 +64,13 @@ pub struct CounterRequest {
     pub rule: Arc<str>,
     pub who: Arc<str>,
     pub counter: CounterLimit,
+    // Tokens or millionths of a dollar for budgets and token rates; 1 for requests and slots.
     pub cost: u64,
 }
 
 impl CounterRequest {
+    /// The name under which the counter is stored. Rule names contain no `:` (checked when the rules are compiled),
+    /// so the parts cannot be confused.
     pub fn name(&self) -> String {
         format!("{}:{}:{}", self.rule, self.counter.as_str(), self.who)
     }
@@ -77,11 +80,11 @@ impl CounterRequest {
 pub struct CounterRejection {
     /// Index of the counter in the request list.
     pub index: usize,
-    /// Time until it may admit the request.
+    /// Earliest time at which it may admit the request (`Retry-After`, RFC 9110 10.2.3).
     pub wait: Duration,
 }
 
-/// Current value of a counter, for display.
+/// Current value of a counter, for display in the UI and the API.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CounterSnapshot {
     pub rule: Arc<str>,
@@ -95,23 +98,45 @@ pub struct CounterSnapshot {
     pub limit: f64,
 }
 
-/// Why the store could not be queried.
+/// Why the store could not be queried. What happens to the request is decided by `quota.shared.failure`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CounterStoreError(pub String);
 
 /// A store of counters, in this process or shared. A future that is dropped may have taken effect all the same; slots
 /// then expire with their lease.
+///
+/// An implementation must make each operation atomic over all its counters, and must admit a request larger than a
+/// bucket when the bucket is full. [`CounterTable`] has the reference arithmetic:
+///
+/// ```
+/// use std::time::Duration;
+/// use interflow_limits::{CounterLimit, CounterRequest, CounterTable};
+///
+/// let ask = |who: &str| CounterRequest {
+///     rule: "team".into(),
+///     who: who.into(),
+///     counter: CounterLimit::Slots { max: 1 },
+///     cost: 1,
+/// };
+/// let mut table = CounterTable::new(100, Duration::from_secs(60));
+/// assert!(table.take(&[ask("a")], "lease-1", 0u64).is_ok());
+/// // `b` is free, but `a` is taken: the rejection names `a`, and nothing is taken from `b`.
+/// let rejection = table.take(&[ask("b"), ask("a")], "lease-2", 0u64).unwrap_err();
+/// assert_eq!(rejection.index, 1);
+/// assert!(table.take(&[ask("b")], "lease-3", 0u64).is_ok());
+/// ```
 pub trait CounterStore: Send + Sync {
-    /// Takes from all counters, or from none. `lease` identifies the slots taken.
+    /// Takes from all counters, or from none. `lease` identifies the slots taken. The outer result is the store's
+    /// health, the inner one the decision.
     fn take<'a>(
         &'a self,
         asks: &'a [CounterRequest],
         lease: &'a str,
     ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>>;
 
-    /// Frees the slots of a lease and corrects the amounts taken: `used[i]` in place of `asks[i].cost`. A budget whose
-    /// period has ended since, `age` ago, is not changed.
+    /// Frees the slots of a lease and corrects the amounts taken: `used[i]` in place of `asks[i].cost`. A budget
+    /// whose period has ended since, `age` ago, is not changed. Called at most once for each successful `take`.
     fn commit<'a>(
         &'a self,
         asks: &'a [CounterRequest],
@@ -120,5 +145,6 @@ pub trait CounterStore: Send + Sync {
         age: Duration,
     ) -> BoxFuture<'a, Result<(), CounterStoreError>>;
 
+    /// Current values of the counters, in the order of `asks`, without changing them.
     fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>>;
 }

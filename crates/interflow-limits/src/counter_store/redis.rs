@@ -1,4 +1,5 @@
-//! The counter store in Redis: one Lua script per operation, atomic on the server and timed by its clock.
+//! The counter store in Redis: one Lua script per operation, atomic on the server and timed by its clock, so that the
+//! clocks of the processes need not agree.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -38,9 +39,10 @@ impl std::fmt::Debug for RedisOptions {
     }
 }
 
-/// Pause before reconnecting to a server that could not be reached.
+/// Pause before reconnecting to a server that could not be reached. Requests in between fail at once.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
+/// Slots renewed by one script call; bounds the time for which the single-threaded server is blocked.
 const RENEWAL_BATCH: usize = 500;
 
 pub struct RedisCounterStore(Arc<RedisStoreInner>);
@@ -51,8 +53,9 @@ pub struct RedisStoreInner {
     options: RedisOptions,
     connection: Mutex<RedisConnection>,
     scripts: RedisScripts,
-    /// Requests of this process that hold slots, by lease.
+    /// Requests of this process that hold slots, by lease. The lock is never held across an await.
     held: Mutex<HashMap<String, HeldSlots>>,
+    // Whether a heartbeat task runs; it ends when no slot is held.
     beating: AtomicBool,
 }
 
@@ -109,6 +112,7 @@ impl RedisCounterStore {
         } else {
             Client::open(options.url.as_str())
         };
+        // The scripts are sent by hash (`EVALSHA`), and in full only if the server does not know them.
         let scripts = RedisScripts {
             take: Script::new(include_str!("take.lua")),
             settle: Script::new(include_str!("settle.lua")),
@@ -126,7 +130,7 @@ impl RedisCounterStore {
         })))
     }
 
-    /// Remembers the slots of a request and starts their renewal.
+    /// Remembers the slots of a request and starts their renewal, unless a heartbeat is already running.
     fn track_slots(&self, asks: &[CounterRequest], lease: &str) {
         let slots = asks.iter().filter(|a| matches!(a.counter, CounterLimit::Slots { .. }));
         let keys: Vec<String> = slots.map(|ask| self.counter_key(ask)).collect();
@@ -158,7 +162,8 @@ async fn run_heartbeat(mut beating: HeartbeatGuard, every: Duration) {
 }
 
 impl RedisStoreInner {
-    /// Expiry of a slot that is not renewed.
+    /// Expiry of a slot that is not renewed: three missed heartbeats, so that one lost packet or a slow server frees
+    /// no slot that is in use.
     fn slot_ttl(&self) -> Duration {
         (self.options.heartbeat * 3).min(self.options.lease)
     }
@@ -168,7 +173,8 @@ impl RedisStoreInner {
         format!("{{{}}}{}", self.options.prefix, ask.name())
     }
 
-    /// Renews the slots of all requests in flight.
+    /// Renews the slots of all requests in flight. A request that exceeds the lease is forgotten here, and its slot
+    /// expires on the server.
     async fn renew_slots(&self) {
         let mut slots = Vec::new();
         self.held.lock().retain(|lease, holding| {
@@ -208,7 +214,7 @@ impl RedisStoreInner {
         self.run_script::<i64>(script, &call).await.map(|_| ())
     }
 
-    /// The connection, and whether it already existed.
+    /// The connection, and whether it already existed: only then is a lost connection worth another attempt.
     async fn connection(&self) -> Result<(MultiplexedConnection, bool), CounterStoreError> {
         match &*self.connection.lock() {
             RedisConnection::Open(connection) => return Ok((connection.clone(), true)),
@@ -286,6 +292,8 @@ impl RedisStoreInner {
             }
             Err(_) => {
                 let why = format!("the Redis server of the limits gave no answer within {:?}", self.options.timeout);
+                // The connection is replaced after the pause: until then, other requests fail at once instead of each
+                // waiting for the timeout.
                 *self.connection.lock() = RedisConnection::Failed(Instant::now(), why.clone());
                 Err(RedisFailure { error: CounterStoreError(why), dropped: false })
             }
@@ -319,7 +327,7 @@ struct ScriptCall {
     args: Vec<String>,
 }
 
-/// The counter as arguments of the scripts.
+/// The counter as arguments of the scripts: its kind, then rate and burst, or the maximum.
 fn script_args(counter: &CounterLimit) -> [String; 3] {
     let of = |kind: &str, a: f64, b: f64| [kind.to_owned(), a.to_string(), b.to_string()];
     match *counter {
@@ -343,6 +351,7 @@ impl CounterStore for RedisCounterStore {
             let first = vec![lease.to_owned(), self.slot_ttl().as_micros().to_string()];
             let call = self.script_call(asks, first, |_, ask| vec![ask.cost.to_string()]);
             let answer: Vec<redis::Value> = self.run_script(&self.scripts.take, &call).await?;
+            // The script numbers counters from 1, because 0 means that all admitted the request.
             let number = |i: usize| -> Option<f64> { redis::from_redis_value(answer.get(i)?.clone()).ok() };
             match (number(0), number(1)) {
                 (Some(0.0), _) => {
@@ -368,6 +377,7 @@ impl CounterStore for RedisCounterStore {
         age: Duration,
     ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
         Box::pin(async move {
+            // First, so that a heartbeat in progress does not renew the slots after they were freed.
             self.held.lock().remove(lease);
             let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
             let call = self.script_call(asks, vec![lease.to_owned(), age.as_secs().to_string()], |i, ask| {
@@ -379,6 +389,7 @@ impl CounterStore for RedisCounterStore {
 
     fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
         Box::pin(async move {
+            // This process's clock, for display only: admission uses the server's.
             let seconds = Timestamp::now().micros() / 1_000_000;
             let number = |counter: &CounterLimit| match counter {
                 CounterLimit::TokenBudget { period, .. } | CounterLimit::MoneyBudget { period, .. } => {

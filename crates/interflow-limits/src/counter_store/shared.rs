@@ -19,7 +19,7 @@ pub struct SharedCounterStore {
     shared: Box<dyn CounterStore>,
     local: MemoryCounterStore,
     failure: SharedFailureMode,
-    /// Requests in flight that the shared store does not know about.
+    /// Requests in flight that were not taken from the shared store, and where they settle instead.
     elsewhere: Mutex<HashMap<String, FallbackState>>,
     down: AtomicBool,
     errors: AtomicU64,
@@ -44,7 +44,8 @@ pub struct SharedStoreStatus {
 }
 
 impl SharedCounterStore {
-    /// `local` is the store used when the failure mode is `local`.
+    /// `local` is the store used when the failure mode is `local`. It starts empty with each process, so limits are
+    /// looser while Redis is down.
     pub fn new(shared: Box<dyn CounterStore>, local: MemoryCounterStore, failure: SharedFailureMode) -> Self {
         Self {
             shared,

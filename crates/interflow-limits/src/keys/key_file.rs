@@ -57,7 +57,8 @@ struct KeyFileEntry {
     limits: Option<Quota>,
 }
 
-/// The hash of a key in its file.
+/// The hash of a key in its file: SHA-256 for keys that Interflow generated, bcrypt for those taken over from
+/// Philter's proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KeyHash {
     Fast(KeyDigest),
@@ -81,6 +82,7 @@ pub(super) fn parse_keys(text: &str) -> Result<Vec<(KeyHash, VirtualKey)>, KeyFi
     let mut slow = 0;
     let mut keys = Vec::with_capacity(file.key.len());
     for entry in file.key {
+        // `toml` reports byte offsets; people look for lines.
         let line = text.get(..entry.span().start).unwrap_or_default().matches('\n').count() + 1;
         let entry = entry.into_inner();
         let id = entry.id.clone();
@@ -136,7 +138,8 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
     whole.parse().map_err(|_| format!("`{text}` is not a date or time: write 2027-01-31 or 2027-01-31T12:00:00Z"))
 }
 
-/// Appends a new key to the text of a keys file and returns the key in plain text; it cannot be recovered later.
+/// Appends a new key to the text of a keys file and returns the key in plain text; it cannot be recovered later. The
+/// text is left as it was if anything fails.
 ///
 /// # Errors
 /// The file does not parse, or the id is taken.
@@ -155,6 +158,7 @@ pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<
 }
 
 fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
+    // Eight hex digits of the hash: short enough to read, and the file's check for duplicate ids catches a collision.
     let made_up = || digest.to_string()[7..15].to_owned();
     let mut t = Table::new();
     t["id"] = value(if new.id.is_empty() { made_up() } else { new.id });
@@ -164,6 +168,7 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
             t[name] = value(text);
         }
     }
+    // To the second, as people write dates.
     let seconds = |at: Timestamp| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string();
     t["created"] = value(seconds(now));
     if let Some(end) = new.expires {
@@ -181,6 +186,7 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
 }
 
 /// Marks a key as revoked. Returns whether the key exists; the date of a key that is already revoked does not change.
+/// The entry stays in the file, so that its id cannot be issued to somebody else and audit records remain explicable.
 ///
 /// # Errors
 /// The file does not parse.

@@ -40,7 +40,7 @@ pub struct VirtualKey {
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     #[schemars(with = "Option<String>")]
     pub created: Option<Timestamp>,
-    /// Expiry time.
+    /// The first moment at which it is no longer valid.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     #[schemars(with = "Option<String>")]
     pub expires: Option<Timestamp>,
@@ -95,10 +95,12 @@ impl KeyState {
 }
 
 impl VirtualKey {
+    /// As [`state`](Self::state), at the current time.
     pub fn state_now(&self) -> KeyState {
         self.state(Timestamp::now())
     }
 
+    /// Revocation counts more than expiry, so that a revoked key is reported as revoked for ever.
     pub fn state(&self, now: Timestamp) -> KeyState {
         if self.revoked.is_some() {
             KeyState::Revoked
@@ -204,12 +206,13 @@ impl VirtualKeyRing {
         self.slow.check(presented);
     }
 
-    /// A keyed digest of a key, meaningless outside this ring.
+    /// A keyed digest of a key, meaningless outside this ring. Lets callers compare presented keys without keeping
+    /// them.
     pub fn digest(&self, presented: &str) -> [u8; 32] {
         self.slow.digest(presented)
     }
 
-    /// Whether any key is restricted to certain models.
+    /// Whether any key is restricted to certain models. Only then do model lists in responses have to be filtered.
     pub const fn restricts_models(&self) -> bool {
         self.lists_models
     }

@@ -1,4 +1,5 @@
-//! Key scopes: providers, models, paths. A request must match every axis; an axis matches if any of its entries does.
+//! Key scopes: providers, models, paths. A request must match every axis; an axis matches if any of its entries does,
+//! or if it has none.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use std::fmt;
 use interflow_types::random_bytes;
 use sha2::{Digest as _, Sha256};
 
-/// Prefix of every key, which makes it recognizable beside providers' keys.
+/// Prefix of every key, which makes it recognizable beside providers' keys, and to secret scanners.
 pub const KEY_PREFIX: &str = "ifk_";
 
 const KEY_ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -18,8 +18,7 @@ const KEY_LENGTH: usize = 43;
 pub struct PlaintextKey(String);
 
 impl PlaintextKey {
-    /// A new key of 256 random bits.
-    ///
+    /// A new key of 256 random bits from the operating system.
     pub fn generate() -> Self {
         let mut text = String::from(KEY_PREFIX);
         while text.len() < KEY_PREFIX.len() + KEY_LENGTH {

@@ -11,11 +11,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::VirtualKey;
 
-/// Maximum number of bcrypt entries in one file: an unknown key costs that many hashes.
+/// Maximum number of bcrypt entries in one file: an unknown key costs that many hashes, which is what a client
+/// without a key can make the gateway compute.
 pub(super) const MAX_SLOW_KEYS: usize = 64;
 /// The highest accepted cost; one hash takes more than a second at it.
 const MAX_COST: u32 = 14;
-/// bcrypt ignores everything after this many bytes.
+/// bcrypt ignores everything after this many bytes, so longer keys are rejected: two of them could otherwise be the
+/// same key.
 const MAX_KEY_BYTES: usize = 72;
 /// Size of the cache of wrong keys (least recently used is evicted).
 const MAX_WRONG: usize = 8192;
@@ -46,6 +48,7 @@ impl SlowHash {
     }
 
     fn matches(&self, key: &str) -> bool {
+        // A hash that cannot be verified matches nothing.
         bcrypt::verify(key, &self.0).unwrap_or(false)
     }
 }
@@ -59,7 +62,7 @@ impl fmt::Debug for SlowHash {
 /// The bcrypt entries, and the cached results of presented keys.
 pub(super) struct SlowKeys {
     entries: Vec<(SlowHash, Arc<VirtualKey>)>,
-    /// Per-process key of the digests in the cache.
+    /// Per-process key of the digests in the cache, so that a memory dump reveals no plain hash of a presented key.
     secret: [u8; 32],
     checked: Mutex<Checked>,
 }

@@ -18,9 +18,10 @@ use super::aws_signature::{self, AwsCredentials};
 use super::upstream::{SecretReader, parse_target};
 use interflow_llm::{LlmUpstreamConfig, Provider};
 
-/// A token is not used in this period before its expiry.
+/// A token is not used in this period before its expiry: the request takes time, and the clocks may differ.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
+/// Covers connecting and the whole response. Requests wait for it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a failure is returned to further requests without a new attempt.
@@ -35,7 +36,8 @@ pub(super) enum AccessToken {
     Aws(AwsCredentials),
 }
 
-/// The source of tokens, with a cache.
+/// The source of tokens, with a cache. The async mutex is held during a fetch, which makes concurrent callers share
+/// it (single flight).
 pub(super) struct AccessTokenSource {
     fetcher: Fetcher,
     kept: Mutex<CachedToken>,
@@ -58,11 +60,12 @@ enum AccessTokenKind {
 
 #[derive(Default)]
 struct CachedToken {
+    // At most one of the two is set.
     token: Option<(AccessToken, Instant)>,
     failed: Option<(String, Instant)>,
 }
 
-/// The fields of a Google service account key file that are needed for a token.
+/// The fields of a Google service account key file (JSON) that are needed for a token.
 #[derive(Deserialize)]
 struct ServiceAccount {
     client_email: String,
@@ -78,7 +81,8 @@ fn default_token_uri() -> String {
 }
 
 impl AccessTokenSource {
-    /// The source named by a configuration, if any; `own` are AWS keys of the configuration.
+    /// The source named by a configuration, if any; `own` are AWS keys of the configuration, with which a role is
+    /// assumed.
     pub fn from_config(
         config: &LlmUpstreamConfig,
         provider: Provider,
@@ -121,7 +125,7 @@ impl AccessTokenSource {
         Ok(Self { fetcher: Fetcher::Endpoint { kind, url }, kept: Mutex::default() })
     }
 
-    /// Whether it provides keys for signing requests.
+    /// Whether it provides keys for signing requests (AWS), rather than a bearer token.
     pub fn signs(&self) -> bool {
         match &self.fetcher {
             Fetcher::Endpoint { kind, .. } => matches!(kind, AccessTokenKind::Role { .. }),
@@ -160,10 +164,12 @@ impl AccessTokenSource {
         Self::new(AccessTokenKind::Role { own: own.clone(), region, form }, &url, "token_url")
     }
 
-    /// A token that remains valid for a while.
+    /// A token that remains valid for a while. Cancel-safe: the lock is released, and the next caller starts a fetch
+    /// of its own.
     ///
     /// # Errors
-    /// Why there is none; never contains a secret.
+    /// Why there is none; never contains a secret. An error is returned to all callers for a second, so that an
+    /// endpoint that is down is not asked by each of them.
     pub async fn get(&self, egress: TokenEgress<'_>) -> Result<AccessToken, String> {
         // Concurrent callers wait here and then find the fetched token.
         let mut kept = self.kept.lock().await;
@@ -222,6 +228,7 @@ impl AccessTokenKind {
             .await
             .map_err(|_| format!("the answer of {at} cannot be read"))?;
         let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+        // Only the error code is used: descriptions may echo the request, which contains secrets.
         if !status.is_success() {
             let code = said["error"].as_str().or_else(|| said["Error"]["Code"].as_str()).unwrap_or("no reason given");
             return Err(format!("{at} gives no token: {status}, {code}"));
@@ -260,7 +267,7 @@ fn form_head(url: Url) -> RequestHead {
     RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None }
 }
 
-/// The message for a successful response without a token.
+/// The message for a successful response without a token, as some captive portals and proxies send.
 pub(super) fn without_token(at: impl std::fmt::Display, status: StatusCode) -> String {
     format!("{at} answered {status} without a token")
 }
@@ -290,7 +297,8 @@ pub(super) fn account_request(text: &str) -> Result<(RequestHead, String), Strin
     Ok((form_head(Url { scheme, authority, path: path.into() }), form))
 }
 
-/// The assertion that a service account signs (RFC 7523 2.1).
+/// The assertion that a service account signs: a JWT (RFC 7523 2.1), valid for an hour, which is the longest that
+/// Google accepts.
 fn assertion(account: &ServiceAccount, key: &KeyPair, now: i64) -> Result<String, String> {
     let header = json!({ "alg": "RS256", "typ": "JWT", "kid": account.private_key_id });
     let claims = json!({
@@ -308,16 +316,17 @@ fn assertion(account: &ServiceAccount, key: &KeyPair, now: i64) -> Result<String
     Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// An OAuth 2 response (RFC 6749 5.1).
+/// An OAuth 2 response (RFC 6749 5.1). A token with bytes that no header field may contain is refused.
 pub(super) fn parse_bearer(said: &Value) -> Option<(AccessToken, Duration)> {
     let token = said["access_token"].as_str().filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()))?;
     // Some servers write the number as a string.
     let life = &said["expires_in"];
+    // `expires_in` is only recommended by the RFC; without it the token is fetched again after five minutes.
     let life = life.as_u64().or_else(|| life.as_str()?.parse().ok()).unwrap_or(300);
     Some((AccessToken::Bearer(token.to_owned()), Duration::from_secs(life.min(86_400))))
 }
 
-/// The credentials in a response of AWS STS.
+/// The credentials in a response of AWS STS, whose JSON has the expiry as Unix time and whose XML has a date.
 pub(super) fn parse_assumed_role(c: &Value) -> Option<(AccessToken, Duration)> {
     let text = |name: &str| c[name].as_str().map(str::to_owned);
     let credentials =
@@ -329,18 +338,19 @@ pub(super) fn parse_assumed_role(c: &Value) -> Option<(AccessToken, Duration)> {
     Some((AccessToken::Aws(credentials), Duration::from_secs(life.unsigned_abs())))
 }
 
-/// The DER content of a PEM block.
+/// The DER content of a PEM block (RFC 7468). Google's key files contain PKCS #8 (RFC 5958).
 fn pkcs8(pem: &str) -> Option<Vec<u8>> {
     let (_, rest) = pem.split_once("-----BEGIN PRIVATE KEY-----")?;
     let (inside, _) = rest.split_once("-----END PRIVATE KEY-----")?;
     STANDARD.decode(inside.split_ascii_whitespace().collect::<String>()).ok()
 }
 
+/// Encodes a form (`application/x-www-form-urlencoded`); a space becomes `%20`, not `+`.
 pub(super) fn form_encode(pairs: &[(&str, &str)]) -> String {
     pairs.iter().map(|(name, value)| format!("{name}={}", percent::encoded(value))).collect::<Vec<_>>().join("&")
 }
 
-/// The keys of a profile in an AWS credentials file.
+/// The keys of a profile in an AWS credentials file. Accepts the `[profile NAME]` sections of the config file too.
 ///
 /// # Errors
 /// No such profile, or one without keys.

@@ -8,10 +8,10 @@ use interflow_types::RequestHead;
 use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use sha2::{Digest, Sha256};
 
-/// The service name in Bedrock's signatures, which differs from its host names.
+/// The service name in Bedrock's signatures; its host names begin with `bedrock-runtime`.
 pub const BEDROCK: &str = "bedrock";
 
-/// The service and region that a signature is valid for.
+/// The service and region that a signature is valid for (the credential scope).
 #[derive(Clone, Copy, Debug)]
 pub struct SigningScope<'a> {
     pub service: &'a str,
@@ -34,6 +34,9 @@ impl std::fmt::Debug for AwsCredentials {
 }
 
 /// Signs a request. `time` has the format `20250131T235959Z`. Fields of an earlier signature are removed.
+///
+/// `Host` and all `X-Amz-*` fields are signed, besides `Content-Type`. AWS accepts a signature for a few minutes
+/// around `time`.
 pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, scope: &SigningScope<'_>, time: &str) {
     let SigningScope { service, region } = *scope;
     let host = head.url.authority.to_host_header(head.url.scheme);
@@ -45,7 +48,7 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     if let Some(token) = &credentials.token {
         head.headers.append_unchecked(b"X-Amz-Security-Token", token.as_bytes());
     }
-    // Only what no proxy on the way changes is signed.
+    // Only what no proxy on the way changes is signed: `Host`, `Content-Type` and `X-Amz-*`.
     let mut signed: Vec<(String, String)> = head
         .headers
         .iter()
@@ -58,10 +61,12 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     let fields: String = signed.iter().map(|(n, v)| format!("{n}:{v}\n")).collect();
     let (path, query) =
         (encoded_as(head.url.path_only(), CANONICAL_PATH), canonical_query(head.url.query().unwrap_or_default()));
+    // The canonical request: method, path, query, fields, their names, and the hash of the body.
     let request = format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex::encode(Sha256::digest(body)));
     let day = time.get(..8).unwrap_or_default();
     let scope = format!("{day}/{region}/{service}/aws4_request");
     let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex::encode(Sha256::digest(request.as_bytes())));
+    // The signing key is derived step by step, so that a leaked one is good for one day, region and service only.
     let mut key = format!("AWS4{}", credentials.key).into_bytes();
     for part in [day, region, service, "aws4_request"] {
         key = mac(&key, part.as_bytes());
@@ -72,7 +77,7 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &AwsCredentials, s
     head.headers.append_unchecked(b"Authorization", value.as_bytes());
 }
 
-/// Whether the client signed the request itself.
+/// Whether the client signed the request itself. Its signature is invalid after any change of the body.
 pub fn is_signed(head: &RequestHead) -> bool {
     head.headers.get("authorization").is_some_and(|v| v.starts_with(b"AWS4-HMAC-SHA256"))
 }
@@ -86,6 +91,7 @@ fn mac(key: &[u8], data: &[u8]) -> Vec<u8> {
 /// Every segment is encoded once more, as required by all services but S3.
 const CANONICAL_PATH: &AsciiSet = &COMPONENT.remove(b'/');
 
+/// The query with its parameters sorted by name; a parameter without `=` gets one.
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = query
         .split('&')

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The state of one upstream: closed (`open_until` is `None`), open until then, or after that waiting for a probe.
-/// `most` consecutive failures open it for `pause`; 0 disables it.
+/// `most` consecutive failures open it for `pause`; 0 disables it. The caller passes the time, so tests need no
+/// clock.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     most: u32,
@@ -16,7 +17,8 @@ pub struct CircuitBreaker {
 struct BreakerState {
     failures: u32,
     open_until: Option<Instant>,
-    /// When the current probe started: no other request is sent until it ends.
+    /// When the current probe started: no other request is sent until it ends, so that an upstream that recovers is
+    /// not flooded.
     probing: Option<Instant>,
 }
 
@@ -25,7 +27,8 @@ impl CircuitBreaker {
         Self { most, pause, state: Mutex::default() }
     }
 
-    /// Whether a request may be sent now. After the pause one probe is allowed, and its result decides.
+    /// Whether a request may be sent now. After the pause one probe is allowed, and its result decides. A caller that
+    /// gets `true` should report the result, or call [`abandon_request`](Self::abandon_request).
     pub fn allows(&self, now: Instant) -> bool {
         let mut state = self.lock();
         match state.open_until {
@@ -40,7 +43,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Seconds until a request may be tried, at least one.
+    /// Seconds until a request may be tried, at least one, for `Retry-After`.
     pub fn retry_after(&self, now: Instant) -> u64 {
         self.lock().open_until.map_or(1, |until| until.saturating_duration_since(now).as_secs().max(1))
     }
@@ -57,6 +60,7 @@ impl CircuitBreaker {
             return;
         }
         state.failures += 1;
+        // A failed probe opens the breaker for another pause, because the count was not reset.
         if state.failures >= self.most {
             state.open_until = Some(now + self.pause);
         }

@@ -25,13 +25,15 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::spans::MarkError;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
 
-/// Pause before the second attempt at one upstream; doubles with each further one.
+/// Pause before the second attempt at one upstream; doubles with each further one, up to 64 times.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Prepares a request for its upstream; the last stage.
+/// Prepares a request for its upstream; the last stage, because a signature must cover everything that the others
+/// changed.
 pub struct Dispatcher(pub Arc<LlmGateway>);
 
-/// What the dispatcher keeps with a flow from the request to its end.
+/// What the dispatcher keeps with a flow from the request to its end. `answered` says that the breaker has its
+/// result.
 #[derive(Default)]
 struct DispatchState {
     upstream: Option<Arc<LlmUpstream>>,
@@ -40,7 +42,7 @@ struct DispatchState {
 }
 
 impl Dispatcher {
-    /// The upstream of a flow that is sent directly.
+    /// The upstream of a flow that is sent directly by the proxy.
     fn upstream(&self, flow: &Flow) -> Option<Arc<LlmUpstream>> {
         let name = flow.extension::<LlmCall>()?.upstream.clone()?;
         let table = self.0.table();
@@ -58,14 +60,16 @@ impl Dispatcher {
         (upstream.is_unconfigured() && !upstream::has_credentials(head)).then(|| upstream.disabled())
     }
 
-    /// Whether a proxied request to Bedrock is signed with fetched credentials.
+    /// Whether a proxied request to Bedrock is signed with fetched credentials. Clients of the proxy port then need
+    /// no AWS credentials of their own.
     fn signs_for_proxied(&self, flow: &Flow) -> bool {
         flow.transport != EntryKind::Gateway
             && flow.extension::<LlmCall>().is_some_and(|e| e.provider == Provider::Bedrock)
             && self.0.table().get("bedrock").is_some_and(|u| u.source.as_ref().is_some_and(AccessTokenSource::signs))
     }
 
-    /// Signs a request to Bedrock once it is final.
+    /// Signs a request to Bedrock once it is final. A request that the client signed, and that was changed since, is
+    /// rejected: AWS would answer with a misleading error.
     fn sign_request(
         &self,
         flow: &Flow,
@@ -118,6 +122,7 @@ impl Stage for Dispatcher {
         }
         let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(RequestVerdict::Continue) };
         let now = Instant::now();
+        // Fails fast: the client can use another provider now, instead of waiting for a timeout.
         if !upstream.breaker.allows(now) {
             let wait = Some(Duration::from_secs(upstream.breaker.retry_after(now)));
             let response =
@@ -151,6 +156,7 @@ impl Stage for Dispatcher {
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         let upstream = flow.extension::<DispatchState>().and_then(|s| s.upstream.clone());
         let table = self.0.table();
+        // The path first: Bedrock, Vertex and Gemini name the model there, and the body then has none.
         if let Some(path) = upstream.as_deref().and_then(|u| rename_model_in_path(&table, u, exchange, &head.url.path))
         {
             head.url.path = path.into();
@@ -184,6 +190,8 @@ impl Stage for Dispatcher {
         let sent = flow.extension_mut::<DispatchState>();
         sent.answered = true;
         if let Some(upstream) = &sent.upstream {
+            // A server error counts as a failure, any other status as a success: a rejected request is the client's
+            // fault.
             upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
         }
         MaybeFuture::Ready(RequestVerdict::Continue)
@@ -272,7 +280,7 @@ fn sign(
     Ok(())
 }
 
-/// The mapped model name, if there is one and the body contains the model.
+/// The mapped model name, if there is one and the body contains the model, rather than the path.
 fn model_in_body<'t>(
     table: &'t UpstreamTable,
     upstream: &'t LlmUpstream,
@@ -283,7 +291,8 @@ fn model_in_body<'t>(
     model_in_path(exchange.provider, &head.url.path).is_none().then_some(name)
 }
 
-/// The body with the mapped model name. A body that cannot be parsed is forwarded unchanged.
+/// The body with the mapped model name. A body that cannot be parsed is forwarded unchanged; the provider reports
+/// what is wrong with it.
 async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes, name: &str) -> Result<Bytes> {
     let plain = match coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await {
         Ok(plain) => plain,
@@ -300,7 +309,7 @@ async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes
     Ok(held.attach_to(replace_model(body, range, name)))
 }
 
-/// Models of Vertex AI have an `@` before their version.
+/// Models of Vertex AI have an `@` before their version, which the API expects literally.
 const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
 
 /// The path with the mapped model name, if the path contains the model.
@@ -316,7 +325,7 @@ fn rename_model_in_path(
     Some(format!("{}{name}{}", path.get(..at.start)?, path.get(at.end..)?))
 }
 
-/// An event with the mapped model name; `None` if it needs no change.
+/// A WebSocket event with the mapped model name; `None` if it needs no change.
 fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstream, event: &[u8]) -> Option<Vec<u8>> {
     if table.aliases.is_empty() && upstream.models.is_empty() {
         return None;
@@ -326,13 +335,15 @@ fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstream, event: &
     Some(replace_model(event, range, name))
 }
 
+/// Only the name's bytes are replaced: everything else stays as the client sent it, so that prompt caches still
+/// match.
 fn replace_model(body: &[u8], at: Range<usize>, name: &str) -> Vec<u8> {
     let name = serde_json::Value::from(name).to_string();
     let inside = name.trim_matches('"').as_bytes();
     [body.get(..at.start).unwrap_or_default(), inside, body.get(at.end..).unwrap_or_default()].concat()
 }
 
-/// Answers every request with the same error.
+/// Answers every request with the same error. A local handler, so that the error is recorded and counted as a flow.
 pub(super) struct RejectHandler {
     provider: Provider,
     refusal: LlmRefusal,
@@ -351,7 +362,8 @@ impl LocalHandler for RejectHandler {
     }
 }
 
-/// Sends a request to an upstream, and to its fallbacks, until one responds.
+/// Sends a request to an upstream, and to its fallbacks, until one responds. The body is held in memory, up to
+/// `llm.max_body`.
 pub(super) struct FallbackHandler {
     pub gateway: Arc<LlmGateway>,
     pub upstream: Arc<LlmUpstream>,
@@ -363,7 +375,7 @@ impl LocalHandler for FallbackHandler {
     }
 }
 
-/// The result of the attempts so far.
+/// The result of the attempts so far: what the client gets if no attempt succeeds.
 enum LastFailure {
     None,
     /// The breaker of this upstream is open, for this many seconds.
@@ -373,13 +385,13 @@ enum LastFailure {
     Answered(Response),
 }
 
-/// The request as received. Each attempt makes its own request from it.
+/// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
 struct OriginalRequest<'a> {
     exchange: &'a LlmCall,
     head: &'a RequestHead,
     raw: &'a Bytes,
     token: Option<&'a AccessToken>,
-    /// Whether its credentials are meant for a host other than its target.
+    /// Whether its credentials are meant for a host other than its target, and have to be removed.
     foreign: bool,
 }
 
@@ -408,6 +420,8 @@ impl FallbackHandler {
                 if attempt > 0 {
                     back_off(attempt, deadline).await;
                 }
+                // The budget covers pauses and attempts of all upstreams; the attempt in progress is cut off by it
+                // too.
                 if Instant::now() >= deadline {
                     break;
                 }
@@ -418,11 +432,13 @@ impl FallbackHandler {
                         last,
                         LastFailure::Open(upstream.name.clone(), upstream.breaker.retry_after(now)),
                     );
+                    // Further attempts would find the breaker open as well.
                     break;
                 }
                 let token = match upstream.token(self.gateway.token_egress()).await {
                     Ok(token) => token,
                     Err(refusal) => {
+                        // No credentials: another attempt would not have any either, but another upstream may.
                         last = prefer_failure(last, LastFailure::Refused(refusal));
                         break;
                     }
@@ -479,7 +495,8 @@ impl FallbackHandler {
         Ok(refusal.to_response(self.upstream.provider, flow))
     }
 
-    /// The request for this upstream, unless it has no URL for it or the request cannot be signed.
+    /// The request for this upstream. The inner error means that it has no URL for the path, or that the request
+    /// cannot be signed: the next upstream may still serve it.
     async fn request(
         table: &UpstreamTable,
         upstream: &LlmUpstream,
@@ -517,6 +534,7 @@ impl FallbackHandler {
         Ok(Ok(Request { head, body }))
     }
 
+    /// One attempt. Its result goes to the upstream's breaker, timeouts included.
     async fn send(&self, upstream: &LlmUpstream, request: Request, deadline: Instant) -> LastFailure {
         let left = deadline.saturating_duration_since(Instant::now());
         let name = ByteStr::from(upstream.name.as_str());
@@ -554,12 +572,13 @@ fn requested_model<'e>(
     }
 }
 
-/// The model's name at an upstream, if it differs from the client's.
+/// The model's name at an upstream, if it differs from the client's. A name taken over from the first upstream wins.
 fn upstream_model<'t>(table: &'t UpstreamTable, upstream: &'t LlmUpstream, exchange: &'t LlmCall) -> Option<&'t str> {
     exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
 }
 
-/// The later of two failures, unless it is less informative.
+/// The later of two failures, unless it is less informative: a response beats an error, and an error beats an open
+/// breaker or a missing token.
 fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailure {
     match (before, now) {
         (LastFailure::Answered(response), LastFailure::Open(..) | LastFailure::Failed(_) | LastFailure::Refused(_)) => {

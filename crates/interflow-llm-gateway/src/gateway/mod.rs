@@ -23,7 +23,8 @@ pub use dispatch::Dispatcher;
 pub use routes::UpstreamTable;
 pub use upstream::{LlmUpstream, SecretReader};
 
-/// The gateway. One per process; its upstream table changes with the configuration.
+/// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep
+/// theirs.
 pub struct LlmGateway {
     table: ArcSwap<UpstreamTable>,
     egress: Arc<dyn HttpClient>,
@@ -40,8 +41,8 @@ type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<ApiFormat> + Sen
 type InspectionCheck = Box<dyn Fn(EntryKind) -> bool + Send + Sync>;
 
 impl LlmGateway {
-    /// `egress` sends requests that may be retried, `unrecorded` token requests, which must not be recorded, and `metadata`
-    /// requests to cloud metadata services, whose addresses no other client may reach.
+    /// `egress` sends requests that may be retried, `unrecorded` token requests, which must not be recorded, and
+    /// `metadata` requests to cloud metadata services, whose addresses no other client may reach.
     pub fn new(
         table: UpstreamTable,
         egress: Arc<dyn HttpClient>,
@@ -77,7 +78,7 @@ impl LlmGateway {
         self.looks.get().is_some_and(|looks| looks(transport))
     }
 
-    /// Compiles a configuration. `secret` resolves references (`env:`, `file:`).
+    /// Compiles a configuration without activating it. `secret` resolves references (`env:`, `file:`).
     ///
     /// # Errors
     /// What is wrong, with its key.
@@ -85,7 +86,7 @@ impl LlmGateway {
         UpstreamTable::new(config, secret)
     }
 
-    /// Activates another table. Circuit breakers are reset.
+    /// Activates another table. Circuit breakers and cached tokens belong to the table, so they start anew.
     pub fn activate(&self, table: UpstreamTable) {
         self.table.store(Arc::new(table));
     }
@@ -95,7 +96,8 @@ impl LlmGateway {
         self.table().upstreams().map(|u| (format!("/{}", u.name), u.target())).collect()
     }
 
-    /// Whether the upstream of this name uses the gateway's own key.
+    /// Whether the upstream of this name uses the gateway's own key, so that a request to it spends the operator's
+    /// money.
     pub fn holds_key_of(&self, upstream: &str) -> bool {
         self.table().get(upstream).is_some_and(|u| u.has_key())
     }
@@ -120,7 +122,7 @@ impl LlmGateway {
         ambient::TokenEgress { web: &*self.unrecorded, metadata: &*self.metadata }
     }
 
-    /// The upstream of a flow of the gateway port, and the path at the upstream.
+    /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.
     pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let table = self.table();
         // A request handled by the fallback handler still has the local authority.
@@ -137,7 +139,8 @@ impl LlmGateway {
     }
 }
 
-/// The mount of the gateway's endpoints on the gateway port.
+/// The mount of the gateway's endpoints on the gateway port. Routes by path alone; keys and models are handled by
+/// stages later.
 pub struct LlmGatewayMount(pub Arc<LlmGateway>);
 
 impl GatewayMount for LlmGatewayMount {
@@ -179,7 +182,8 @@ impl GatewayMount for LlmGatewayMount {
     }
 }
 
-/// Whether the path has only one interpretation.
+/// Whether the path has only one interpretation: no dot segments (RFC 3986 5.2.4), encoded or not, no empty ones but
+/// the last, no backslash.
 fn is_canonical(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let lower = path.to_ascii_lowercase().replace("%2e", ".");
@@ -196,7 +200,7 @@ fn is_canonical(path: &str) -> bool {
     good && !path.contains('\\')
 }
 
-/// The mapped name of a model, if there is one.
+/// The mapped name of a model, if there is one; `None` leaves the client's.
 pub(crate) fn resolve_alias<'t>(table: &'t UpstreamTable, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
     table.resolve_model(upstream, model)
 }

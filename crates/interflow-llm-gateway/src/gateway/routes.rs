@@ -9,7 +9,7 @@ use super::upstream::{LlmUpstream, SecretReader};
 use interflow_llm::provider::is_bedrock;
 use interflow_llm::{LlmConfig, LlmUpstreamConfig, Provider, TelemetryRule};
 
-/// Predefined upstreams: name, API, target.
+/// Predefined upstreams: name, API, target. Configuration under the same name overrides single settings of them.
 const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
     ("openai", Provider::OpenAi, Some("https://api.openai.com")),
     ("anthropic", Provider::Anthropic, Some("https://api.anthropic.com")),
@@ -31,10 +31,11 @@ const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
     ("moonshot", Provider::OpenAi, Some("https://api.moonshot.ai")),
 ];
 
-/// Reserved names: they begin the providers' own paths.
+/// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
 
-/// Maximum length of an alias chain, which also ends cycles.
+/// Maximum length of an alias chain. Cycles are rejected when the table is built; the bound also ends one that was
+/// overlooked.
 const MAX_ALIAS_STEPS: usize = 8;
 
 /// The upstreams of a configuration, with what applies to all of them.
@@ -84,6 +85,7 @@ impl UpstreamTable {
             telemetry: config.telemetry,
         };
         table.check_fallbacks()?;
+        // A fallback must use the same API: requests are not translated.
         table.check_names()?;
         Ok(table)
     }
@@ -102,7 +104,8 @@ impl UpstreamTable {
         Ok(())
     }
 
-    /// Rejects alias cycles and chains that are too long.
+    /// Rejects alias cycles and chains that are too long, for each upstream, because its own names come before the
+    /// shared ones.
     fn check_names(&self) -> Result<(), String> {
         for upstream in self.upstreams.values() {
             for start in upstream.models.keys().chain(self.aliases.keys()) {
@@ -126,7 +129,7 @@ impl UpstreamTable {
         Ok(())
     }
 
-    /// The next name of a model at an upstream; `None` ends the chain.
+    /// The next name of a model at an upstream: its own mapping, else the shared alias. `None` ends the chain.
     fn alias_target<'t>(&'t self, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
         let next = upstream.models.get(model).or_else(|| self.aliases.get(model))?;
         (next != model).then_some(next)
@@ -144,7 +147,8 @@ impl UpstreamTable {
         Some(name)
     }
 
-    /// The fallbacks of an upstream in order: each is followed by its own fallbacks, without repetition.
+    /// The fallbacks of an upstream in order (depth first): each is followed by its own fallbacks, without
+    /// repetition.
     pub(crate) fn fallback_order(&self, upstream: &LlmUpstream) -> Vec<ByteStr> {
         let mut found: Vec<ByteStr> = Vec::new();
         // A stack in reverse order, so that fallbacks of a fallback come before its next sibling.
@@ -169,8 +173,8 @@ impl UpstreamTable {
         self.upstreams.get(name)
     }
 
-    /// Routes a path (and query). `anthropic` means that the client uses Anthropic's API, which shares some paths with
-    /// OpenAI's.
+    /// Routes a path (and query): a leading upstream name first, then the providers' own paths. `anthropic` means
+    /// that the client uses Anthropic's API (it sent `anthropic-version`), which shares some paths with OpenAI's.
     pub(super) fn find_route<'p>(&self, path: &'p str, anthropic: bool) -> Option<ResolvedRoute<'p>> {
         if !self.open {
             return None;
@@ -187,7 +191,7 @@ impl UpstreamTable {
         Some(ResolvedRoute { upstream, rest: path })
     }
 
-    /// The upstream of a URL; among several with one target, the one whose API has this path.
+    /// The upstream of a URL; among several with one target, the one whose API has this path, else the first by name.
     pub(super) fn by_target(&self, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let at = |u: &Arc<LlmUpstream>| u.path_within(url).map(|rest| (Arc::clone(u), rest));
         let mut found: Vec<_> = self.upstreams.values().filter_map(at).collect();
@@ -216,7 +220,7 @@ fn first_segment(path: &str) -> Option<(&str, &str)> {
     Some((inner.get(..end)?, inner.get(end..)?))
 }
 
-/// The upstream for a provider's own path.
+/// The upstream for a provider's own path, from the most specific to OpenAI's `/v1/`, which many others imitate.
 fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
     let lower = path.to_ascii_lowercase();
     let claude_code = path.starts_with("/api/event_logging/") || path.starts_with("/api/claude_c");

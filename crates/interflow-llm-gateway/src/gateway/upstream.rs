@@ -11,16 +11,18 @@ use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
 use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
 
-/// Resolves a value that may be a reference: `env:NAME`, `file:PATH`.
+/// Resolves a value that may be a reference: `env:NAME`, `file:PATH`. When a configuration is only checked,
+/// references are returned as they are.
 pub type SecretReader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
 /// A compiled upstream. Its name is the first segment of its paths.
 pub struct LlmUpstream {
     pub name: String,
-    /// The provider whose API it speaks, possibly not the one that runs it.
+    /// The provider whose API it offers, possibly not the one that runs it: many services offer OpenAI's.
     pub provider: Provider,
     target: Option<(Scheme, Authority, String)>,
-    /// Whether the target is the provider's default, whose host may depend on the request.
+    /// Whether the target is the provider's default, whose host may depend on the request: Vertex by location,
+    /// Bedrock by region.
     by_default: bool,
     key: Option<String>,
     pub(super) aws: Option<AwsCredentials>,
@@ -76,12 +78,12 @@ impl LlmUpstream {
         })
     }
 
-    /// Whether a request may have to be sent more than once.
+    /// Whether a request may have to be sent more than once. Its body is then held in memory.
     pub(super) fn may_retry(&self) -> bool {
         self.attempts > 1 || !self.fallback.is_empty()
     }
 
-    /// Whether requests carry the gateway's own credentials.
+    /// Whether requests carry the gateway's own credentials, of whatever kind.
     pub fn has_key(&self) -> bool {
         self.key.is_some() || self.aws.is_some() || self.source.is_some()
     }
@@ -93,7 +95,7 @@ impl LlmUpstream {
             && !self.has_key()
     }
 
-    /// The error for a request that could not succeed.
+    /// The error for a request that could not succeed, with the keys that would remedy it.
     pub(super) fn disabled(&self) -> LlmRefusal {
         let name = &self.name;
         let (code, what, keys) = match self.provider {
@@ -116,7 +118,8 @@ impl LlmUpstream {
         self.aws.is_some() || self.source.as_ref().is_some_and(AccessTokenSource::signs)
     }
 
-    /// The short-lived token for requests, if the upstream uses one.
+    /// The short-lived token for requests, if the upstream uses one. May wait for a fetch; failures become an error
+    /// in the provider's format.
     pub(super) async fn token(&self, egress: TokenEgress<'_>) -> Result<Option<AccessToken>, LlmRefusal> {
         let Some(source) = &self.source else { return Ok(None) };
         source.get(egress).await.map(Some).map_err(|why| {
@@ -135,7 +138,8 @@ impl LlmUpstream {
         })
     }
 
-    /// Whether both are at the same host, so that credentials for one may be sent to the other.
+    /// Whether both are at the same host, so that credentials for one may be sent to the other. Scheme and port count
+    /// as well.
     pub(super) fn is_same_host(&self, other: &Self) -> bool {
         match (&self.target, &other.target) {
             (Some((scheme, host, _)), Some((other_scheme, other_host, _))) => {
@@ -153,7 +157,7 @@ impl LlmUpstream {
         }
     }
 
-    /// The URL of a path at this upstream; `None` if its host is not known.
+    /// The URL of a path at this upstream; `None` if its host is not known, as for Azure without a configured target.
     pub(super) fn url(&self, rest: &str, headers: &Headers) -> Option<Url> {
         let (scheme, mut authority, base) = self.target.clone()?;
         if self.by_default {
@@ -171,7 +175,8 @@ impl LlmUpstream {
         Some(Url { scheme, authority, path: ByteStr::from(path) })
     }
 
-    /// Vertex has a host per location, Bedrock one per region.
+    /// Vertex has a host per location, Bedrock one per region. Vertex's location `global` has the host without a
+    /// prefix.
     fn host_by_request(&self, rest: &str, headers: &Headers) -> Option<Authority> {
         let host = match self.provider {
             Provider::Vertex => {
@@ -187,7 +192,8 @@ impl LlmUpstream {
         Authority::parse(&host, Some(443)).ok()
     }
 
-    /// The signing region: the configured one, or the one the client signed for.
+    /// The signing region: the configured one, or the one the client signed for (the third part of its credential
+    /// scope).
     pub(super) fn region_for(&self, headers: &Headers) -> Option<String> {
         let of_client = || {
             let signed = headers.get_str("authorization")?.split("Credential=").nth(1)?;
@@ -211,7 +217,8 @@ impl LlmUpstream {
         url.path.strip_prefix(base.as_str()).filter(|r| r.starts_with('/')).map(str::to_owned)
     }
 
-    /// Replaces the client's key with the gateway's own, and removes proxy fields.
+    /// Replaces the client's key with the gateway's own, and removes the fields that control Interflow. Without a key
+    /// of its own, the client's passes.
     pub(super) fn authorize(&self, head: &mut RequestHead, token: Option<&AccessToken>) {
         head.headers.retain(|name, _| !name.get(..10).is_some_and(|n| n.eq_ignore_ascii_case(b"x-philter-")));
         let bearer = match token {
@@ -231,7 +238,7 @@ impl LlmUpstream {
     }
 }
 
-/// Whether the request carries credentials, the client's or the operator's.
+/// Whether the request carries credentials, the client's or the operator's. A signature in the query counts.
 pub(super) fn has_credentials(head: &RequestHead) -> bool {
     let fields = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
     let signed = |pair: &str| pair.starts_with("key=") || pair.starts_with("X-Amz-Signature=");
@@ -270,6 +277,7 @@ fn profile_credentials(
     access_token::parse_profile(&text, name).map(Some).map_err(at)
 }
 
+/// Splits a target into scheme, authority and base path without a trailing slash. The base path may be empty.
 pub(super) fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {
     let wrong = |why: &str| format!("`{target}` is no URL of a provider: {why}; write it as https://host/path");
     let (scheme, rest) = target.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;

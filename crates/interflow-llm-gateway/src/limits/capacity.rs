@@ -9,14 +9,14 @@ use interflow_types::{EntryKind, Flow, Method, RequestHead, StatusCode};
 
 use interflow_types::NotRecorded;
 
-/// Requests in progress, and their limit.
+/// Requests in progress, and their limit. Relaxed atomics suffice: the counter guards no other data.
 #[derive(Debug, Default)]
 pub(super) struct Capacity {
     max: AtomicUsize,
     in_use: Arc<AtomicUsize>,
 }
 
-/// A request's slot: an extension on its flow, released with it.
+/// A request's slot: an extension on its flow, so that it is released with the flow however that ends.
 #[derive(Debug, Default)]
 struct Slot(Option<Arc<AtomicUsize>>);
 
@@ -29,15 +29,15 @@ impl Drop for Slot {
 }
 
 impl Capacity {
-    /// Sets the limit; 0: none.
+    /// Sets the limit; 0: none. Requests in progress stay, even if there are more of them than the new limit.
     pub fn set(&self, max: usize) {
         self.max.store(max, Relaxed);
     }
 
-    /// Takes a slot for a request of the gateway port.
+    /// Takes a slot for a request of the gateway port; requests of other listeners are neither counted nor limited.
     ///
     /// # Errors
-    /// The rejection if none is free.
+    /// The rejection (503 with `Retry-After`) if none is free.
     pub fn admit(&self, flow: &mut Flow, head: &RequestHead) -> Result<(), LlmRefusal> {
         // Health probes are always answered, above all under load.
         let probe = flow.extension::<NotRecorded>().is_some() && matches!(head.method, Method::GET | Method::HEAD);

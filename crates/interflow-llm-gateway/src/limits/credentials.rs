@@ -16,18 +16,21 @@ pub(super) enum PresentedKey {
     Provider(String),
 }
 
-/// Whether the text has the format of a virtual key.
+/// Whether the text has the format of a virtual key. Such a text must never leave Interflow, whether or not the key
+/// exists.
 pub(super) fn is_virtual_key(text: &str) -> bool {
     text.starts_with(KEY_PREFIX)
 }
 
-/// The key in one of the places that provider SDKs use. A virtual key takes precedence, so that none is overlooked.
+/// The key in one of the places that provider SDKs use. A virtual key takes precedence, so that none is overlooked
+/// beside a second credential.
 pub(super) fn presented_key(head: &RequestHead) -> Option<PresentedKey> {
     let mut all = presented_secrets(head);
     let ours = all.iter().position(|k| is_virtual_key(k)).unwrap_or(0);
     (!all.is_empty()).then(|| PresentedKey::Provider(all.swap_remove(ours)))
 }
 
+/// Every credential of the request: the bearer token, the key fields, and Gemini's `key=` in the query.
 fn presented_secrets(head: &RequestHead) -> Vec<String> {
     let text = |v: &[u8]| std::str::from_utf8(v).ok().map(|t| t.trim().to_owned());
     let bearer = |v: &[u8]| {
@@ -45,6 +48,7 @@ fn presented_secrets(head: &RequestHead) -> Vec<String> {
         .collect()
 }
 
+/// Removes the credentials from every place of [`presented_secrets`], not only from where the valid one was found.
 pub(super) fn remove_credentials(head: &mut RequestHead) {
     head.headers.remove("authorization");
     for name in KEY_HEADERS {
@@ -60,7 +64,7 @@ pub(super) fn remove_credentials(head: &mut RequestHead) {
     }
 }
 
-/// Replaces any credential by the provider's own key.
+/// Replaces any credential by the provider's own key, in the field that the provider documents.
 ///
 /// # Errors
 /// The key is not a valid header value.

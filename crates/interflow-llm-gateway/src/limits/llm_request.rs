@@ -19,10 +19,10 @@ pub(super) struct LlmRequest {
     /// The gateway's name of the upstream.
     pub route: Option<Arc<str>>,
     pub model: Option<Arc<str>>,
-    /// Tokens that the request is estimated at.
+    /// Input tokens that the request is estimated at; 0 until the body was read.
     pub estimated: u64,
     pub max_output: Option<u64>,
-    /// Whether the path names the model, which then wins over the body.
+    /// Whether the path names the model, which then wins over the body: it is what the provider uses.
     pub by_path: bool,
 }
 
@@ -32,6 +32,8 @@ impl LlmRequest {
         let url = &head.url;
         let by_path = |provider| model_in_path(provider, &url.path).is_some();
         let seen = || detect_call(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers);
+        // The extension was set by the detector, which also knows the gateway's routes. Without it, the head alone
+        // has to do.
         let note = flow.extension::<LlmCall>().filter(|e| e.provider != Provider::Unknown || e.upstream.is_some());
         let Some(note) = note else {
             let call = seen()?;
@@ -58,7 +60,8 @@ impl LlmRequest {
         })
     }
 
-    /// Adds the usage requested by the body.
+    /// Adds the usage requested by the body. The larger of two estimates counts, so that a limit is not evaded by a
+    /// body that reads differently here.
     pub fn merge_usage(&mut self, wanted: RequestedUsage) {
         if !self.by_path {
             self.model = wanted.model.or(self.model.take());
@@ -76,7 +79,8 @@ impl LlmRequest {
     }
 }
 
-/// Hosts owned by providers; a leading dot stands for any subdomain.
+/// Hosts owned by providers; a leading dot stands for any subdomain. A provider key configured by the provider's name
+/// is sent to these only.
 const PROVIDER_HOSTS: [&str; 11] = [
     "api.openai.com",
     ".api.openai.com",
@@ -100,13 +104,13 @@ pub(super) fn is_provider_host(host: &Host) -> bool {
         || name.starts_with("bedrock-runtime") && name.ends_with(".amazonaws.com")
 }
 
-/// The usage that a body requests.
+/// The usage that a body requests, as far as limits depend on it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestedUsage {
     pub model: Option<Arc<str>>,
     pub estimated: u64,
     pub max_output: Option<u64>,
-    /// Whether the model is ambiguous.
+    /// Whether the model is ambiguous, so that no scope with a list of models can allow it.
     pub unclear: bool,
 }
 
@@ -126,10 +130,13 @@ struct RequestFields {
 /// Parses the usage that a JSON body requests. A duplicate member makes the body invalid, because the provider's
 /// parser might use the other value.
 pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> RequestedUsage {
+    // Four bytes per token is the usual rule of thumb for English text; the estimate is replaced by the provider's
+    // count at the end.
     let estimated = (body.len() as u64).div_ceil(4);
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
     let Ok(plain) = coding::decode_off_thread(headers, body, MAX_INSPECTED_BODY as u64).await else { return unclear };
     let Ok(m) = serde_json::from_slice::<RequestFields>(plain.as_deref().unwrap_or(body)) else { return unclear };
+    // OpenAI chat (old and new), OpenAI Responses, Gemini and Vertex, Bedrock Converse.
     let most = [
         &m.max_tokens,
         &m.max_completion_tokens,

@@ -59,20 +59,22 @@ impl KeyRules {
     }
 
     /// Whether this request to a provider needs a virtual key. By default it does if the gateway adds its own
-    /// provider key to a request from another machine.
+    /// provider key to a request from another machine: otherwise anyone who reaches the port could spend the
+    /// operator's money.
     fn requires_key(&self, flow: &Flow, adds_key: bool) -> bool {
+        // Both ends must be loopback for a request to count as local.
         let remote = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
         let from_elsewhere = || remote(flow.client.peer.ip()) || remote(flow.client.local.ip());
         flow.transport == EntryKind::Gateway && self.required.unwrap_or_else(|| adds_key && from_elsewhere())
     }
 
-    /// The key that the request carries.
+    /// The key that the request carries: the gateway's own header wins over the places of the provider SDKs.
     fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
         let own = head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()));
         own.or_else(|| credentials::presented_key(head))
     }
 
-    /// The provider key of the first of these names that has one.
+    /// The provider key of the first of these names that has one; the names are ordered from the most specific.
     fn key_for(&self, names: &[String]) -> Option<&str> {
         names.iter().find_map(|n| self.provider.get(n)).map(String::as_str)
     }
@@ -86,7 +88,8 @@ impl std::fmt::Debug for KeyRules {
     }
 }
 
-/// The stage for limits and virtual keys.
+/// The stage for limits and virtual keys. It runs in `RequestHead` for the key, in `RequestBody` for the quota, which
+/// needs the model, and settles in `Done`.
 pub struct LimitStage {
     keys: Arc<KeyStore>,
     rules: ArcSwap<KeyRules>,
@@ -99,21 +102,21 @@ pub struct LimitStage {
 /// Whether the gateway adds its own key to requests to the upstream with this name.
 pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// A flow's key, for later stages and the audit log.
+/// A flow's key, for later stages and the audit log. Absent if the client used the provider's key.
 #[derive(Clone, Debug, Default)]
 pub struct KeyContext {
     /// The virtual key that the request carried.
     pub key: Option<Arc<VirtualKey>>,
 }
 
-/// State kept with a flow until it ends.
+/// State kept with a flow until it ends. `status` decides whether a response without usage is charged.
 #[derive(Default)]
 struct FlowReservation {
     status: Option<StatusCode>,
     grant: Mutex<Option<UsageReservation>>,
 }
 
-/// The largest body that is parsed for its model.
+/// The largest body that is parsed for its model. A larger one is rejected if a limit depends on it.
 const MAX_INSPECTED_BODY: usize = 64 << 20;
 
 impl LimitStage {
@@ -131,7 +134,7 @@ impl LimitStage {
         self.rules.store(Arc::new(rules));
     }
 
-    /// Limits concurrent requests on the gateway port; 0: no limit.
+    /// Limits concurrent requests on the gateway port; 0: no limit. Takes effect for the next request.
     pub fn set_capacity(&self, max: usize) {
         self.capacity.set(max);
     }
@@ -143,7 +146,8 @@ impl LimitStage {
         self.capacity.admit(flow, head).map_err(|refusal| rejections::reject(flow, provider, &refusal))
     }
 
-    /// Checks the request's key, and replaces it by the provider's.
+    /// Checks the request's key, and replaces it by the provider's. Every path either removes a virtual key or
+    /// rejects the request.
     fn check_key(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         let rules = self.rules.load();
         let gateway = flow.transport == EntryKind::Gateway;
@@ -154,6 +158,7 @@ impl LimitStage {
         }
         let Some(called) = called else {
             return match shown {
+                // A virtual key is a secret between the client and this gateway; an unknown provider would learn it.
                 Some(PresentedKey::Provider(key)) if credentials::is_virtual_key(&key) => {
                     Err(rejections::reject_unknown_provider(flow))
                 }
@@ -206,7 +211,7 @@ impl LimitStage {
         .map_err(|()| rejections::reject_missing_provider_key(flow, &called))
     }
 
-    /// The request's key, if its hash is slow to verify.
+    /// The request's key, if its hash is slow to verify. Only then does the head phase become asynchronous.
     fn unchecked(&self, ring: &VirtualKeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
         if !ring.has_slow_keys()
             || flow.extension::<NotRecorded>().is_none() && LlmRequest::from_request(flow, head).is_none()
@@ -246,7 +251,7 @@ impl LimitStage {
         Ok(())
     }
 
-    /// Reserves usage, once the model is known.
+    /// Reserves usage, once the model is known. The body is returned unchanged.
     async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, EarlyExit> {
         let Some(mut called) = LlmRequest::from_request(flow, head) else {
             return self.reserve_local(flow).await.map(|()| body);
@@ -254,9 +259,11 @@ impl LimitStage {
         let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone());
         // Telemetry requests use no model and cost nothing.
         if called.call.operation == Operation::Telemetry {
+            // Agents send it unasked, so it must not use up a quota of requests.
             return Ok(body);
         }
         if called.call.operation == Operation::Lookup {
+            // A lookup of one model costs nothing, but it must not reveal models that the scope hides.
             let Some((key, model)) = key.zip(model_list::requested_model(head.url.path_only())) else {
                 return Ok(body);
             };
@@ -276,6 +283,7 @@ impl LimitStage {
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
+        // Two readings of one body are possible, and the provider's may name a model that the scope forbids.
         let unclear = !called.by_path && asked.as_ref().is_some_and(|a| a.unclear);
         if let Some(asked) = asked {
             called.merge_usage(asked);
@@ -336,6 +344,7 @@ impl Stage for LimitStage {
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
         let gateway = scope.transport == EntryKind::Gateway;
+        // Virtual keys also appear in requests of the proxy port, to the hosts of providers.
         let keyed = !self.keys.ring().keys().is_empty() && llm_request::is_provider_host(&scope.authority.host);
         let limited = self.limits.has_rules();
         if !scope.intercepted || scope.transport == EntryKind::Internal || !(gateway || keyed || limited) {
@@ -345,6 +354,7 @@ impl Stage for LimitStage {
             .with(Phase::RequestBody)
             .with(Phase::ResponseHead)
             .with(Phase::Done);
+        // Responses are buffered only if some key has to have model lists filtered.
         if self.keys.ring().restricts_models() { all.with(Phase::ResponseBody) } else { all }
     }
 
@@ -424,6 +434,7 @@ impl Stage for LimitStage {
 
 const fn tokens(usage: &CallUsage) -> TokenCounts {
     TokenCounts {
+        // The usage is taken from the response even if the client disconnected: the provider bills it.
         input: usage.input,
         output: usage.output,
         cache_read: usage.cache_read,
@@ -436,7 +447,7 @@ enum RequestBodyError {
     Broken(interflow_types::Error),
 }
 
-/// Parses the usage that the body requests; the body is forwarded unchanged.
+/// Parses the usage that the body requests; the body is forwarded unchanged, trailers included.
 async fn read_requested_usage(
     head: &RequestHead,
     body: Body,

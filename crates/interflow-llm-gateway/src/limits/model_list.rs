@@ -7,10 +7,10 @@ use interflow_llm::LlmRefusal;
 use interflow_types::{Body, CollectError, RequestHead, ResponseHead, StatusCode};
 use serde_json::Value;
 
-/// The largest list that is filtered.
+/// The largest list that is filtered. A larger one is rejected, because an unfiltered list would reveal models.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
-/// Whether this path lists models.
+/// Whether this path lists models: OpenAI and Anthropic, Ollama's `tags` and `ps`, Azure's deployments.
 fn is_model_list_path(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     ["/models", "/api/tags", "/api/ps", "/deployments"].iter().any(|end| path.ends_with(end))
@@ -28,7 +28,8 @@ pub(super) fn requested_model(path: &str) -> Option<&str> {
     (!before.contains("/publishers/") || !name.contains('/')).then_some(name)
 }
 
-/// Filters the response to the models that the scope allows.
+/// Filters the response to the models that the scope allows. Fails closed: a list that cannot be read is not
+/// forwarded.
 pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: &KeyScope) -> Result<Body, LlmRefusal> {
     let raw = match body.collect(MAX_LIST_BYTES).await {
         Ok((raw, _)) => raw,
@@ -42,6 +43,7 @@ pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: 
     if !filter_models(&mut list, scope) {
         return Ok(Body::from(raw));
     }
+    // Length, coding and digest of the head describe the list as the provider sent it.
     coding::strip_stale_headers(&mut head.headers);
     Ok(Body::from(Bytes::from(list.to_string())))
 }
@@ -58,6 +60,7 @@ fn filter_models(list: &mut Value, scope: &KeyScope) -> bool {
     if let Value::Array(models) = list {
         return retain_allowed(models, scope);
     }
+    // OpenAI and Anthropic, Gemini and Ollama, Vertex, and Gemini's tuned models.
     for member in ["data", "models", "publisherModels", "tunedModels"] {
         if let Some(Value::Array(models)) = list.get_mut(member) {
             changed |= retain_allowed(models, scope);

@@ -1,4 +1,4 @@
-//! Rejections of this stage, in the provider's error format.
+//! Rejections of this stage, in the provider's error format, so that SDKs raise the exception their users expect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use interflow_types::{EarlyExit, Flow, StatusCode};
 
 use super::llm_request::LlmRequest;
 
-/// The rejection as a verdict, recorded for audit log and metrics.
+/// The rejection as a verdict, recorded for audit log and metrics. All rejections of the stage pass here.
 pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) -> EarlyExit {
     flow.tag(format!("refused:{}", refusal.code));
     crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
@@ -17,7 +17,7 @@ pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) 
     EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
 }
 
-/// The key is missing, unknown, expired or revoked.
+/// The key is missing, unknown, expired or revoked: 401, which SDKs do not retry.
 pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection) -> EarlyExit {
     let (kind, code) = ("unauthorized", why.code());
     let refusal =
@@ -25,7 +25,7 @@ pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection
     reject(flow, provider, &refusal)
 }
 
-/// Too many keys of this client are waiting to be verified.
+/// Too many keys of this client are waiting to be verified: 429 with `Retry-After`.
 pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> EarlyExit {
     let refusal = LlmRefusal {
         status: StatusCode::TOO_MANY_REQUESTS,
@@ -37,7 +37,7 @@ pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> EarlyExit {
     reject(flow, provider, &refusal)
 }
 
-/// The key is valid, but its scope does not allow this request.
+/// The key is valid, but its scope does not allow this request: 403.
 pub(super) fn reject_scope(
     flow: &mut Flow,
     called: &LlmRequest,
@@ -66,7 +66,7 @@ pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: 
     reject(flow, Provider::Unknown, &refusal)
 }
 
-/// A virtual key on a request to no known provider: forwarding would leak it.
+/// A virtual key on a request to no known provider: forwarding would leak it, so the request ends with 403.
 pub(super) fn reject_unknown_provider(flow: &mut Flow) -> EarlyExit {
     let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
     let refusal = LlmRefusal {
@@ -79,7 +79,7 @@ pub(super) fn reject_unknown_provider(flow: &mut Flow) -> EarlyExit {
     reject(flow, Provider::Unknown, &refusal)
 }
 
-/// The gateway has no key for the provider.
+/// The gateway has no key for the provider: 500, because only the operator can remedy it.
 pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) -> EarlyExit {
     let name = called.route.as_deref().map_or_else(|| flow.authority.host.to_string(), str::to_owned);
     let message = format!("the gateway has no key for {name}: its operator can set keys.provider.\"{name}\"");
@@ -94,7 +94,7 @@ pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) 
     reject(flow, called.call.provider, &refusal)
 }
 
-/// The body is too large to be parsed for its model.
+/// The body is too large to be parsed for its model: 413.
 pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> EarlyExit {
     let refusal = LlmRefusal {
         status: StatusCode::PAYLOAD_TOO_LARGE,
@@ -106,7 +106,8 @@ pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> EarlyExi
     reject(flow, called.call.provider, &refusal)
 }
 
-/// A limit is reached, or the counters are unavailable.
+/// A limit is reached (429), or the counters are unavailable (503). `Retry-After` is the earliest time at which a
+/// retry can succeed.
 pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> EarlyExit {
     let refusal = match why {
         AdmissionRejection::Limit { rule, counter, who, wait } => LlmRefusal {

@@ -10,27 +10,32 @@ use parking_lot::Mutex;
 
 use interflow_limits::{LoginQueue, LoginQueueFull};
 
-/// Verifications in progress.
+/// Verifications in progress. bcrypt takes tens of milliseconds or more, which would block every connection of a
+/// worker.
 pub(super) struct SlowKeyChecks {
     queue: Arc<LoginQueue>,
-    /// Requests with the same key wait for the first of them.
+    /// Requests with the same key wait for the first of them. The map is keyed by digest, so it holds no presented
+    /// key.
     running: Mutex<HashMap<[u8; 32], Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Default for SlowKeyChecks {
     fn default() -> Self {
+        // Half the cores, so that guessing keys cannot take the whole machine.
         let hashing = std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(2));
         Self { queue: LoginQueue::new(hashing), running: Mutex::default() }
     }
 }
 
 impl SlowKeyChecks {
-    /// Returns once the key ring has the result for this key.
+    /// Returns once the key ring has the result for this key. Cancel-safe: a dropped caller lets the next one with
+    /// the same key take over.
     ///
     /// # Errors
     /// Too many keys of this client are waiting.
     pub async fn check(&self, ring: Arc<VirtualKeyRing>, shown: String, client: IpAddr) -> Result<(), LoginQueueFull> {
         let same = self.same(ring.digest(&shown));
+        // Only the first caller hashes. The others find the cached result when they get the lock.
         let _first = same.lock().await;
         if !ring.needs_check(&shown) {
             return Ok(());
@@ -48,6 +53,8 @@ impl SlowKeyChecks {
 
     fn same(&self, digest: [u8; 32]) -> Arc<tokio::sync::Mutex<()>> {
         let mut running = self.running.lock();
+        // Finished verifications leave dead entries; they are removed by the next one, so the map stays as small as
+        // the number in progress.
         running.retain(|_, check| check.strong_count() > 0);
         if let Some(check) = running.get(&digest).and_then(Weak::upgrade) {
             return check;

@@ -19,18 +19,20 @@ const MAX_INLINE_BYTES: usize = 16 << 10;
 /// The findings and the scan time in microseconds; `None` if the body could not be parsed.
 pub(super) type ScanOutcome = (Option<RedactionOutcome>, u64);
 
-/// The scan of one request body.
+/// The scan of one request body. It is joined when the flow ends, so that its findings are in the record.
 pub(super) struct BackgroundScan {
     service: Arc<RedactionService>,
     choice: Arc<EffectivePolicy>,
     state: Mutex<ScanProgress>,
-    /// Whether it runs on the worker, by whoever comes first.
+    /// Whether it runs on the worker, by whoever comes first: the spawned task, or the flow that waits for it.
     inline: bool,
     told: Notify,
     /// Set when the client disconnects.
     stop: StopFlag,
 }
 
+/// `Waiting` becomes `Running`, then `Done`, then `Taken`. A cancelled scan that has not begun goes to `Taken`
+/// directly.
 enum ScanProgress {
     Waiting(Box<dyn FnOnce() -> Option<RedactionOutcome> + Send>),
     Running,
@@ -39,7 +41,7 @@ enum ScanProgress {
 }
 
 impl BackgroundScan {
-    /// Schedules the scan of a body of `size` bytes.
+    /// Schedules the scan of a body of `size` bytes, and returns at once.
     pub(super) fn start(
         service: Arc<RedactionService>,
         choice: Arc<EffectivePolicy>,
@@ -63,7 +65,7 @@ impl BackgroundScan {
         aside
     }
 
-    /// Runs the scan, unless another thread has begun it.
+    /// Runs the scan, unless another thread has begun it. The lock is released before the work starts.
     fn run(&self) {
         let look = {
             let mut state = self.state.lock();
@@ -76,7 +78,8 @@ impl BackgroundScan {
         end.found = self.stop.run(look);
     }
 
-    /// Cancels the scan, even if it has begun: its result is not needed any more.
+    /// Cancels the scan, even if it has begun: its result is not needed any more. The stop flag ends a scan in
+    /// progress at its next check.
     pub(super) fn cancel(&self) {
         self.stop.stop();
         let mut state = self.state.lock();
@@ -85,6 +88,7 @@ impl BackgroundScan {
         }
     }
 
+    /// The outcome, if the scan is done and nobody has taken it.
     fn take_outcome(&self) -> Option<ScanOutcome> {
         let mut state = self.state.lock();
         match mem::replace(&mut *state, ScanProgress::Taken) {
@@ -96,7 +100,8 @@ impl BackgroundScan {
         }
     }
 
-    /// The outcome, once; a long scan is left to its own thread.
+    /// The outcome, once; a long scan is left to its own thread. Cancel-safe: nothing is lost if the future is
+    /// dropped.
     pub(super) async fn wait(&self) -> ScanOutcome {
         if self.inline {
             self.run();
@@ -105,6 +110,7 @@ impl BackgroundScan {
             if let Some(found) = self.take_outcome() {
                 return found;
             }
+            // Cancelled, or taken by `finish`: no notification will follow.
             if matches!(*self.state.lock(), ScanProgress::Taken) {
                 return (None, 0);
             }
@@ -113,7 +119,7 @@ impl BackgroundScan {
     }
 }
 
-/// Signals the end of a scan, even after a panic.
+/// Signals the end of a scan, even after a panic: a flow would otherwise wait for ever.
 struct ScanEndGuard<'a> {
     of: &'a BackgroundScan,
     begun: Instant,

@@ -15,7 +15,7 @@ use interflow_types::{ByteStr, EntryKind, Flow, HttpClient, PlanScope, RequestHe
 use super::{RouteView, is_gateway};
 use crate::limits::KeyContext;
 
-/// The policy file in the data directory if the configuration names none; the web UI writes it.
+/// The policy file in the data directory if the configuration names none; the web UI writes it. It need not exist.
 const DEFAULT_POLICY_FILE: &str = "policy.toml";
 
 /// The policy file of requests without an exception.
@@ -23,7 +23,8 @@ pub(super) fn policy_file(config: &RedactConfig, base: &Path) -> PathBuf {
     base.join(config.policy.as_deref().unwrap_or(Path::new(DEFAULT_POLICY_FILE)))
 }
 
-/// The compiled section `[redact]` with its policies.
+/// The compiled section `[redact]` with its policies. Immutable: a reload makes a new one, and flows in progress keep
+/// theirs.
 pub struct RedactSettings {
     /// The configuration it was compiled from.
     pub(super) config: RedactConfig,
@@ -46,7 +47,7 @@ pub struct RedactSettings {
     pub(super) conversations: usize,
 }
 
-/// The redaction policy of one flow.
+/// The redaction policy of one flow, after routes, key and exemptions were applied.
 #[derive(Clone)]
 pub(crate) struct EffectivePolicy {
     pub mode: RedactMode,
@@ -58,7 +59,8 @@ pub(crate) struct EffectivePolicy {
     pub route: Arc<str>,
 }
 
-/// A draft that replaces the contents of a policy file.
+/// A draft that replaces the contents of a policy file, so that it can be checked with the whole section before it is
+/// written.
 pub(super) type PolicyDraft<'a> = (&'a Path, &'a str);
 
 impl RedactSettings {
@@ -69,6 +71,7 @@ impl RedactSettings {
         egress: &Arc<dyn HttpClient>,
         draft: Option<PolicyDraft<'_>>,
     ) -> Result<Self, String> {
+        // Several routes may name one file: it is read and compiled once.
         let mut read = HashMap::new();
         let mut policy = |key: &str, path: PathBuf, needed: bool| -> Result<Arc<Redactor>, String> {
             if let Some(known) = read.get(&path) {
@@ -76,6 +79,7 @@ impl RedactSettings {
             }
             let policy = match draft.filter(|(file, _)| *file == path) {
                 Some((_, text)) => Policy::check(text).map_err(|e| format!("{key}: {}: {e}", path.display()))?,
+                // The default file may be missing, a file that the configuration names may not.
                 None if needed || path.exists() => read_policy(&path).map_err(|e| format!("{key}: {e}"))?,
                 None => Policy::default(),
             };
@@ -136,7 +140,8 @@ impl RedactSettings {
         Arc::clone(&self.base.redactor)
     }
 
-    /// Whether flows of this scope may need to be inspected.
+    /// Whether flows of this scope may need to be inspected. Errs on the side of inspecting: routes are known only
+    /// per request.
     pub(super) fn wants(&self, scope: &PlanScope<'_>) -> bool {
         let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
         let anything = self.base.outbound != OutboundMode::Off
@@ -161,7 +166,7 @@ impl RedactSettings {
         redacts(self.mode(transport)) || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts))
     }
 
-    /// The redactor that a virtual key selects.
+    /// The redactor that a virtual key selects; `None` rejects the request.
     fn of_key(&self, name: &str) -> Option<&Arc<Redactor>> {
         if name == MAIN_POLICY { Some(&self.base.redactor) } else { self.policies.get(name) }
     }
@@ -210,6 +215,8 @@ impl RedactSettings {
         if exchange.others.is_empty() {
             return Ok(choice);
         }
+        // A request may be sent to any of its fallbacks after it was redacted once, so one policy must do for all of
+        // them.
         let at = |name: &ByteStr| {
             let mut there = exchange.clone();
             there.upstream = Some(name.clone());
@@ -222,6 +229,7 @@ impl RedactSettings {
                 choice = other.clone();
             }
         }
+        // An upstream that demands another redactor would get a body that was not redacted as its policy demands.
         let fit = |o: &EffectivePolicy| o.mode != RedactMode::Redact || Arc::ptr_eq(&o.redactor, &choice.redactor);
         let mut fits = others.iter().map(fit);
         exchange.others.retain(|name| {
@@ -234,7 +242,8 @@ impl RedactSettings {
         Ok(choice)
     }
 
-    /// The policy of a flow to one upstream. A policy selected by the key applies on every route.
+    /// The policy of a flow to one upstream: the first matching route, then the key. A policy selected by the key
+    /// applies on every route.
     fn policy_for_upstream(
         &self,
         flow: &Flow,
@@ -252,6 +261,7 @@ impl RedactSettings {
         if let Some(own) = own {
             choice.redactor = Arc::clone(own);
         }
+        // The operator exempted this call, such as an agent's own telemetry (`llm.telemetry = "pass"`).
         if exchange.exempt {
             choice.mode = RedactMode::Off;
         }
@@ -265,7 +275,7 @@ impl RedactSettings {
     }
 }
 
-/// A virtual key selects a policy that does not exist.
+/// A virtual key selects a policy that does not exist. What it would have redacted is unknown, so nothing is sent.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the key {key} requires the policy {policy}, which is not in redact.policies; nothing is sent without it")]
 pub(super) struct MissingPolicy {

@@ -11,10 +11,11 @@ use interflow_llm::event_stream::{EventReader, StreamEvent, StreamFraming};
 use interflow_llm::spans::{self, EndedChannels, MarkedText, SpanKind, TextChannel, TextSpan};
 use interflow_types::ByteStr;
 
-/// The largest event that is parsed.
+/// The largest event that is parsed. A larger one ends the stream with an error, because its texts could not be
+/// inspected.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// Why a stream is cut off.
+/// Why a stream is cut off. `code` goes to the client, the audit log and the metrics.
 #[derive(Debug)]
 pub(super) struct StreamAbort {
     pub code: &'static str,
@@ -27,41 +28,48 @@ impl StreamAbort {
     }
 }
 
-/// Rewrites texts. All texts are raw: as they are between the quotes of a JSON string.
+/// Rewrites texts. All texts are raw: as they are between the quotes of a JSON string, with escapes.
+///
+/// Streams deliver a text in fragments, and what has to be found may be split between two of them. An implementation
+/// may therefore hold back the end of a fragment, and emits it with the next one or in [`finish`](Self::finish).
+/// Fragments of one text share a `channel`.
 pub(super) trait TextRewriter: Send {
     /// Rewrites a complete text; `None` if it is unchanged.
     fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort>;
 
-    /// Rewrites a fragment of a text: what is sent in its place, or `None` if it is unchanged.
+    /// Rewrites a fragment of a text: what is sent in its place, or `None` if it is unchanged. May be shorter than
+    /// the fragment, if its end is held back.
     fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort>;
 
     /// The text has ended: appends what was buffered of it.
     fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), StreamAbort>;
 
-    /// Whether part of a text is buffered.
+    /// Whether part of a text is buffered. If so, the event is kept as a template for the rest.
     fn has_buffered(&self, channel: u64) -> bool;
 
-    /// Whether events that cannot be parsed must be blocked.
+    /// Whether events that cannot be parsed must be blocked: they could contain anything.
     fn is_strict(&self) -> bool;
 }
 
-/// Splits a stream into events and rewrites them.
+/// Splits a stream into events and rewrites them. Events may begin and end anywhere in the chunks that are fed.
 pub(super) struct EventRewriter<P> {
     framing: StreamFraming,
     reader: EventReader,
     rewriter: P,
     open: HashMap<u64, OpenText>,
     texts: usize,
-    /// End offsets in the output of the events inserted before the current one.
+    /// End offsets in the output of the events inserted before the current one. WebSocket messages have no
+    /// separators, so the output is cut there.
     cuts: Vec<usize>,
 }
 
-/// A text in progress.
+/// A text in progress: one choice, content block or tool call of the response.
 struct OpenText {
     group: u64,
     /// Its number in the order in which texts began.
     began: usize,
-    /// The last event of which a fragment was buffered, used as a template to send the rest.
+    /// The last event of which a fragment was buffered, used as a template to send the rest. A copy of the whole
+    /// event keeps ids and indexes that the client's parser relies on.
     last: Option<EventTemplate>,
 }
 
@@ -73,7 +81,7 @@ struct EventTemplate {
     chunk: bool,
 }
 
-/// Replaces a range of bytes.
+/// Replaces a range of bytes by a text.
 pub(super) type ByteReplacement = (Range<usize>, String);
 
 impl<P: TextRewriter> EventRewriter<P> {
@@ -90,6 +98,7 @@ impl<P: TextRewriter> EventRewriter<P> {
 
     /// Processes the stream's next bytes; appends the output to `out`.
     pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        // Buffers at most one incomplete event, of at most `MAX_EVENT_BYTES`.
         self.reader.push(bytes);
         let broken =
             |e: interflow_llm::event_stream::EventError| StreamAbort::new("response_unreadable", e.to_string());
@@ -101,6 +110,7 @@ impl<P: TextRewriter> EventRewriter<P> {
 
     /// Processes the end of the stream.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        // A stream that ended at an event boundary.
         let Some(rest) = self.reader.finish() else { return self.finish_texts(&[EndedChannels::All], out) };
         // Some providers end the last event with the stream; one that does not parse was truncated.
         let whole = self.framing == StreamFraming::Whole || &rest.data[..] == b"[DONE]";
@@ -158,10 +168,12 @@ impl<P: TextRewriter> EventRewriter<P> {
     }
 
     fn rewrite_event(&mut self, event: &StreamEvent, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        // Comments and keep-alives carry no data.
         if event.data.is_empty() {
             out.extend_from_slice(&event.raw);
             return Ok(());
         }
+        // Bedrock's InvokeModel wraps the provider's JSON in base64.
         let inner = decode_chunk(&event.data);
         let json = inner.as_deref().unwrap_or(&event.data);
         let marked = match spans::mark_event(json, event.name.as_deref()) {
@@ -174,6 +186,7 @@ impl<P: TextRewriter> EventRewriter<P> {
             Err(e) if self.rewriter.is_strict() => {
                 return Err(StreamAbort::new("response_unreadable", format!("an event contains {e}")));
             }
+            // A rewriter that only restores has nothing to lose by an event that it cannot parse.
             Err(_) => {
                 out.extend_from_slice(&event.raw);
                 return Ok(());
@@ -199,6 +212,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         let mut here = Vec::new();
         for span in &marked.spans {
             let Some(raw) = span_text(json, span) else { continue };
+            // A text without a channel is complete within its event.
             let Some(TextChannel { id, group }) = span.channel else {
                 if let Some(with) = self.rewriter.rewrite_whole(raw, &span.kind)? {
                     edits.push((span.range.clone(), with));
@@ -209,6 +223,7 @@ impl<P: TextRewriter> EventRewriter<P> {
             let began = self.texts;
             self.open.entry(id).or_insert(OpenText { group, began, last: None });
             let mut with = self.rewriter.rewrite_piece(id, raw, &span.kind)?;
+            // The event that ends a text contains its last fragment: what was held back is appended to it.
             if marked.ended.iter().any(|e| *e == EndedChannels::All || *e == EndedChannels::Group(group)) {
                 let mut rest = String::new();
                 self.rewriter.finish(id, &mut rest)?;
@@ -233,7 +248,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         Ok(edits)
     }
 
-    /// Sends buffered text of the channels that end.
+    /// Sends buffered text of the channels that end, in the order in which the texts began.
     fn finish_texts(&mut self, ended: &[EndedChannels], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
         if ended.is_empty() || self.open.is_empty() {
             return Ok(());
@@ -257,13 +272,16 @@ impl<P: TextRewriter> EventRewriter<P> {
 }
 
 impl EventTemplate {
-    /// A template of the event, with all fragment texts emptied.
+    /// A template of the event, with all fragment texts emptied, so that sending it again adds only the rest of this
+    /// text.
     fn new(event: &StreamEvent, json: &[u8], chunk: bool, marked: &MarkedText, id: u64) -> Option<Self> {
         let mut edits = Vec::new();
         let mut at = None;
         let mut removed = 0;
         for span in marked.spans.iter().filter(|s| s.channel.is_some()) {
             if span.channel.is_some_and(|c| c.id == id) {
+                // The earlier fragments of the event are empty in the template, so the position moves by their
+                // length.
                 at = Some(span.range.start - removed);
             }
             removed += span.range.len();
@@ -291,7 +309,7 @@ impl EventTemplate {
     }
 }
 
-/// The raw text of a span that has one.
+/// The raw text of a span, unless it is binary content, which is not rewritten here.
 pub(super) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> {
     match span.kind {
         SpanKind::Base64Text | SpanKind::Media(_) => None,
@@ -315,13 +333,14 @@ pub(super) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
 
 const CHUNK_PREFIX: &[u8] = b"{\"bytes\":\"";
 
-/// The JSON in InvokeModel's `{"bytes":"…"}`.
+/// The JSON in InvokeModel's `{"bytes":"…"}`, if the event has exactly this beginning.
 fn decode_chunk(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix(CHUNK_PREFIX)?;
     STANDARD.decode(text.get(..memchr::memchr(b'"', text)?)?).ok()
 }
 
-/// Writes an event with another payload.
+/// Writes an event with another payload. Everything else, headers and field order included, stays as the provider
+/// sent it.
 fn write(event: &StreamEvent, json: &[u8], is_chunk: bool, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
     let wrapped;
     let data = if is_chunk {
@@ -332,6 +351,7 @@ fn write(event: &StreamEvent, json: &[u8], is_chunk: bool, out: &mut Vec<u8>) ->
     } else {
         json
     };
+    // AWS event streams have checksums over the whole message, so it is written anew.
     if !event.headers.is_empty() {
         return aws_event_stream::write_message(out, &event.headers, data)
             .map_err(|e| StreamAbort::new("response_unreadable", e.to_string()));

@@ -43,7 +43,7 @@ pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 /// The name of the stage that redacts requests.
 pub(crate) const STAGE: &str = "redact";
 
-/// Whether this flow's request is redacted, or would be; `None` if it was not inspected.
+/// Whether this flow's request is redacted, or would be; `None` if the redaction stage has not seen it.
 fn redacts_flow(flow: &Flow) -> Option<bool> {
     Some(flow.extension::<RedactionState>()?.choice.as_ref()?.mode == RedactMode::Redact)
 }
@@ -52,20 +52,24 @@ fn redacts_flow(flow: &Flow) -> Option<bool> {
 pub struct RedactionService {
     settings: ArcSwap<RedactSettings>,
     memo: Arc<FindingCache>,
-    /// The key from which placeholders are derived.
+    /// The key from which placeholders are derived: the same value in the same conversation gets the same
+    /// placeholder, also after a restart.
     master: [u8; 32],
     /// The client for external detectors; its requests are not recorded.
     egress: Arc<dyn HttpClient>,
     kept: Mutex<RedactionSessionCache>,
     counters: RedactionCounters,
-    /// Locked while a policy file is changed.
+    /// Locked while a policy file is changed, so that two editors cannot each write a file that was checked without
+    /// the other's.
     changing: Mutex<()>,
 }
 
-/// Placeholders and originals of a conversation, shared by its request and response.
+/// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
+/// processed, never across an await.
 pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
 
-/// Sessions of conversations that the provider continues by an id; the oldest are evicted first.
+/// Sessions of conversations that the provider continues by an id (Responses API: `previous_response_id`); the oldest
+/// are evicted first. Without its session, a continued conversation would show placeholders to the client.
 #[derive(Default)]
 struct RedactionSessionCache {
     sessions: HashMap<ByteStr, SharedSession>,
@@ -79,23 +83,23 @@ struct RedactionCounters {
     found: Mutex<BTreeMap<String, u64>>,
 }
 
-/// Counters for metrics.
+/// Counters for metrics, since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RedactionCounts {
-    /// Requests inspected.
+    /// Requests inspected, with or without findings.
     pub requests: u64,
     /// Requests and responses rejected.
     pub refused: u64,
-    /// Findings by type.
+    /// Findings by type, such as `email-address`; occurrences, not distinct values.
     pub found: BTreeMap<String, u64>,
 }
 
-/// The stages' state on a flow.
+/// The stages' state on a flow, from the choice of a policy to the end of the response.
 #[derive(Default)]
 pub(crate) struct RedactionState {
     pub choice: Option<Arc<EffectivePolicy>>,
     pub session: Option<SharedSession>,
-    /// The rewriters of a WebSocket's messages.
+    /// The rewriters of a WebSocket's messages, which keep partial texts between messages.
     pub rewriters: websocket::SocketRewriters,
 }
 
@@ -125,7 +129,7 @@ impl RedactionService {
         Ok(Arc::new(service))
     }
 
-    /// Compiles another configuration, without activating it.
+    /// Compiles another configuration, without activating it; a reload first compiles everything.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -145,7 +149,7 @@ impl RedactionService {
         std::iter::once(effective_policy::policy_file(config, base)).chain(routes).chain(listed).collect()
     }
 
-    /// The stages, in order.
+    /// The stages, in order: redaction before the recorder takes its copy, restoring after it.
     pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
         [Arc::new(RedactStage(Arc::clone(self))), Arc::new(RestoreStage(Arc::clone(self)))]
     }
@@ -163,7 +167,7 @@ impl RedactionService {
         }
     }
 
-    /// Whether prompts with this kind of entry may be redacted by the active configuration.
+    /// Whether prompts with this kind of entry may be redacted by the active configuration, on any route.
     pub fn redacts(&self, transport: EntryKind) -> bool {
         self.settings.load().redacts(transport)
     }
@@ -179,7 +183,7 @@ impl RedactionService {
         }
     }
 
-    /// Rejects the flow with an error in the client's format.
+    /// Rejects the flow with an error in the client's format, and counts it.
     fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
         self.counters.refused.fetch_add(1, Relaxed);
         flow.tag(format!("refused:{}", refusal.code));
@@ -194,6 +198,7 @@ impl RedactionService {
     }
 
     fn cache_session(&self, id: ByteStr, session: SharedSession) {
+        // Read before the cache is locked, so that no lock is held while another is taken.
         let most = self.settings().conversations;
         let mut kept = self.kept.lock();
         if kept.sessions.insert(id.clone(), session).is_none() {
@@ -231,7 +236,8 @@ impl Stage for RedactStage {
         self.0.settings().protects(scope)
     }
 
-    /// A request to a provider that ended before it was inspected is treated as redacted.
+    /// A request to a provider that ended before it was inspected is treated as redacted: what was not inspected must
+    /// not be recorded.
     fn withholds_originals(&self, flow: &Flow) -> bool {
         redacts_flow(flow).unwrap_or_else(|| flow.extension::<LlmCall>().is_some())
     }
@@ -242,6 +248,8 @@ impl Stage for RedactStage {
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         let verdict = match flow.extension::<LlmCall>().cloned() {
+            // A WebSocket's messages are redacted one by one; its handshake has no body, so the decision is made
+            // here.
             Some(exchange) if changes_protocol(head, exchange.operation) => {
                 websocket::open(&self.0, flow, head, &exchange)
             }
@@ -267,6 +275,7 @@ impl Stage for RedactStage {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        // No choice was made if the request was not an LLM call, or was rejected before it was inspected.
         let Some(choice) = flow.extension::<RedactionState>().and_then(|n| n.choice.clone()) else {
             return MaybeFuture::Ready(Ok(body));
         };
@@ -292,11 +301,11 @@ impl Stage for RedactStage {
     }
 }
 
-/// Restores originals in responses.
+/// Restores originals in responses. The last stage of the response, after the recorder's copy was taken.
 struct RestoreStage(Arc<RedactionService>);
 
 impl RestoreStage {
-    /// The session, if there is something to restore.
+    /// The session, if there is something to restore: the policy restores, and the request contained findings.
     fn session(flow: &Flow) -> Option<(Arc<EffectivePolicy>, SharedSession)> {
         let note = flow.extension::<RedactionState>()?;
         let (choice, session) = (note.choice.as_ref()?, note.session.as_ref()?);

@@ -24,18 +24,18 @@ const EMPTY_POLICY: &str = "\
 # strategy = { use = \"last-four\" }
 ";
 
-/// A policy's file.
+/// A policy's file, as the web UI lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PolicyFileView {
     pub file: PathBuf,
     /// Whether the file exists; otherwise the built-in policy is active.
     pub exists: bool,
     pub name: String,
-    /// The routes that use it.
+    /// The routes that use it; empty if only keys select it.
     pub routes: Vec<String>,
 }
 
-/// Requests with the same redaction settings.
+/// Requests with the same redaction settings, as the web UI lists them.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "RedactionRoute")]
 pub struct RouteView {
@@ -53,11 +53,11 @@ pub struct RouteView {
 /// Why a policy's file was not changed.
 #[derive(Debug)]
 pub enum PolicyUpdateError {
-    /// The file is not that of an active policy.
+    /// The file is not that of an active policy. Arbitrary files can be neither read nor written.
     Unknown,
     /// The text is not a valid policy.
     Bad(PolicyProblem),
-    /// The section would become invalid for another reason.
+    /// The section would become invalid for another reason, such as a file that has disappeared since.
     Section(String),
     Io(io::Error),
 }
@@ -93,7 +93,7 @@ impl RedactionService {
         route_views(&self.settings())
     }
 
-    /// The text of an active policy, or the initial one.
+    /// The text of an active policy, or the initial one if its file does not exist yet.
     ///
     /// # Errors
     /// The file is not that of an active policy, or it cannot be read.
@@ -105,15 +105,17 @@ impl RedactionService {
         }
     }
 
-    /// Replaces a policy's text: validates it, writes the file, and activates it for new requests.
+    /// Replaces a policy's text: validates it, writes the file, and activates it for new requests. Requests in
+    /// progress keep the old one.
     ///
     /// # Errors
-    /// Nothing was changed.
+    /// The text or the section is invalid, or the file cannot be written. Nothing was changed.
     pub fn replace_policy(&self, file: &Path, text: &str) -> Result<(), PolicyUpdateError> {
         let _one = self.changing.lock();
         self.check_known(file)?;
         Policy::check(text).map_err(PolicyUpdateError::Bad)?;
         let now = self.settings();
+        // Compiled before the file is written: a file on disk always loads at the next start.
         let fresh = RedactSettings::new(&now.config, &now.folder, &self.memo, &self.egress, Some((file, text)))
             .map_err(PolicyUpdateError::Section)?;
         write_atomic(file, text.as_bytes(), FileAccess::Keep).map_err(PolicyUpdateError::Io)?;

@@ -30,7 +30,7 @@ use super::{RedactionService, RedactionState, SharedSession, scan_capacity};
 /// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;
 
-/// The result of redacting a body.
+/// The result of redacting a body; `output` is `None` if it is unchanged.
 #[derive(Default)]
 pub(super) struct RedactionOutcome {
     pub output: Option<Vec<u8>>,
@@ -39,17 +39,18 @@ pub(super) struct RedactionOutcome {
     media: bool,
 }
 
-/// The policy that the request's key selects does not exist.
+/// The policy that the request's key selects does not exist. Fails closed: no other policy is used in its place.
 pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
     tracing::error!("{missing}");
     refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
 }
 
-/// A rejection with its cause; the status tells whose fault it is.
+/// A rejection with its cause; the status says whose fault it is.
 fn refusal(status: StatusCode, class: &'static str, code: &'static str, message: impl Into<String>) -> LlmRefusal {
     LlmRefusal::new(status, class, code, message)
 }
 
+/// The process's memory budget is used up: 503, and worth a retry.
 fn overloaded(e: &interflow_types::Error) -> LlmRefusal {
     let mut refusal = refusal(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
     refusal.retry_after = Some(Duration::from_secs(1));
@@ -67,14 +68,14 @@ fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
     refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
 }
 
-/// An external detector failed, and redaction is configured to fail closed.
+/// An external detector failed, and redaction is configured to fail closed. The client is not told which one.
 pub(super) fn backend_failed(e: &RedactError) -> LlmRefusal {
     tracing::error!("{e}");
     let message = "an external detector is unavailable; the request was not sent";
     refusal(StatusCode::BAD_GATEWAY, "philter_error", "request_failed", message)
 }
 
-/// The stage's step in phase `RequestBody`.
+/// The stage's step in phase `RequestBody`: selects the policy, redacts URL and fields, then the body.
 pub(super) async fn redact(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -96,12 +97,14 @@ pub(super) async fn redact(
     }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
     if choice.mode == RedactMode::Off || body.is_empty() {
+        // Compressed responses can be inspected too, but decoding costs time and memory.
         if outbound {
             request_identity_encoding(head);
         }
         return Ok(body);
     }
     let strict = choice.mode == RedactMode::Redact;
+    // Without a known format, texts cannot be told from ids, so nothing can be redacted reliably.
     if !exchange.operation.is_known() || exchange.operation == Operation::Lookup {
         return handle_unknown_shape(service, &settings, flow, strict, body);
     }
@@ -118,6 +121,7 @@ pub(super) async fn redact(
         }
     };
     service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    // Flagging cannot change the request, so the scan runs while the request is already on its way.
     if !strict && !is_large_body(&head.headers, &raw) {
         let (headers, body) = (head.headers.clone(), raw.clone());
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
@@ -149,7 +153,7 @@ pub(super) async fn redact(
     Ok(outcome.output.map_or_else(|| raw.into(), |output| replace_body(head, output)))
 }
 
-/// Scans a request's URL and header fields.
+/// Scans a request's URL and header fields; done before the body, and also if there is none.
 pub(super) fn redact_url_and_headers(
     service: &RedactionService,
     settings: &RedactSettings,
@@ -166,7 +170,8 @@ pub(super) fn redact_url_and_headers(
     done
 }
 
-/// Records the findings in a request and the time taken.
+/// Records the findings in a request and the time taken, in microseconds. Values are never recorded, only their
+/// types.
 pub(super) fn record_outcome(
     service: &RedactionService,
     flow: &mut Flow,
@@ -184,7 +189,7 @@ pub(super) fn record_outcome(
     told.micros += micros;
 }
 
-/// Scans a small body without changing it.
+/// Scans a small body without changing it. Runs beside the request, on whichever thread is free.
 fn scan(
     settings: Arc<RedactSettings>,
     choice: Arc<EffectivePolicy>,
@@ -201,7 +206,8 @@ fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
     Arc::new(Mutex::new(RedactionSession::one_way().in_context(choice.context.clone())))
 }
 
-/// Parses a body, calls external detectors, and redacts it.
+/// Parses a body, calls external detectors, and redacts it. Decoding and redaction of large bodies run on blocking
+/// threads.
 async fn run_job(
     service: &RedactionService,
     settings: &Arc<RedactSettings>,
@@ -222,7 +228,7 @@ async fn run_job(
     Ok((outcome, session))
 }
 
-/// Calls external detectors on a parsed body, and redacts it.
+/// Calls external detectors on a parsed body, and redacts it. Detectors get all texts together.
 async fn replace_request(
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
@@ -282,19 +288,22 @@ pub(super) async fn run_off_worker<T: Send + 'static>(
     tokio::task::spawn_blocking(scan).await.map_err(cut).flatten()
 }
 
-/// Whether a body is processed off the worker thread. With a content coding, its decoded size is unknown.
+/// Whether a body is processed off the worker thread. With a content coding, its decoded size is unknown, so a ratio
+/// of 32 is assumed.
 fn is_large_body(headers: &Headers, raw: &[u8]) -> bool {
     let most = if coding::has_content_coding(headers) { MAX_INLINE_BYTES / 32 } else { MAX_INLINE_BYTES };
     raw.len() > most
 }
 
-/// Asks for a response without content coding, so that it can be inspected; most providers comply.
+/// Asks for a response without content coding, so that it can be inspected; most providers comply. The others'
+/// responses are decoded.
 fn request_identity_encoding(head: &mut RequestHead) {
     head.headers.remove("accept-encoding");
     head.headers.append_unchecked(b"Accept-Encoding", b"identity");
 }
 
-/// Returns the new body and adapts the head to it.
+/// Returns the new body and removes the fields that describe the old one: coding and digests. The length is set when
+/// the request is sent.
 fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
     for name in ["content-encoding", "content-md5", "digest", "content-digest", "x-amz-content-sha256"] {
         head.headers.remove(name);
@@ -302,7 +311,8 @@ fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
     Body::from(Bytes::from(output))
 }
 
-/// A request whose format is unknown, so that its texts cannot be located.
+/// A request whose format is unknown, so that its texts cannot be located. `redact.unknown` decides; the default
+/// rejects it if redaction is on.
 fn handle_unknown_shape(
     service: &RedactionService,
     settings: &RedactSettings,
@@ -318,7 +328,7 @@ fn handle_unknown_shape(
     Ok(body)
 }
 
-/// Tags the flow and counts the findings.
+/// Tags the flow and counts the findings by type.
 pub(super) fn tag_and_count(
     service: &RedactionService,
     flow: &mut Flow,
@@ -339,7 +349,8 @@ pub(super) fn tag_and_count(
     service.add_counts(&outcome.found);
 }
 
-/// The session of this request: shared with its conversation, if the provider continues it by an id.
+/// The session of this request: shared with its conversation, if the provider continues it by an id. A new one
+/// derives its placeholders from the conversation, so that they are the same in each request of it.
 fn session(
     service: &RedactionService,
     choice: &EffectivePolicy,
@@ -371,10 +382,11 @@ pub(super) fn vault(service: &RedactionService, key: &VaultKey) -> PlaceholderVa
     PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&service.master))
 }
 
-/// Header fields by which clients identify conversations.
+/// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
 const SESSION_HEADERS: [&str; 4] = ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
 
-/// Identifies a conversation: its owner, and its id or first message.
+/// Identifies a conversation: its owner, and its id or first message. Hashed, and each part preceded by its length,
+/// so that no two inputs collide.
 fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
     let mut hash = Sha256::new();
     let mut add = |part: &[u8]| {
@@ -399,7 +411,7 @@ struct ParsedRequestBody {
     /// The body without its content codings, if it had any.
     plain: Option<Bytes>,
     shape: RequestBodyShape,
-    /// Memory reserved for processing it.
+    /// Memory reserved for processing it, released when the request is done.
     _working: MemoryReservation,
 }
 
@@ -408,7 +420,7 @@ enum RequestBodyShape {
     Form(Vec<multipart::FormPart>),
 }
 
-/// Memory per text during redaction: its span, its findings, its edit.
+/// Memory per text during redaction: its span, its findings, its edit.  In bytes.
 const WORK_PER_TEXT: usize = 136;
 
 impl RequestBodyShape {
@@ -442,7 +454,7 @@ impl ParsedRequestBody {
         Self::with_reservation(raw, plain, shape)
     }
 
-    /// Reserves the memory for processing it.
+    /// Reserves the memory for processing it, from the budget of the process; fails if the budget is used up.
     fn with_reservation(raw: Bytes, plain: Option<Bytes>, shape: RequestBodyShape) -> Result<Self, LlmRefusal> {
         let length = plain.as_ref().unwrap_or(&raw).len();
         let _working = PROCESS_BUDGET.reserve(shape.working_bytes(length)).map_err(|e| overloaded(&e))?;
@@ -461,7 +473,7 @@ fn mark_spans(body: &[u8], settings: &RedactSettings) -> Result<MarkedText, LlmR
     })
 }
 
-/// Redacts one body, independently of its flow.
+/// Redacts one body, independently of its flow, so that it can run on another thread.
 struct RedactionJob {
     settings: Arc<RedactSettings>,
     choice: Arc<EffectivePolicy>,
@@ -478,7 +490,8 @@ impl RedactionJob {
         self.redact_texts(&mut session)
     }
 
-    /// Collects every text that redaction would process, by a dry run.
+    /// Collects every text that redaction would process, by a dry run: external detectors must see exactly the texts
+    /// that their findings apply to.
     fn texts(&self) -> Vec<String> {
         let mut session = RedactionSession::collecting();
         // Errors in the body are reported by the real run.
@@ -525,6 +538,7 @@ impl RedactionRun<'_> {
         if edits.is_empty() {
             return self.texts(body, marked);
         }
+        // Media go first. Their removal moves all texts, so the positions are determined anew.
         let edited = splice(body, &edits);
         let marked = mark_spans(&edited, &self.job.settings)?;
         Ok(self.texts(&edited, &marked)?.or(Some(edited)))
@@ -538,7 +552,7 @@ impl RedactionRun<'_> {
         Ok(redaction.output)
     }
 
-    /// Handles media, and text files in base64.
+    /// Handles media, and text files in base64. Returns edits in the order of the body.
     fn media(&mut self, body: &[u8], marked: &MarkedText) -> Result<Vec<ByteReplacement>, LlmRefusal> {
         let mut edits: Vec<ByteReplacement> = Vec::new();
         for span in &marked.spans {
@@ -561,7 +575,8 @@ impl RedactionRun<'_> {
         Ok(edits)
     }
 
-    /// Replaces a medium that must be removed; `last` is the previously removed range, which may contain it.
+    /// Replaces a medium that must be removed; `last` is the previously removed range, which may contain it (a
+    /// document with an image inside).
     fn medium(&self, media: &MediaSpan, last: Option<&Range<usize>>) -> Result<Option<ByteReplacement>, LlmRefusal> {
         match self.job.settings.media(media.kind) {
             MediaRule::Pass => Ok(None),
@@ -575,6 +590,7 @@ impl RedactionRun<'_> {
         let wrong = || {
             bad_request("bad_file", "a text file in the request is not base64 of UTF-8, so that it cannot be redacted")
         };
+        // Fails closed: a file that claims to be text and is not could contain anything.
         let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
         let text = String::from_utf8(bytes).map_err(|_| wrong())?;
         let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;
@@ -598,6 +614,8 @@ impl RedactionRun<'_> {
             };
             if let Some(rule) = rule {
                 self.outcome.media = true;
+                // A part of a form cannot be dropped: its field would be missing, and the provider would reject the
+                // request.
                 if rule != MediaRule::Pass {
                     return Err(blocked_media(word));
                 }
@@ -610,7 +628,7 @@ impl RedactionRun<'_> {
         Ok((!edits.is_empty()).then(|| splice(body, &edits)))
     }
 
-    /// Redacts a text file or a field: JSON, JSON lines, or plain text.
+    /// Redacts a text file or a field: JSON, JSON lines (batch input), or plain text.
     fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
         let text =
             std::str::from_utf8(content).map_err(|_| bad_request("bad_form", "a field of the form is not UTF-8"))?;

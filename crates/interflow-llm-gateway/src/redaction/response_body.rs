@@ -24,7 +24,7 @@ use super::request_body::json_spans;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, SharedSession};
 
-/// Restores originals.
+/// Restores originals for the client. An error here never reveals anything: the placeholders stay.
 pub(super) async fn restore(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -54,7 +54,8 @@ pub(super) async fn restore(
     })
 }
 
-/// Scans for personal data and secrets.
+/// Scans for personal data and secrets. With `flag`, the response is forwarded whatever happens; otherwise a response
+/// that cannot be inspected is rejected.
 pub(super) async fn scan(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -95,13 +96,14 @@ pub(super) async fn scan(
     }
 }
 
-/// Scans a buffered response; returns its replacement, if any.
+/// Scans a buffered response; returns its replacement, if any. `None` also means that nothing was found.
 fn scan_whole(
     rewriter: &mut ScanRewriter,
     choice: &EffectivePolicy,
     head: &ResponseHead,
     body: &Bytes,
 ) -> Result<Option<Vec<u8>>, StreamAbort> {
+    // One-way: what a response contains is replaced for good, since the client never had the original.
     let mut session = interflow_redact::RedactionSession::one_way().in_context(choice.context.clone());
     // Errors may be plain text whatever their media type.
     let error = !head.status.is_success() && spans::mark_body(body, true).is_err();
@@ -115,6 +117,7 @@ fn scan_whole(
     match choice.outbound {
         // The client sends it back later, and the provider rejects it if its signature does not match.
         OutboundMode::Redact => marked.spans.retain(|span| span.kind != SpanKind::Signed),
+        // Blocking and flagging change nothing, so signed text can be scanned too.
         _ => marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed).for_each(|s| s.kind = SpanKind::Text),
     }
     let spans = json_spans(body, &marked);
@@ -144,7 +147,7 @@ fn restore_text(rewriter: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
     rewriter.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
 }
 
-/// Whether the response is plain text rather than JSON: a transcript.
+/// Whether the response is plain text rather than JSON, such as a transcript (`response_format=text`).
 fn is_text(head: &ResponseHead) -> bool {
     let media_type = head.headers.get_str("content-type").unwrap_or_default();
     media_type.trim_start().to_ascii_lowercase().starts_with("text/")
@@ -155,6 +158,7 @@ fn replace_body(head: &mut ResponseHead, output: Vec<u8>) -> Body {
     Body::from(Bytes::from(output))
 }
 
+/// Blocked by policy is the operator's decision (403); everything else is a fault of the response (502).
 pub(super) fn abort_refusal(halt: &StreamAbort) -> LlmRefusal {
     let (status, class) = match halt.code {
         "outbound_blocked" => (StatusCode::FORBIDDEN, "pii_blocked"),
@@ -163,7 +167,7 @@ pub(super) fn abort_refusal(halt: &StreamAbort) -> LlmRefusal {
     LlmRefusal::new(status, class, halt.code, halt.message.clone())
 }
 
-/// Context of a response to be scanned.
+/// Context of a response to be scanned, taken from the flow before its body is processed.
 struct ResponseScanContext {
     framing: StreamFraming,
     provider: Provider,
@@ -173,7 +177,7 @@ struct ResponseScanContext {
 }
 
 impl ResponseScanContext {
-    /// `None` if it has no text: audio or an image.
+    /// `None` if it has no text: audio, an image, or another binary type.
     fn for_response(flow: &mut Flow, head: &ResponseHead, service: &RedactionService) -> Option<Self> {
         let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
@@ -197,6 +201,7 @@ impl ResponseScanContext {
         let decoder = ContentDecoder::new(&head.headers, self.max.saturating_mul(64)).map_err(|e| {
             abort_refusal(&StreamAbort::new("response_unreadable", format!("the response cannot be inspected: {e}")))
         })?;
+        // The rewritten stream is sent without a content coding and without a length.
         coding::strip_stale_headers(&mut head.headers);
         let editor = EventRewriter::new(self.framing, rewriter);
         Ok(Body::stream(RewrittenBody {
@@ -212,18 +217,19 @@ impl ResponseScanContext {
 
 enum RewrittenBodyState {
     Running,
-    /// The last bytes were sent; then the stream fails.
+    /// The last bytes were sent; then the stream fails, so that the client does not take it for complete.
     Failed(Error),
     Over,
 }
 
-/// A stream that is rewritten as it is forwarded.
+/// A stream that is rewritten as it is forwarded. Not more than one event and the held-back ends of texts are
+/// buffered.
 struct RewrittenBody<P> {
     body: Body,
     decoder: Option<ContentDecoder>,
     editor: EventRewriter<P>,
     answer: ResponseScanContext,
-    /// Part of the response was already sent.
+    /// Part of the response was already sent. An error event then has to fit into what the client has received.
     begun: bool,
     state: RewrittenBodyState,
 }
@@ -247,7 +253,7 @@ impl<P: TextRewriter> RewrittenBody<P> {
         self.editor.finish(out)
     }
 
-    /// Tells the client why the stream is cut off.
+    /// Tells the client why the stream is cut off: with an error event in the provider's format.
     fn abort_stream(&mut self, halt: &StreamAbort, out: &mut Vec<u8>) {
         let refusal = abort_refusal(halt);
         let mut event = refusal.to_event(self.answer.provider, self.answer.framing, self.answer.flow);
@@ -271,6 +277,8 @@ impl<P: TextRewriter> RewrittenBody<P> {
 impl<P: TextRewriter> BodyStream for RewrittenBody<P> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
+            // Over, unless a branch below says otherwise: a stream that was polled after its end must not be read
+            // again.
             match std::mem::replace(&mut self.state, RewrittenBodyState::Over) {
                 RewrittenBodyState::Over => return Poll::Ready(None),
                 RewrittenBodyState::Failed(e) => return Poll::Ready(Some(Err(e))),
@@ -298,6 +306,7 @@ impl<P: TextRewriter> BodyStream for RewrittenBody<P> {
                 }
                 Some(other) => return Poll::Ready(Some(other)),
             }
+            // A chunk may yield no output, while its event is incomplete: then the next one is awaited.
             if !out.is_empty() {
                 self.begun = true;
                 return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));

@@ -16,7 +16,7 @@ use super::effective_policy::EffectivePolicy;
 use super::event_rewriter::{StreamAbort, TextRewriter};
 use super::{RedactionService, SharedSession};
 
-/// Restores originals.
+/// Restores originals. Keeps, for each text in progress, the beginning of what may be a placeholder.
 pub(super) struct RestoreRewriter {
     session: SharedSession,
     texts: HashMap<u64, PlaceholderRestorer>,
@@ -27,7 +27,7 @@ impl RestoreRewriter {
         Self { session, texts: HashMap::new() }
     }
 
-    /// Restores plain text, outside of JSON; `None` if it is unchanged.
+    /// Restores plain text, outside of JSON, where nothing has to be escaped; `None` if it is unchanged.
     pub fn restore_plain(&self, text: &str) -> Option<String> {
         let session = self.session.lock();
         let restored = session.vault()?.restore(text);
@@ -44,6 +44,7 @@ impl TextRewriter for RestoreRewriter {
         let Some(vault) = session.vault() else { return Ok(None) };
         let mut restorer = PlaceholderRestorer::in_string(*kind == SpanKind::Json);
         let restored = restorer.rewrite(vault, raw);
+        // A complete text that ends inside a possible placeholder: what was held back is emitted as it is.
         if !restorer.has_buffered() {
             return Ok(restored);
         }
@@ -66,6 +67,7 @@ impl TextRewriter for RestoreRewriter {
         let Some(mut restorer) = self.texts.remove(&channel) else { return Ok(()) };
         let session = self.session.lock();
         let Some(vault) = session.vault() else { return Ok(()) };
+        // A truncated placeholder is not shown to the client as text; the stream is cut off instead.
         restorer.finish(vault, out).map_err(|e| StreamAbort::new("open_placeholder", e.to_string()))
     }
 
@@ -84,7 +86,8 @@ const fn is_final(kind: &SpanKind) -> bool {
     matches!(kind, SpanKind::Signed | SpanKind::Number)
 }
 
-/// High surrogates at the end of a fragment, by channel.
+/// High surrogates at the end of a fragment, by channel. JSON escapes a character outside the BMP as two `\u` escapes
+/// (RFC 8259 7), which providers may split between events.
 #[derive(Default)]
 struct SurrogateHalves(HashMap<u64, String>);
 
@@ -105,7 +108,7 @@ impl SurrogateHalves {
     }
 }
 
-/// Scans responses for personal data and secrets.
+/// Scans responses for personal data and secrets. Replaces, blocks or only reports them, by `mode`.
 pub(super) struct ScanRewriter {
     service: Arc<RedactionService>,
     redactor: Arc<Redactor>,
@@ -114,7 +117,7 @@ pub(super) struct ScanRewriter {
     texts: HashMap<u64, StreamRedactor>,
     halves: SurrogateHalves,
     found: BTreeMap<String, u64>,
-    /// Findings, merged into the flow at its end.
+    /// Findings, shared with the flow and merged into it at its end, because the body outlives the stage's call.
     passing: ResponseFindings,
 }
 
@@ -126,6 +129,7 @@ impl ScanRewriter {
         Self { service, redactor, mode, session, texts, halves, found, passing }
     }
 
+    /// Counts the findings; with `block`, the first one ends the response.
     pub fn record_findings(&mut self, spans: &[Replacement]) -> Result<(), StreamAbort> {
         for span in spans {
             *self.found.entry(span.type_name.clone()).or_default() += 1;
@@ -182,6 +186,7 @@ impl TextRewriter for ScanRewriter {
         if self.leaves_unchanged(kind) {
             return Ok(None);
         }
+        // Tool arguments are JSON in a string: values in it are found only if it is parsed.
         let nested = *kind == SpanKind::Json || may_hold_json(raw.as_bytes());
         let part = match kind {
             SpanKind::Name => JsonPart::Name,
@@ -223,6 +228,7 @@ impl TextRewriter for ScanRewriter {
     }
 
     fn has_buffered(&self, channel: u64) -> bool {
+        // Flagging forwards every fragment as it came, so nothing of it has to be sent later.
         self.mode != OutboundMode::Flag && self.texts.contains_key(&channel)
     }
 

@@ -8,7 +8,8 @@ use interflow_types::{ByteStr, Flow, RequestHead, StatusCode, percent};
 
 use super::effective_policy::{EffectivePolicy, RedactSettings};
 
-/// Query parameters that belong to the API, or credentials that the provider needs unchanged.
+/// Query parameters that belong to the API, or credentials that the provider needs unchanged. Everything else is
+/// scanned.
 const IGNORED_PARAMETERS: [&str; 14] = [
     "key",
     "api_key",
@@ -27,6 +28,7 @@ const IGNORED_PARAMETERS: [&str; 14] = [
 ];
 
 /// Header fields defined by HTTP, a provider or its SDK, and credentials. A trailing `*` matches any suffix.
+/// Everything else is scanned.
 const IGNORED_HEADERS: [&str; 62] = [
     "authorization",
     "proxy-authorization",
@@ -92,7 +94,8 @@ const IGNORED_HEADERS: [&str; 62] = [
     "x-conversation-id",
 ];
 
-/// Scans a request's URL and header fields, and redacts or rejects it. Findings are counted in `found`.
+/// Scans a request's URL and header fields, and redacts or rejects it. Findings are counted in `found`, also when
+/// they are only flagged.
 pub(super) fn scan(
     settings: &RedactSettings,
     choice: &EffectivePolicy,
@@ -104,6 +107,7 @@ pub(super) fn scan(
     if choice.mode == RedactMode::Off {
         return Ok(());
     }
+    // One-way: what is replaced in a URL or a field is not restored in responses.
     let mut look = UrlScan { choice, session: RedactionSession::one_way().in_context(choice.context.clone()), found };
     let path =
         (settings.url != AddressRule::Pass).then(|| look.redact_url(&head.url.path, exchange)).transpose()?.flatten();
@@ -139,9 +143,10 @@ struct UrlScan<'a> {
 }
 
 impl UrlScan<'_> {
-    /// The redacted path and query; `None` if nothing was found.
+    /// The redacted path and query; `None` if nothing was found.  Unchanged parts are copied byte for byte.
     fn redact_url(&mut self, path: &ByteStr, exchange: &LlmCall) -> Result<Option<ByteStr>, LlmRefusal> {
         let (only, query) = path.split_once('?').map_or((path.as_str(), None), |(p, q)| (p, Some(q)));
+        // The model's name is part of the route, and would be unknown after a replacement.
         let model = model_in_path(exchange.provider, only).unwrap_or(0..0);
         let (mut out, mut changed, mut at) = (String::with_capacity(path.len()), false, 0);
         for segment in only.split_inclusive('/') {
@@ -172,7 +177,7 @@ impl UrlScan<'_> {
         Ok(changed.then(|| out.into()))
     }
 
-    /// The fields with findings, and their new values.
+    /// The fields with findings, and their new values. Values that are not UTF-8 are skipped: detectors work on text.
     fn redact_headers(&mut self, head: &RequestHead) -> Result<Vec<(String, String)>, LlmRefusal> {
         let mut changed = Vec::new();
         for (name, value) in head.headers.iter() {
@@ -189,7 +194,7 @@ impl UrlScan<'_> {
         Ok(changed)
     }
 
-    /// Redacts a percent-encoded part of a URL.
+    /// Redacts a percent-encoded part of a URL. A `+` is a space in form-encoded queries, but not in paths.
     fn redact_encoded(&mut self, name: &str, raw: &str) -> Result<Option<String>, LlmRefusal> {
         if raw.is_empty() || is_identifier_like(raw) {
             return Ok(None);
@@ -199,7 +204,7 @@ impl UrlScan<'_> {
         Ok(self.redact_value(name, &text)?.map(|with| percent::encoded(&with)))
     }
 
-    /// Redacts a value, in the context of its name.
+    /// Redacts a value, in the context of its name: detectors find more when they see `phone: ` before a number.
     fn redact_value(&mut self, name: &str, value: &str) -> Result<Option<String>, LlmRefusal> {
         if value.is_empty() || is_identifier_like(value) {
             return Ok(None);
@@ -212,6 +217,7 @@ impl UrlScan<'_> {
         };
         let redaction = self.choice.redactor.redact_text(&led, &mut self.session).map_err(failed)?;
         let (mut out, mut at) = (String::new(), from);
+        // Findings in the name, which precedes the value, are not changed.
         for span in redaction.spans.iter().filter(|s| s.end > from) {
             *self.found.entry(span.type_name.clone()).or_default() += 1;
             out.push_str(&led[at..span.start.max(at)]);
@@ -226,7 +232,8 @@ impl UrlScan<'_> {
     }
 }
 
-/// An API word or identifier: letters, and no long run of digits even across separators.
+/// An API word or identifier: letters, and no long run of digits even across separators. Saves the scan of most
+/// segments and avoids false findings in ids.
 fn is_identifier_like(text: &str) -> bool {
     let (mut letters, mut upper, mut digits, mut most) = (false, false, 0usize, 0usize);
     for b in text.bytes() {
@@ -242,9 +249,10 @@ fn is_identifier_like(text: &str) -> bool {
         }
         most = most.max(digits);
     }
+    // A capitalized word without digits, such as `Berg`, may be a name.
     // `Berg` may be a name.
     letters && most < MIN_PERSONAL_DIGITS && (!upper || text.bytes().any(|b| b.is_ascii_digit()))
 }
 
-/// Runs of at least this many digits may be a personal number.
+/// Runs of at least this many digits may be a personal number; shorter ones are most often versions or counters.
 const MIN_PERSONAL_DIGITS: usize = 7;

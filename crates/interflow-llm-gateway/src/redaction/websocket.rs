@@ -21,21 +21,22 @@ use super::response_body::abort_refusal;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, RedactionState, SharedSession, request_body};
 
-/// The text rewriters of one WebSocket.
+/// The text rewriters of one WebSocket, created by the first server event. They live as long as the connection,
+/// because texts continue over several messages.
 #[derive(Default)]
 pub(crate) struct SocketRewriters {
     scanning: Option<Mutex<EventRewriter<ScanRewriter>>>,
     restoring: Option<Mutex<EventRewriter<RestoreRewriter>>>,
 }
 
-/// State of a WebSocket from its handshake on.
+/// State of a WebSocket from its handshake on. `None` on a flow whose messages are not inspected.
 #[derive(Clone)]
 struct SocketContext {
     provider: Provider,
     head: Arc<RequestHead>,
 }
 
-/// Whether the flow is an inspected WebSocket.
+/// Whether the flow is an inspected WebSocket, so that its messages are assembled and passed to the stages.
 pub(super) fn wants_messages(flow: &Flow) -> bool {
     flow.extension::<Option<SocketContext>>().is_some_and(Option::is_some)
 }
@@ -74,7 +75,7 @@ pub(super) fn open(
     RequestVerdict::Continue
 }
 
-/// Redacts a client event.
+/// Redacts a client event. An event that is rejected is answered with an error event; the connection stays open.
 pub(super) async fn redact_message(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -86,6 +87,7 @@ pub(super) async fn redact_message(
     };
     let settings = service.settings();
     let strict = choice.mode == RedactMode::Redact;
+    // The Realtime APIs add event types often; one that is not known may carry text in places that are not inspected.
     if !realtime::is_known_event(opened.provider, &message.payload) {
         if strict && settings.unknown == UnknownRule::Refuse {
             let text = "this event has no type that can be redacted reliably; redact.unknown = \"pass\" forwards such events unchanged";
@@ -130,7 +132,7 @@ fn record_findings(
     }
 }
 
-/// Scans a server event, if configured.
+/// Scans a server event, if `redact.responses` is on.
 pub(super) fn scan_message(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -151,7 +153,7 @@ pub(super) fn scan_message(
     apply_rewrite(flow, message, edited)
 }
 
-/// Restores a server event.
+/// Restores a server event for the client; runs after the recorder's copy was taken.
 pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> MessageVerdict {
     let note = flow.extension_mut::<RedactionState>();
     let (Some(session), Some(choice)) = (note.session.clone(), note.choice.clone()) else {
@@ -173,15 +175,17 @@ fn rewrite<P: TextRewriter>(editor: &mut EventRewriter<P>, message: &StreamMessa
             let (ahead, edited) = editor.rewrite_message(message.payload.clone());
             (ahead, edited.map(Some))
         }
+        // Text that was held back must be sent before the close frame: nothing may follow it (RFC 6455 5.5.1).
         MessageKind::Close => {
             let (ahead, closed) = editor.finish_messages();
             (ahead, closed.map(|()| None))
         }
+        // Pings and pongs carry no text.
         _ => (Vec::new(), Ok(None)),
     }
 }
 
-/// Applies the rewritten server event, or tells the client why the stream is cut off.
+/// Applies the rewritten server event, or tells the client why the stream is cut off, in an event before the close.
 fn apply_rewrite(
     flow: &mut Flow,
     message: &mut StreamMessage,
@@ -225,7 +229,8 @@ fn socket_policy(flow: &Flow) -> Option<Arc<EffectivePolicy>> {
     flow.extension::<RedactionState>()?.choice.clone()
 }
 
-/// The connection's session, created by its first event; that of the response it continues, if known.
+/// The connection's session, created by its first event; that of the response it continues, if known. Without an id
+/// or a first message, the flow's id keeps connections apart.
 fn session(
     service: &RedactionService,
     flow: &mut Flow,

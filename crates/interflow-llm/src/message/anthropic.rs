@@ -8,6 +8,7 @@ use super::json_access::{
 };
 use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
+/// Parses a request of the Messages API. Missing members read as empty: the provider reports what is wrong with it.
 pub fn request(mut body: Value) -> ModelRequest {
     let system = match take_value(&mut body, "system") {
         Value::String(s) => vec![s],
@@ -26,6 +27,7 @@ pub fn request(mut body: Value) -> ModelRequest {
     }
 }
 
+/// Tools of the client have a name; the provider's own are identified by their type.
 fn tool(definition: Value) -> ToolDefinition {
     let text = |key: &str| definition[key].as_str().unwrap_or_default().to_owned();
     let name = Some(text("name")).filter(|n| !n.is_empty()).unwrap_or_else(|| text("type"));
@@ -37,7 +39,7 @@ fn message(mut message: Value) -> ChatMessage {
     ChatMessage { role, blocks: blocks(take_value(&mut message, "content")) }
 }
 
-/// Content that is a string or a list of blocks.
+/// Content that is a string or a list of blocks; the string is short for one text block.
 fn blocks(content: Value) -> Vec<ContentBlock> {
     match content {
         Value::String(text) => vec![ContentBlock::Text { text }],
@@ -51,6 +53,7 @@ fn block(mut b: Value) -> ContentBlock {
     match kind.as_str() {
         "text" => ContentBlock::Text { text: take_string(&mut b, "text") },
         "thinking" => ContentBlock::Thinking { text: take_string(&mut b, "thinking") },
+        // The provider does not disclose it; an empty block keeps its place.
         "redacted_thinking" => ContentBlock::Thinking { text: String::new() },
         "tool_use" | "server_tool_use" | "mcp_tool_use" => ContentBlock::ToolUse {
             id: take_string(&mut b, "id"),
@@ -67,7 +70,7 @@ fn block(mut b: Value) -> ContentBlock {
     }
 }
 
-/// `tool_result`, and the results of the provider's own tools, whose content may be anything.
+/// `tool_result`, and the results of the provider's own tools (`…_tool_result`), whose content may be anything.
 fn result(kind: &str, mut b: Value) -> ContentBlock {
     let content = match take_value(&mut b, "content") {
         content @ (Value::String(_) | Value::Array(_)) if kind == "tool_result" || kind == "mcp_tool_result" => {
@@ -106,6 +109,7 @@ fn session(metadata: &Value) -> Option<String> {
     Some(rest[..end].to_owned()).filter(|s| !s.is_empty())
 }
 
+/// Parses a whole reply, or the error in its place.
 pub fn reply(mut body: Value) -> ModelReply {
     if body["type"] == "error" || body.get("error").is_some() {
         return ModelReply {
@@ -130,11 +134,13 @@ pub fn reply(mut body: Value) -> ModelReply {
 #[derive(Default)]
 pub struct AnthropicAccumulator {
     reply: ModelReply,
-    /// Open blocks, by their index on the wire, with the text received so far.
+    /// Open blocks, by their index in the stream, with the text received so far. A list, since there are rarely more
+    /// than one.
     open: Vec<(u64, ContentBlock, String)>,
 }
 
 impl AnthropicAccumulator {
+    /// Adds an event of the stream. Unknown event types are ignored, as the API's documentation asks of clients.
     pub fn event(&mut self, mut event: Value) {
         let index = number(&event, &["index"]);
         match event["type"].as_str().unwrap_or_default() {
@@ -161,6 +167,7 @@ impl AnthropicAccumulator {
 
     fn delta(&mut self, index: u64, delta: &Value) {
         let Some((_, _, text)) = self.open.iter_mut().find(|(i, ..)| *i == index) else { return };
+        // A delta has one of these, by its type.
         for key in ["text", "partial_json", "thinking"] {
             text.push_str(delta[key].as_str().unwrap_or_default());
         }
@@ -173,6 +180,7 @@ impl AnthropicAccumulator {
         }
     }
 
+    /// The reply as far as it was received; not `complete` if the stream broke off.
     pub fn end(mut self) -> ModelReply {
         // Blocks left open by a truncated stream are kept as received; errors follow them.
         let open = std::mem::take(&mut self.open).into_iter().map(|(_, block, text)| complete_block(block, text));
@@ -183,7 +191,7 @@ impl AnthropicAccumulator {
     }
 }
 
-/// A block with the content of its deltas.
+/// A block with the content of its deltas. A tool call's input arrives as pieces of JSON, which are parsed only now.
 fn complete_block(block: ContentBlock, more: String) -> ContentBlock {
     match block {
         ContentBlock::Text { text } => ContentBlock::Text { text: text + &more },

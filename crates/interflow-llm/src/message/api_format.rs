@@ -1,4 +1,4 @@
-//! Detection of a request's API format: by its path if known, else by its body.
+//! Detection of a request's API format: by its path if the body agrees, else by its body.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,17 @@ use super::outline::{Outline, sign};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiFormat {
-    /// Anthropic Messages.
     Anthropic,
-    /// OpenAI Chat Completions.
     Chat,
-    /// OpenAI Responses.
     Responses,
-    /// Google Gemini.
     Gemini,
-    /// Amazon Bedrock Converse.
     Converse,
     /// Ollama's native API.
     Ollama,
 }
 
-/// Path suffixes, without the query, that identify a format.
+/// Path suffixes, lower case and without the query, that identify a format. Prefixes vary between providers and
+/// resellers.
 const PATH_SUFFIXES: [(&str, ApiFormat); 18] = [
     ("/v1/messages", ApiFormat::Anthropic),
     ("/v1/messages/count_tokens", ApiFormat::Anthropic),
@@ -47,7 +43,8 @@ const PATH_SUFFIXES: [(&str, ApiFormat); 18] = [
 ];
 
 impl ApiFormat {
-    /// The format that a path suggests. [`detect`](Self::detect) also checks the body.
+    /// The format that a path suggests. [`detect`](Self::detect) also checks the body, since other services use some
+    /// of these paths.
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or_default().trim_end_matches('/').to_ascii_lowercase();
         PATH_SUFFIXES.iter().find(|(end, _)| path.ends_with(end)).map(|(_, shape)| *shape)
@@ -65,7 +62,7 @@ impl ApiFormat {
         known.find(|shape| shape.fits(body)).or_else(|| Self::from_body(body))
     }
 
-    /// Whether a body can have this format.
+    /// Whether a body can have this format: it has the member that the format's API requires.
     fn fits(self, body: &Outline) -> bool {
         match self {
             Self::Anthropic | Self::Converse => body.messages.is_list(),
@@ -98,7 +95,8 @@ impl ApiFormat {
     }
 }
 
-/// Whether a body has a feature that only Anthropic's format has.
+/// Whether a body has a feature that only Anthropic's format has, of those that share `messages` with Chat
+/// Completions.
 fn is_anthropic(body: &Outline) -> bool {
     body.system.is_text()
         || body.system.any(sign::TYPE_TEXT)

@@ -9,6 +9,7 @@ use super::json_access::{
 };
 use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
+/// Parses a request of Chat Completions or of the older text completions (`prompt`).
 pub fn request(mut body: Value) -> ModelRequest {
     let mut request = ModelRequest {
         model: take_string(&mut body, "model"),
@@ -44,6 +45,7 @@ pub fn tool(mut definition: Value) -> ToolDefinition {
 fn add(request: &mut ModelRequest, mut message: Value) {
     let role = take_string(&mut message, "role");
     match role.as_str() {
+        // Only leading ones: a system message in the middle stays where it is in the history.
         "system" | "developer" if request.messages.is_empty() => {
             let parts = content(take_value(&mut message, "content"));
             request.system.extend(parts.into_iter().filter_map(|b| b.as_text().map(str::to_owned)));
@@ -65,7 +67,7 @@ fn add(request: &mut ModelRequest, mut message: Value) {
     }
 }
 
-/// The assistant's message, in a history or a reply.
+/// The assistant's message, in a history or a reply. Reasoning comes first, because it was generated first.
 fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
     let thought =
@@ -74,6 +76,7 @@ fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     blocks.extend(content(take_value(&mut message, "content")));
     blocks.extend(take_non_empty(&mut message, "refusal").map(|text| ContentBlock::Text { text }));
     blocks.extend(take_list(&mut message, "tool_calls").into_iter().map(call));
+    // Function calls before there were tools (`function_call`).
     let legacy = take_value(&mut message, "function_call");
     if legacy.is_object() {
         blocks.push(call(json!({ "function": legacy })));
@@ -90,7 +93,7 @@ fn call(mut call: Value) -> ContentBlock {
     ContentBlock::ToolUse { id, name, input }
 }
 
-/// Content that is a string or a list of parts.
+/// Content that is a string or a list of parts; an empty string, as beside tool calls, is dropped.
 pub fn content(content: Value) -> Vec<ContentBlock> {
     match content {
         Value::String(text) if text.is_empty() => Vec::new(),
@@ -136,6 +139,7 @@ fn part(mut p: Value) -> ContentBlock {
     }
 }
 
+/// Parses a whole reply; of several choices the first.
 pub fn reply(mut body: Value) -> ModelReply {
     let mut reply = head(&mut body);
     reply.complete = true;
@@ -150,7 +154,7 @@ pub fn reply(mut body: Value) -> ModelReply {
     reply
 }
 
-/// The members beside the choices, which every chunk repeats.
+/// The members beside the choices, which every chunk repeats. `usage.cost` is OpenRouter's.
 fn head(body: &mut Value) -> ModelReply {
     let usage = take_value(body, "usage");
     ModelReply {
@@ -174,6 +178,7 @@ pub struct ChatAccumulator {
 }
 
 impl ChatAccumulator {
+    /// Adds a chunk. Chunks carry deltas, except for the members that each of them repeats.
     pub fn event(&mut self, mut chunk: Value) {
         if chunk.get("error").is_some_and(|e| !e.is_null()) {
             self.errors.extend(error_block(&chunk));
@@ -216,6 +221,7 @@ impl ChatAccumulator {
         }
     }
 
+    /// Adds a fragment of a tool call, creating the call at its first fragment.
     fn call(&mut self, index: u64, id: String, mut f: Value) {
         let at = self.calls.iter().position(|(i, _)| *i == index).unwrap_or_else(|| {
             self.calls.push((index, Default::default()));
@@ -229,6 +235,7 @@ impl ChatAccumulator {
         }
     }
 
+    /// The reply as far as it was received.
     pub fn end(mut self) -> ModelReply {
         // A finish reason also ends the reply: not every server sends `[DONE]`.
         self.reply.complete |= self.reply.stop.is_some();

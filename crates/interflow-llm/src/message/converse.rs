@@ -1,4 +1,5 @@
-//! Amazon Bedrock's Converse, JSON and event stream.
+//! Amazon Bedrock's Converse, JSON and event stream. Blocks are objects with a single member, whose name is their
+//! type.
 
 use serde_json::Value;
 
@@ -62,6 +63,7 @@ fn block(mut b: Value) -> Option<ContentBlock> {
             let url = source["s3Location"]["uri"].as_str().unwrap_or_default().to_owned();
             attachment_block(Attachment { title, url, ..bytes })
         }
+        // It marks the end of a cached prefix and has no content.
         "cachePoint" => return None,
         k => other_block(k, inner),
     })
@@ -89,7 +91,7 @@ pub fn reply(mut body: Value) -> ModelReply {
 #[derive(Default)]
 pub struct ConverseAccumulator {
     reply: ModelReply,
-    /// The open block and its text so far.
+    /// The open block and its text so far. Text blocks have no start event: their first delta opens them.
     open: Option<(ContentBlock, String)>,
 }
 
@@ -131,6 +133,7 @@ impl ConverseAccumulator {
         }
     }
 
+    /// Moves the open block to the reply; its tool input is parsed only now.
     fn close(&mut self) {
         let block = match self.open.take() {
             Some((ContentBlock::Text { .. }, text)) => ContentBlock::Text { text },

@@ -1,4 +1,4 @@
-//! Events of a streamed body: server-sent events, JSON lines, AWS event streams.
+//! Events of a streamed body that was recorded: server-sent events, JSON lines, AWS event streams.
 
 use base64::Engine;
 use bytes::BytesMut;
@@ -8,15 +8,16 @@ use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplyEvent {
-    /// Its name; empty if the stream has none.
+    /// Its name; empty if the stream's framing has none.
     pub name: String,
-    /// Its data; [`Value::Null`] if it is not JSON.
+    /// Its data; [`Value::Null`] if it is not JSON, as the end mark of Chat Completions.
     pub data: Value,
-    /// `data: [DONE]`.
+    /// `data: [DONE]`, the end mark of Chat Completions.
     pub done: bool,
 }
 
-/// Calls `each` with the events of a streamed body, as far as received; returns false if the body is not a stream.
+/// Calls `each` with the events of a streamed body, as far as received; returns false if the body is not a stream,
+/// without having called it.
 pub fn events(media_type: &str, body: &[u8], each: &mut dyn FnMut(ReplyEvent)) -> bool {
     match media_type {
         "text/event-stream" => sse_events(body, each),
@@ -30,6 +31,7 @@ pub fn events(media_type: &str, body: &[u8], each: &mut dyn FnMut(ReplyEvent)) -
 }
 
 fn sse_events(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
+    // The whole body is there, so no event can exceed the limit.
     let mut parser = SseParser::new(body.len() + 4);
     parser.push(body);
     // Completes the last event of a truncated stream if its line is complete.
@@ -63,7 +65,7 @@ fn aws(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
             exception => exception,
         };
         let data: Value = serde_json::from_slice(&message.payload).unwrap_or(Value::Null);
-        // InvokeModel wraps the model's own events.
+        // InvokeModel wraps the model's own events in base64.
         let inner = (name == "chunk").then(|| data["bytes"].as_str()).flatten();
         let inner = inner.and_then(|b| base64::engine::general_purpose::STANDARD.decode(b).ok());
         let data = inner.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(data);

@@ -7,6 +7,8 @@ use super::json_access::{
 };
 use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
+/// Parses a request of `generateContent`. Members exist in camel case and in snake case; both are accepted, as by the
+/// API.
 pub fn request(mut body: Value) -> ModelRequest {
     let wrapped = body["request"].is_object();
     let mut inner = if wrapped { take_value(&mut body, "request") } else { Value::Null };
@@ -52,7 +54,8 @@ fn message(mut content: Value) -> ChatMessage {
     ChatMessage { role, blocks }
 }
 
-/// Clients repeat the chunks of a streamed reply: as parts of one message, or as consecutive messages.
+/// Clients repeat the chunks of a streamed reply: as parts of one message, or as consecutive messages. Both forms
+/// must give the same message, so that conversations are recognised.
 fn joined(mut all: Vec<ChatMessage>, message: ChatMessage) -> Vec<ChatMessage> {
     match all.last_mut() {
         Some(last) if last.role == MessageRole::Assistant && message.role == MessageRole::Assistant => {
@@ -97,7 +100,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
             let url = take_non_empty(&mut file, "fileUri").unwrap_or_else(|| take_string(&mut file, "file_uri"));
             attachment_block(Attachment { media_type, url, ..Attachment::default() })
         }
-        // A part may contain only a thought signature.
+        // A part may contain only a thought signature, which is no content.
         None if p.get("thoughtSignature").is_some() => return None,
         None => {
             let kind = p.as_object().and_then(|o| o.keys().next().cloned()).unwrap_or_default();
@@ -106,6 +109,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
     })
 }
 
+/// The result of a tool. A response with a single text member is reduced to the text.
 fn result(mut r: Value) -> ContentBlock {
     let (id, name) = (take_string(&mut r, "id"), take_string(&mut r, "name"));
     let mut response = take_value(&mut r, "response");
@@ -171,7 +175,7 @@ impl GeminiAccumulator {
     }
 }
 
-/// Chunks of one text arrive as separate text parts.
+/// Chunks of one text arrive as separate text parts, which are joined.
 fn add(blocks: &mut Vec<ContentBlock>, block: ContentBlock) {
     match (blocks.last_mut(), block) {
         (Some(ContentBlock::Text { text }), ContentBlock::Text { text: more })

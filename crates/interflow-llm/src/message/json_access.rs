@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Attachment, ContentBlock};
 
-/// Takes a string; empty if it is not one.
+/// Takes a string out of an object, leaving null; empty if it is not one.
 pub fn take_string(value: &mut Value, key: &str) -> String {
     match value.get_mut(key).map(Value::take) {
         Some(Value::String(s)) => s,
@@ -17,7 +17,7 @@ pub fn take_non_empty(value: &mut Value, key: &str) -> Option<String> {
     Some(take_string(value, key)).filter(|s| !s.is_empty())
 }
 
-/// Takes a list; a single object counts as a list of one.
+/// Takes a list; a single object counts as a list of one, as some servers write it.
 pub fn take_list(value: &mut Value, key: &str) -> Vec<Value> {
     match value.get_mut(key).map(Value::take) {
         Some(Value::Array(list)) => list,
@@ -26,7 +26,7 @@ pub fn take_list(value: &mut Value, key: &str) -> Vec<Value> {
     }
 }
 
-/// Takes a member's value out of an object; null if it is absent.
+/// Takes a member's value out of an object; null if it is absent. Taking avoids copies of large bodies.
 pub fn take_value(value: &mut Value, key: &str) -> Value {
     value.get_mut(key).map_or(Value::Null, Value::take)
 }
@@ -36,13 +36,14 @@ pub fn number(value: &Value, path: &[&str]) -> u64 {
     optional_number(value, path).unwrap_or_default()
 }
 
-/// A nested number. Some gateways write integers as `12.0`.
+/// A nested number. Some gateways write integers as `12.0`; negative numbers count as absent.
 pub fn optional_number(value: &Value, path: &[&str]) -> Option<u64> {
     let found = path.iter().try_fold(value, |v, key| v.get(key))?;
     found.as_u64().or_else(|| found.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64))
 }
 
-/// Arguments given as JSON in a string; the string itself if it is not JSON (a truncated stream).
+/// Arguments given as JSON in a string; the string itself if it is not JSON (a truncated stream). Absent arguments
+/// are an empty object.
 pub fn arguments(value: Value) -> Value {
     match value {
         Value::String(s) if s.trim().is_empty() => Value::Object(serde_json::Map::new()),
@@ -52,7 +53,7 @@ pub fn arguments(value: Value) -> Value {
     }
 }
 
-/// An attachment for base64 data: its size and hash, not the data.
+/// An attachment for base64 data: its size and hash, not the data, so that conversations stay small.
 pub fn base64_attachment(media_type: String, data: &str) -> Attachment {
     let hash = blake3::hash(data.as_bytes()).to_hex();
     Attachment { media_type, size: data.len() as u64, hash: hash[..16].to_owned(), ..Attachment::default() }

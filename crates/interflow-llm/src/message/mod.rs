@@ -32,13 +32,12 @@ use crate::CallUsage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageRole {
-    /// The person, or the requesting program.
+    /// The person, or the requesting program. Tool results have this role in most formats.
     User,
-    /// The model.
     Assistant,
 }
 
-/// A part of a message.
+/// A part of a message, in the form that all API formats are translated to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentBlock {
@@ -49,7 +48,6 @@ pub enum ContentBlock {
     Thinking {
         text: String,
     },
-    /// A tool call.
     ToolUse {
         /// The call's id; empty if the format has none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -58,7 +56,6 @@ pub enum ContentBlock {
         /// Its arguments; a string if they are not JSON.
         input: Value,
     },
-    /// The result of a tool call.
     ToolResult {
         /// The call's id; empty if the format has none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -67,7 +64,7 @@ pub enum ContentBlock {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         name: String,
         content: Vec<ContentBlock>,
-        /// The tool failed.
+        /// Whether the tool reported a failure.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
@@ -81,7 +78,7 @@ pub enum ContentBlock {
         kind: String,
         message: String,
     },
-    /// Content without a canonical form.
+    /// Content without a canonical form, kept so that it can be displayed and searched.
     Other {
         /// The API format's name for it.
         kind: String,
@@ -101,7 +98,7 @@ pub struct Attachment {
     /// Its title or file name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// Length of the base64 (or text) that was sent.
+    /// Length of the base64 (or text) that was sent, in bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub size: u64,
     /// BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image.
@@ -120,27 +117,27 @@ pub struct ToolDefinition {
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Its definition as sent.
+    /// Its definition as sent, schema included.
     pub definition: Value,
 }
 
-/// A request to a model.
+/// A request to a model, in the canonical form.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelRequest {
     /// The model's name, from the body or the path.
     pub model: String,
-    /// The parts of the system prompt.
+    /// The parts of the system prompt, in order.
     pub system: Vec<String>,
     pub tools: Vec<ToolDefinition>,
-    /// The history, the latest last.
+    /// The history, the latest message last.
     pub messages: Vec<ChatMessage>,
     /// The client's session id, if the body contains one.
     pub session: Option<String>,
     /// The response that this request continues (`previous_response_id`).
     pub previous: Option<String>,
-    /// Limit on output tokens.
+    /// The client's limit on output tokens.
     pub max_tokens: Option<u64>,
-    /// Streaming was requested.
+    /// Whether the body or the path requested a stream.
     pub stream: bool,
 }
 
@@ -148,7 +145,7 @@ pub struct ModelRequest {
 pub struct ModelReply {
     /// The provider's response id.
     pub id: Option<String>,
-    /// The model that replied.
+    /// The model that replied, which may be a dated version of the requested one.
     pub model: Option<String>,
     pub blocks: Vec<ContentBlock>,
     /// The provider's stop reason: `end_turn`, `tool_calls`, `length`.
@@ -157,12 +154,11 @@ pub struct ModelReply {
     pub usage: Option<CallUsage>,
     /// Cost in US dollars, if the provider reports it.
     pub cost: Option<f64>,
-    /// False for a truncated stream.
+    /// False for a stream that broke off.
     pub complete: bool,
 }
 
 impl ChatMessage {
-    /// A message with one text.
     pub fn text(role: MessageRole, text: impl Into<String>) -> Self {
         Self { role, blocks: vec![ContentBlock::Text { text: text.into() }] }
     }
@@ -173,7 +169,7 @@ impl ContentBlock {
         Self::Text { text: text.into() }
     }
 
-    /// The text of a text block.
+    /// The text of a text block; `None` for any other block.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text } => Some(text),

@@ -8,12 +8,14 @@ use super::json_access::{
 };
 use super::{ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
 
+/// Parses a request of `/api/chat` or `/api/generate`.
 pub fn request(mut body: Value) -> ModelRequest {
     let mut request = ModelRequest {
         model: take_string(&mut body, "model"),
         system: take_non_empty(&mut body, "system").into_iter().collect(),
         tools: take_list(&mut body, "tools").into_iter().map(tool).collect(),
         max_tokens: body["options"]["num_predict"].as_u64(),
+        // Ollama streams unless the request says otherwise.
         stream: body["stream"].as_bool().unwrap_or(true),
         ..ModelRequest::default()
     };
@@ -42,6 +44,7 @@ pub fn request(mut body: Value) -> ModelRequest {
     request
 }
 
+/// Images are bare base64 without a media type.
 fn images(holder: &mut Value) -> Vec<ContentBlock> {
     let images = take_list(holder, "images");
     images
@@ -65,7 +68,7 @@ fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     blocks
 }
 
-/// Assembles a reply from its lines; a complete reply is one line.
+/// Assembles a reply from its lines; a complete reply is one line. Texts of consecutive lines are joined.
 #[derive(Default)]
 pub struct OllamaAccumulator {
     reply: ModelReply,

@@ -17,21 +17,16 @@ pub(super) enum Kind {
     Object,
 }
 
-/// Features of list elements, as a bit set.
+/// Features of list elements, as a bit set: a list has the features of all its elements.
 pub(super) mod sign {
-    /// `role` is a string.
     pub const ROLE: u16 = 1;
-    /// `type` is a string.
     pub const TYPE: u16 = 1 << 1;
-    /// `type` is `text`.
     pub const TYPE_TEXT: u16 = 1 << 2;
     /// A block type that only Anthropic's format has.
     pub const ANTHROPIC: u16 = 1 << 3;
     /// `text` without a `type`, as in Converse.
     pub const UNTYPED_TEXT: u16 = 1 << 4;
-    /// `input_schema` is an object.
     pub const SCHEMA: u16 = 1 << 5;
-    /// `parts` is a list.
     pub const PARTS: u16 = 1 << 6;
     /// The same for the blocks in `content`.
     pub const HOLDS_ANTHROPIC: u16 = 1 << 7;
@@ -58,7 +53,7 @@ impl Seen {
         !matches!(self.kind, Kind::Absent | Kind::Null)
     }
 
-    /// Whether an element of the list has the feature.
+    /// Whether any element of the list has the feature.
     pub fn any(self, sign: u16) -> bool {
         self.signs & sign != 0
     }
@@ -77,7 +72,7 @@ pub struct Outline {
     pub(super) messages: Seen,
     pub(super) contents: Seen,
     pub(super) input: Seen,
-    /// `contents` inside `request`.
+    /// `contents` inside `request`, as in the Code Assist endpoint's bodies.
     pub(super) inner_contents: Seen,
 }
 
@@ -135,7 +130,7 @@ impl Outline {
     }
 }
 
-/// The members that are examined at any level.
+/// The members that are examined, at any level; the value of any other one is skipped unread.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Name {
@@ -164,7 +159,7 @@ enum Name {
 #[derive(Clone, Copy, Default)]
 struct Found {
     seen: Seen,
-    /// Its value, if it is one of the relevant strings.
+    /// Its value, if it is one of the strings that tell formats apart.
     word: Option<Word>,
     /// The kind of an object's member `contents`.
     contents: Kind,
@@ -179,7 +174,7 @@ enum Word {
 /// Nesting levels examined: the body, its lists, their elements, the lists in these, and their blocks.
 const TOP: u8 = 5;
 
-/// Examines a value, and passes an object's members to `members`.
+/// Examines a value, and passes an object's members to `members`. Below `depth` levels, values are skipped.
 struct Look<'f> {
     members: &'f mut dyn FnMut(Name, Found),
     depth: u8,
@@ -235,6 +230,7 @@ impl<'de> Visitor<'de> for Look<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
         let mut found = of_kind(Kind::List);
+        // Skipped, but still checked for being JSON.
         if self.depth == 0 {
             while list.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(found);

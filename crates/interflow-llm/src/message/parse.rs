@@ -1,4 +1,5 @@
-//! Parses requests and replies of every API format.
+//! Parses requests and replies of every API format into the canonical model. Never fails: what cannot be read is left
+//! out or kept as it is.
 
 use serde_json::Value;
 
@@ -25,7 +26,7 @@ pub fn request(shape: ApiFormat, path: &str, body: Value) -> ModelRequest {
     request
 }
 
-/// `/model/ID/invoke`, `/models/ID:generateContent`, `/deployments/ID/chat/completions`.
+/// The model in a path: `/model/ID/invoke`, `/models/ID:generateContent`, `/deployments/ID/chat/completions`.
 fn model_in_path(path: &str) -> Option<String> {
     let path = path.split('?').next()?;
     let rest = ["/model/", "/models/", "/deployments/"].iter().find_map(|mark| path.split_once(mark))?.1;
@@ -91,7 +92,7 @@ fn parse_whole(shape: ApiFormat, body: Value) -> ModelReply {
     }
 }
 
-/// A body that is not JSON: JSON lines without their media type, or a truncated body.
+/// A body that is not JSON: JSON lines without their media type, or a truncated body, of which nothing can be read.
 fn unreadable(shape: ApiFormat, body: &[u8]) -> ModelReply {
     let mut assembly = ReplyAssembly::new(shape);
     if matches!(shape, ApiFormat::Ollama) {
@@ -130,9 +131,9 @@ impl ReplyAssembly {
         Self { stream, settled: ResponseSummary::default() }
     }
 
-    /// Processes the next event; true if it ends the reply.
+    /// Processes the next event; true if it ends the reply. Usage is collected from every event that has any.
     pub fn event(&mut self, event: ReplyEvent) -> bool {
-        // The end mark of Chat Completions is no JSON.
+        // The end mark of Chat Completions is not JSON.
         if event.done
             && let ReplyAccumulator::Chat(s) = &mut self.stream
         {
@@ -154,7 +155,7 @@ impl ReplyAssembly {
         false
     }
 
-    /// The reply as far as it was received.
+    /// The reply as far as it was received, with the usage reported up to then.
     pub fn end(self) -> ModelReply {
         let reply = match self.stream {
             ReplyAccumulator::Anthropic(s) => s.end(),

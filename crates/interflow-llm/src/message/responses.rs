@@ -8,6 +8,8 @@ use super::json_access::{
 };
 use super::{ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
 
+/// Parses a request of the Responses API. `input` is a text or a list of items; consecutive items of one role form
+/// one message.
 pub fn request(mut body: Value) -> ModelRequest {
     let conversation = match take_value(&mut body, "conversation") {
         Value::String(id) => Some(id),
@@ -33,6 +35,7 @@ pub fn request(mut body: Value) -> ModelRequest {
 
 fn add(request: &mut ModelRequest, mut item: Value) {
     let role = item["role"].as_str().unwrap_or_default();
+    // Only leading ones: later instructions stay in the history.
     if matches!(role, "system" | "developer") && request.messages.is_empty() {
         let parts = content(take_value(&mut item, "content"));
         request.system.extend(parts.into_iter().filter_map(|b| b.as_text().map(str::to_owned)));
@@ -45,7 +48,8 @@ fn add(request: &mut ModelRequest, mut item: Value) {
     }
 }
 
-/// An item of input or output: its role and blocks.
+/// An item of input or output: its role and blocks. Item types end in `_call` for what the model asks, and in
+/// `_output` for the results.
 fn entry(mut item: Value) -> (MessageRole, Vec<ContentBlock>) {
     let kind = take_string(&mut item, "type");
     match kind.as_str() {
@@ -82,6 +86,7 @@ fn call(kind: &str, mut item: Value) -> ContentBlock {
     ContentBlock::ToolUse { id, name, input }
 }
 
+/// The result of a tool call, which refers to the call by `call_id`.
 fn output(mut item: Value) -> ContentBlock {
     let id = take_string(&mut item, "call_id");
     let content = match take_value(&mut item, "output") {
@@ -92,6 +97,7 @@ fn output(mut item: Value) -> ContentBlock {
     ContentBlock::ToolResult { id, name: String::new(), content, is_error: item["status"] == "failed" }
 }
 
+/// Parses a whole response. An incomplete one has its reason as the stop reason.
 pub fn reply(mut body: Value) -> ModelReply {
     let status = take_string(&mut body, "status");
     let failed = body.get("error").is_some_and(|e| !e.is_null()) || status.is_empty() && body.get("output").is_none();
@@ -113,13 +119,13 @@ pub fn reply(mut body: Value) -> ModelReply {
 }
 
 /// Assembles a reply from the events of a stream. The last event repeats the complete response; until it comes,
-/// completed and open items are kept by their output index.
+/// completed and open items are kept by their output index, so that a stream that breaks off loses nothing.
 #[derive(Default)]
 pub struct ResponsesAccumulator {
     reply: ModelReply,
     /// Completed items with their output index.
     done: Vec<(u64, Vec<ContentBlock>)>,
-    /// Open items: output index, initial value, text so far.
+    /// Open items: output index, initial value, text so far. Only the first open item of an index receives deltas.
     open: Vec<(u64, Value, String)>,
     errors: Vec<ContentBlock>,
 }
@@ -158,7 +164,8 @@ impl ResponsesAccumulator {
         false
     }
 
-    /// The complete response of the last event; some backends omit its output.
+    /// Takes over the complete response of the last event; some backends omit its output, and then the collected
+    /// items stay.
     fn finish_with(&mut self, whole: ModelReply) {
         let answered = whole.blocks.iter().any(|b| !matches!(b, ContentBlock::Error { .. }));
         if answered {
@@ -182,7 +189,7 @@ impl ResponsesAccumulator {
     }
 }
 
-/// An item left open by a truncated stream.
+/// The blocks of an item left open by a truncated stream.
 fn partial_blocks(mut item: Value, text: String) -> Vec<ContentBlock> {
     match item["type"].as_str() {
         Some("function_call") => {

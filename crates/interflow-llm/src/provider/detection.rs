@@ -10,7 +10,7 @@ use interflow_types::{Headers, Host, Method, percent};
 use super::{DetectedCall, Operation, Provider};
 use crate::message::{ApiFormat, Outline};
 
-/// Hosts of providers; a leading dot matches any subdomain.
+/// Hosts of providers; a leading dot matches any subdomain. Services with OpenAI's API count as OpenAI.
 const PROVIDER_HOSTS: [(&str, Provider); 27] = [
     ("api.openai.com", Provider::OpenAi),
     (".api.openai.com", Provider::OpenAi),
@@ -41,7 +41,7 @@ const PROVIDER_HOSTS: [(&str, Provider); 27] = [
     (".githubcopilot.com", Provider::OpenAi),
 ];
 
-/// Hosts of providers with other services: only a known path is an LLM call.
+/// Hosts of providers with other services (a website, a code host): only a known path is an LLM call.
 const SHARED_HOSTS: [&str; 3] = ["chatgpt.com", "router.huggingface.co", ".githubcopilot.com"];
 
 /// Detects a call by its host or, for an unknown host, by a path that no other API has. `path` may include a query.
@@ -83,7 +83,8 @@ const fn of_shape(shape: ApiFormat) -> (Provider, Operation) {
     }
 }
 
-/// The call for an API format named by the operator.
+/// The call for an API format named by the operator. The model in the path is decoded, the one in the body is read
+/// later.
 pub fn by_shape(shape: ApiFormat, path: &str, websocket: bool) -> DetectedCall {
     let (provider, operation) = of_shape(shape);
     let model = model_in_path(provider, path).and_then(|at| path.get(at)).map(|m| percent::decoded(m).as_ref().into());
@@ -144,11 +145,13 @@ pub fn model_in_path(provider: Provider, path: &str) -> Option<Range<usize>> {
     Some(start..start + model.len())
 }
 
+/// A host matches a name exactly, or a pattern with a leading dot by its end.
 fn is_host(host: &str, pattern: &str) -> bool {
     if pattern.starts_with('.') { host.ends_with(pattern) } else { host == pattern }
 }
 
-/// Bit set of the lengths of the host names and patterns, as a fast filter.
+/// Bit set of the lengths of the host names and patterns, as a fast filter. Evaluated at compile time, so it cannot
+/// differ from the list.
 const HOST_LENGTHS: u64 = {
     let (mut bits, mut i) = (0, 0);
     while i < PROVIDER_HOSTS.len() {
@@ -158,7 +161,7 @@ const HOST_LENGTHS: u64 = {
     }
     bits
 };
-/// Bit set of the last letters of the host names.
+/// Bit set of the last letters of the host names, computed from their low five bits.
 const HOST_LAST_BYTES: u32 = {
     let (mut bits, mut i) = (0, 0);
     while i < PROVIDER_HOSTS.len() {
@@ -184,7 +187,8 @@ fn provider_of_host(host: &str) -> Option<Provider> {
     (bedrock && host.contains(".amazonaws.com")).then_some(Provider::Bedrock)
 }
 
-/// For unknown hosts: local models, resellers, test servers.
+/// The provider for unknown hosts: local models, resellers, test servers. Only paths that no other API has are
+/// accepted.
 fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider> {
     if !path.as_bytes().split(|&b| b == b'/').any(is_api_segment) {
         return None;
@@ -223,7 +227,8 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
     openai.then_some(Provider::OpenAi)
 }
 
-/// Fast filter: whether a path with this segment needs a closer look.
+/// Fast filter: whether a path with this segment needs a closer look. Must cover every path that [`provider_of_path`]
+/// accepts.
 fn is_api_segment(segment: &[u8]) -> bool {
     match segment {
         b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"realtime"
@@ -233,6 +238,7 @@ fn is_api_segment(segment: &[u8]) -> bool {
     }
 }
 
+/// Operations by path suffix; the first match counts, so longer suffixes come before shorter ones.
 const PATH_SUFFIXES: [(&str, Operation); 25] = [
     ("/chat/completions", Operation::Chat),
     ("/agents/completions", Operation::Chat),
@@ -271,7 +277,7 @@ const TELEMETRY: [(Provider, &str); 6] = [
     (Provider::OpenAi, "/v1/traces/ingest"),
 ];
 
-/// Whether a path is a telemetry endpoint of this provider.
+/// Whether a path is a telemetry endpoint of this provider: its own, statsig's, OTLP's, or Sentry's envelope.
 pub fn is_telemetry(provider: Provider, path: &str) -> bool {
     let statsig = path.ends_with("/v1/rgstr") || path.ends_with("/v1/log_event");
     let otlp = ["/v1/traces", "/v1/metrics", "/v1/logs"].iter().any(|end| path.ends_with(end));
@@ -279,6 +285,7 @@ pub fn is_telemetry(provider: Provider, path: &str) -> bool {
     own || statsig || otlp || path.ends_with("/envelope") && path.contains("/api/")
 }
 
+/// Ollama's native operations.
 const OLLAMA: [(&str, Operation); 4] = [
     ("/api/chat", Operation::Chat),
     ("/api/generate", Operation::Completions),
@@ -286,6 +293,7 @@ const OLLAMA: [(&str, Operation); 4] = [
     ("/api/embeddings", Operation::Embeddings),
 ];
 
+/// Cohere's operations; v1 and v2 differ in their paths.
 const COHERE: [(&str, Operation); 7] = [
     ("/v2/chat", Operation::Chat),
     ("/v1/chat", Operation::Chat),
@@ -313,7 +321,7 @@ fn operation_by_suffix(provider: Provider, path: &str) -> Operation {
     found.map_or(Operation::Other, |(_, operation)| *operation)
 }
 
-/// `…/models/{model}:{verb}`.
+/// Splits `…/models/{model}:{verb}` of Gemini and Vertex; `None` for an unknown verb.
 fn google_verb(path: &str) -> Option<(&str, &str)> {
     let last = path.rsplit('/').next()?;
     let (model, verb) = last.rsplit_once(':')?;
@@ -349,7 +357,8 @@ fn google(call: &mut DetectedCall, path: &str, query: &str) {
     call.grows = verb == "streamGenerateContent" && !sse;
 }
 
-/// `/model/{model}/{verb}`.
+/// Splits `/model/{model}/{verb}` of Bedrock. The model may contain slashes (an ARN), so the verb is the last
+/// segment.
 fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
     let (model, verb) = after_first(path, "/model/")?.rsplit_once('/')?;
     let known =
@@ -357,7 +366,7 @@ fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
     (known && !model.is_empty()).then_some((model, verb))
 }
 
-/// Whether a path belongs to Bedrock's runtime.
+/// Whether a path belongs to Bedrock's runtime API.
 pub fn is_bedrock(path: &str) -> bool {
     bedrock_verb(path).is_some()
 }
@@ -372,7 +381,7 @@ fn after_first<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     path.split_once(mark).map(|(_, rest)| rest)
 }
 
-/// The segment that follows a marker in the path.
+/// The segment that follows a marker in the path; `None` if it is empty.
 fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     after_first(path, mark)?.split('/').next().filter(|s| !s.is_empty())
 }

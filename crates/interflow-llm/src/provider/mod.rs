@@ -15,7 +15,7 @@ macro_rules! names {
         pub enum $name { $($(#[$doc])* $variant,)* }
 
         impl $name {
-            /// The name in configuration, queries, metrics and audit records.
+            /// The name in configuration, queries, metrics and audit records. Stable: recorded flows are found by it.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
@@ -28,13 +28,12 @@ macro_rules! names {
 }
 
 names! {
-    /// The provider whose API is used.
+    /// The provider whose API is used, whoever serves it.
     Provider {
         /// OpenAI, or a server with its API.
         OpenAi = "openai",
         /// OpenAI's models on Azure.
         Azure = "azure",
-        /// Anthropic.
         Anthropic = "anthropic",
         /// Google's Gemini API.
         Gemini = "gemini",
@@ -42,20 +41,16 @@ names! {
         Vertex = "vertex",
         /// Amazon Bedrock's runtime.
         Bedrock = "bedrock",
-        /// Ollama.
         Ollama = "ollama",
-        /// Cohere.
         Cohere = "cohere",
-        /// Mistral.
         Mistral = "mistral",
-        /// Unknown.
         #[default]
         Unknown = "unknown",
     }
 }
 
 names! {
-    /// The operation of a request.
+    /// The operation of a request, which determines where its body has text.
     Operation {
         /// A conversation turn: Chat Completions, Messages, generateContent, Converse and similar.
         Chat = "chat",
@@ -63,7 +58,7 @@ names! {
         Responses = "responses",
         /// Text completion: legacy completions, fill-in-the-middle, Ollama's generate.
         Completions = "completions",
-        /// Embeddings of texts.
+        /// Embeddings of texts (also Google's `:predict`).
         Embeddings = "embeddings",
         /// Classification of texts.
         Moderations = "moderations",
@@ -73,21 +68,21 @@ names! {
         Speech = "speech",
         /// Speech to text.
         Transcriptions = "transcriptions",
-        /// A file upload.
+        /// A file upload, such as batch input or training data.
         Files = "files",
         /// A batch of requests.
         Batches = "batches",
-        /// Token counting.
+        /// Token counting, which costs nothing but contains the prompt.
         CountTokens = "count_tokens",
         /// Reranking of documents.
         Rerank = "rerank",
         /// Bidirectional events over a WebSocket.
         Realtime = "realtime",
-        /// A query without a body: models, the state of a batch.
+        /// A query without a body: models, the state of a batch. It costs nothing.
         Lookup = "lookup",
         /// Telemetry of an agent to its vendor: events, metrics, traces.
         Telemetry = "telemetry",
-        /// Anything else.
+        /// Anything else at a provider, whose texts cannot be located.
         #[default]
         Other = "other",
     }
@@ -100,7 +95,7 @@ impl Operation {
     }
 }
 
-/// A call detected by its target and head.
+/// A call detected by its target and head, before its body is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectedCall {
     pub provider: Provider,

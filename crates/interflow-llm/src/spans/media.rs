@@ -9,7 +9,7 @@ pub enum MediaKind {
     /// An image or a video.
     Image,
     Audio,
-    /// A document, or anything else.
+    /// A document, or anything else that is neither image nor audio.
     Document,
 }
 
@@ -24,16 +24,17 @@ impl MediaKind {
     }
 }
 
-/// Base64 media in a body, and the JSON that replaces it when it is removed.
+/// Base64 media in a body, and the JSON that replaces it when it is removed, so that the body stays valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaSpan {
     pub kind: MediaKind,
     /// The byte range to replace in order to remove it: its whole content part.
     pub whole: Range<usize>,
+    /// JSON for the range `whole`; empty for an element that is dropped from a list.
     pub stand_in: String,
 }
 
-/// What a string that may contain media contains, as far as the string itself tells.
+/// What a string that may contain media contains, as far as the string itself tells. Its siblings may tell more.
 pub(super) enum BlobContent {
     Address,
     Text,
@@ -58,6 +59,7 @@ pub(super) fn classify_blob(raw: &[u8]) -> BlobContent {
     if scheme.iter().any(|s| raw.starts_with(s)) {
         return BlobContent::Address;
     }
+    // The beginning is enough: text has a space or a comma within the first 512 bytes.
     let sample = raw.get(..512.min(raw.len())).unwrap_or_default();
     let base64 = |b: &u8| {
         b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_' | b'\\' | b'\n' | b'n' | b'r')
@@ -108,7 +110,8 @@ pub(super) fn media_span_kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind,
     )
 }
 
-/// A text part in place of another part; `kind` is the part's `type`, if it has one.
+/// A text part in place of another part; `kind` is the part's `type`, if it has one, and decides between the forms of
+/// Responses, Chat and Gemini.
 pub(super) fn placeholder_part(kind: Option<&[u8]>, media: MediaKind) -> String {
     let word = media.as_str();
     match kind {

@@ -15,17 +15,18 @@ pub use fields::{FIELDS, FieldClass, FieldEntry};
 pub use media::{MediaKind, MediaSpan};
 pub use span_walker::{EndedChannels, MarkError, MarkedText, beside, facts, facts_held, mark_body, mark_event};
 
-/// A string, or another value, that contains text.
+/// A string, or another value, that contains text. Positions refer to the body as it was parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextSpan {
-    /// The bytes between the quotes.
+    /// The bytes between the quotes, still escaped; for a number, its digits.
     pub range: Range<usize>,
     /// The name of its member, or of the enclosing array.
     pub name: Option<Range<usize>>,
     pub kind: SpanKind,
-    /// In a stream event: the text that it continues.
+    /// In a stream event: the text that it continues. `None` if the text is complete within the event.
     pub channel: Option<TextChannel>,
-    /// Whether it belongs to a client's fixed prompts: its system prompt or tool definitions.
+    /// Whether it belongs to a client's fixed prompts: its system prompt or tool definitions, the same in every
+    /// session.
     pub fixed: bool,
 }
 
@@ -48,7 +49,7 @@ pub enum SpanKind {
 /// A text streamed in fragments: one choice's reply, one tool call's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextChannel {
-    /// The same for all fragments of a text within one stream.
+    /// The same for all fragments of a text within one stream; a hash of the names and indices on the path to it.
     pub id: u64,
     /// The choice or block whose end also ends it.
     pub group: u64,

@@ -1,4 +1,4 @@
-//! Parts of `multipart/form-data` (RFC 7578).
+//! Parts of `multipart/form-data` (RFC 7578), located without copying their content.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ const MAX_PARTS: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormPart {
     pub name: String,
-    /// The file's name, if the part is a file.
+    /// The file's name, if the part is a file (RFC 7578 4.2).
     pub file: Option<String>,
     /// The media type, lower case, without parameters.
     pub media_type: Option<String>,
@@ -24,7 +24,8 @@ pub struct MultipartError {
     pub reason: &'static str,
 }
 
-/// The boundary in a `Content-Type` of `multipart/form-data`.
+/// The boundary in a `Content-Type` of `multipart/form-data`; `None` for another type, or a boundary that is too
+/// long.
 pub fn boundary(content_type: &str) -> Option<String> {
     let mut params = content_type.split(';');
     if !params.next()?.trim().eq_ignore_ascii_case("multipart/form-data") {
@@ -50,6 +51,7 @@ pub fn parts(body: &[u8], boundary: &str) -> Result<Vec<FormPart>, MultipartErro
     loop {
         at += delimiter.len();
         let rest = body.get(at..).unwrap_or_default();
+        // The closing delimiter (RFC 2046 5.1.1); what follows it is ignored.
         if rest.starts_with(b"--") {
             return Ok(parts);
         }
@@ -63,6 +65,7 @@ pub fn parts(body: &[u8], boundary: &str) -> Result<Vec<FormPart>, MultipartErro
         let start = at + head + 4;
         let mut part = read_head(rest.get(..head).unwrap_or_default());
         let Some(next) = find(start) else { return fail(start, "a part does not end") };
+        // The line break before a delimiter belongs to the delimiter.
         part.range = start..next.saturating_sub(2).max(start);
         parts.push(part);
         at = next;

@@ -26,13 +26,14 @@ pub struct MarkedText {
     pub model: Option<Range<usize>>,
     pub stream: Option<bool>,
     pub max_output: Option<u64>,
-    /// The first message of the conversation, which identifies it.
+    /// The first message of the conversation, which identifies it in clients that send no id.
     pub first_message: Option<Range<usize>>,
-    /// The response or conversation that this request continues at the provider.
+    /// The response or conversation that this request continues at the provider (`previous_response_id`,
+    /// `conversation`).
     pub continues: Option<Range<usize>>,
     pub id: Option<Range<usize>>,
     pub text_bytes: usize,
-    /// In an event: the texts that end with it.
+    /// In an event: the texts that end with it, so that what was held back of them can be sent.
     pub ended: Vec<EndedChannels>,
 }
 
@@ -41,6 +42,7 @@ pub struct MarkedText {
 pub enum EndedChannels {
     /// Those of this choice or block: see [`TextChannel::group`].
     Group(u64),
+    /// Every text of the stream.
     All,
 }
 
@@ -70,7 +72,8 @@ const MAX_INLINE_BYTES: usize = 128 << 10;
 /// How many large bodies are parsed at once; the blocking threads are shared with other work.
 static MARK_PERMITS: Semaphore = Semaphore::const_new(2);
 
-/// Reads the facts of a body without the positions of its text: model, text length.
+/// Reads the facts of a body without the positions of its text: model, text length, limits. Takes less memory than
+/// [`mark_body`].
 ///
 /// # Errors
 /// As [`mark_body`].
@@ -82,7 +85,7 @@ pub fn facts(json: &[u8]) -> Result<MarkedText, MarkError> {
 /// As [`facts`], on a blocking thread if the body is large.
 ///
 /// # Errors
-/// As [`mark_body`].
+/// As [`mark_body`]; also if the work panicked.
 pub async fn facts_held(json: &Bytes) -> Result<MarkedText, MarkError> {
     let broken = JsonError { at: 0, reason: "the work on the body was cut short" };
     let held = json.clone();
@@ -113,7 +116,8 @@ pub fn mark_event(json: &[u8], name: Option<&str>) -> Result<MarkedText, MarkErr
     SpanWalker::new(json, false, true).run(name.unwrap_or_default().as_bytes())
 }
 
-/// An open container: what has been read of it, and the index of the first span inside, `first`.
+/// An open container: what has been read of it, and the index of the first span inside, `first`, from which on a
+/// later fact applies.
 struct ContainerFrame {
     zone: ContainerRule,
     object: bool,
@@ -122,7 +126,7 @@ struct ContainerFrame {
     key: Range<usize>,
     name: Range<usize>,
     first: usize,
-    /// Number of values so far, for an array.
+    /// Number of values so far; an array's element is identified by it.
     count: u64,
     kind: Option<Range<usize>>,
     media_type: Option<Range<usize>>,
@@ -137,10 +141,10 @@ struct ContainerFrame {
     fixed: bool,
 }
 
-/// Span lists shorter than this are not accounted for.
+/// Span lists shorter than this are not accounted for: the accounting would cost more than they do.
 const FEW: usize = 32;
 
-/// Shorter than any provider's signature.
+/// Shorter than any provider's signature. An empty or tiny one does not make a text signed.
 const MIN_SIGNATURE_LEN: usize = 8;
 
 struct SpanWalker<'j> {
@@ -200,7 +204,8 @@ impl<'j> SpanWalker<'j> {
         Ok(self.out)
     }
 
-    /// Grows the list of spans after reserving memory: while it is moved, it exists twice.
+    /// Grows the list of spans after reserving memory: while it is moved, it exists twice. Growing by half bounds the
+    /// waste.
     fn make_room(&mut self) -> Result<(), MarkError> {
         let spans = &mut self.out.spans;
         let capacity = spans.capacity();
@@ -217,7 +222,7 @@ impl<'j> SpanWalker<'j> {
         self.json.get(range.clone()).unwrap_or_default()
     }
 
-    /// The name of the current value: the member's, or the array's.
+    /// The name of the current value: the member's, or, in an array, the array's.
     fn key(&self) -> Range<usize> {
         match self.frames.last() {
             Some(f) if f.object => f.name.clone(),
@@ -260,7 +265,7 @@ impl<'j> SpanWalker<'j> {
         });
     }
 
-    /// Whether people or tools choose the names of members here.
+    /// Whether people or tools choose the names of members here, so that names and numbers may be personal data too.
     fn is_free(&self) -> bool {
         self.frames.last().is_some_and(|f| match f.zone {
             ContainerRule::Free | ContainerRule::Unknown => true,
@@ -276,7 +281,7 @@ impl<'j> SpanWalker<'j> {
     }
 
     fn push(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind, channel: Option<TextChannel>) {
-        // Whether media counts as text is decided by its kind.
+        // Whether media counts as text is decided by its kind, so it is kept until then.
         if self.facts_only && !matches!(kind, SpanKind::Media(_)) {
             return;
         }
@@ -328,7 +333,7 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// Whether the current object is a message, whose name is its author's, or a document.
+    /// Whether the current object is a message, whose name is its author's, or a document, whose name is a file's.
     fn is_named(&self) -> bool {
         let [.., list, object] = self.frames.as_slice() else { return false };
         let message = !list.object && self.bytes(&list.key) == b"messages";
@@ -340,6 +345,7 @@ impl<'j> SpanWalker<'j> {
             return;
         }
         if !matches!(kind, SpanKind::Media(_)) {
+            // Raw length, escapes included: it only estimates tokens.
             self.out.text_bytes += range.len();
         }
         let channel = if self.events { self.channel(name.as_ref()) } else { None };
@@ -351,7 +357,8 @@ impl<'j> SpanWalker<'j> {
         self.push(range, name, kind, channel);
     }
 
-    /// The text that a string of an event continues, as far as its name tells.
+    /// The text that a string of an event continues, as far as its name tells. The containers around it extend the id
+    /// when they close.
     fn channel(&self, name: Option<&Range<usize>>) -> Option<TextChannel> {
         let key = name.map_or(&b""[..], |n| self.bytes(n));
         let frame = self.frames.last()?;
@@ -376,6 +383,7 @@ impl<'j> SpanWalker<'j> {
                 let media_type = media_type.map(|t| t.start + range.start..t.end + range.start);
                 let open = MediaSpan {
                     kind: MediaKind::Document,
+                    // Without a content part around it, the value is replaced by an empty string.
                     whole: range.start - 1..range.end + 1,
                     stand_in: "\"\"".into(),
                 };
@@ -393,12 +401,14 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// Sets the kind of media by its media type, which may come before or after the data.
+    /// Sets the kind of media by its media type, which may come before or after the data. Base64 of a text type
+    /// becomes text.
     fn classify_media(&mut self, at: usize, media_type: &Range<usize>, key: &Range<usize>) {
         let known = media::media_span_kind(self.bytes(media_type), self.bytes(key));
         if let Some(span) = self.out.spans.get_mut(at) {
             match (known, &mut span.kind) {
                 (Ok(text), kind @ SpanKind::Media(_)) => {
+                    // Base64 has four characters for three bytes.
                     self.out.text_bytes += span.range.len() * 3 / 4;
                     *kind = text;
                 }
@@ -441,7 +451,8 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// A value has ended: in an array, the next one is a different text.
+    /// A value has ended: in an array, the next one is a different text. Also notices the first message of a
+    /// conversation.
     fn end_value(&mut self, range: Range<usize>) {
         let depth = self.frames.len();
         let Some(frame) = self.frames.last_mut() else { return };
@@ -461,6 +472,7 @@ impl<'j> SpanWalker<'j> {
     fn close(&mut self, end: usize, name: &[u8]) {
         let Some(frame) = self.frames.pop() else { return };
         let range = frame.start..end;
+        // The order matters: signatures and media refer to spans by index, which closing the channels may clear.
         let element = self.frames.last().is_some_and(|f| !f.object);
         self.close_signed(&frame, element);
         self.close_media(&frame, &range, element);
@@ -497,7 +509,8 @@ impl<'j> SpanWalker<'j> {
         }
     }
 
-    /// The kind of media is determined by sibling members; its content part is what is replaced.
+    /// The kind of media is determined by sibling members; its content part is what is replaced. Media in a member
+    /// that is no content part is passed on to the container around it.
     fn close_media(&mut self, frame: &ContainerFrame, range: &Range<usize>, element: bool) {
         for &at in &frame.media {
             if let Some(t) = frame.media_type.clone() {
@@ -588,6 +601,7 @@ impl<'j> SpanWalker<'j> {
             }
         }
         if frame.finished {
+            // A finish reason ends the texts of its choice.
             self.out.ended.push(if root { EndedChannels::All } else { EndedChannels::Group(place) });
         }
         if root && let Some(all) = container_rules::ends(kind) {
@@ -596,7 +610,8 @@ impl<'j> SpanWalker<'j> {
     }
 }
 
-/// Continues an FNV-1a hash, which identifies texts within one stream only.
+/// Continues an FNV-1a hash, which identifies texts within one stream only. A collision would join two texts of one
+/// stream; nobody gains anything by causing it.
 fn fnv1a(seed: u64, bytes: &[u8]) -> u64 {
     let start = seed ^ 0xcbf2_9ce4_8422_2325;
     bytes.iter().fold(start, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))

@@ -1,4 +1,4 @@
-//! Token usage of a response, normalized across providers.
+//! Token usage of a response, normalized across providers, which count cached and reasoning tokens differently.
 
 mod scanner;
 
@@ -14,7 +14,7 @@ pub use scanner::UsageScanner;
 
 use crate::ResponseSummary;
 
-/// Token usage of one call. Of a stream, the last count applies.
+/// Token usage of one call. Streams repeat it; the last count applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallUsage {
@@ -35,7 +35,7 @@ impl CallUsage {
         self.input.saturating_add(self.output)
     }
 
-    /// Adds another call's counts.
+    /// Adds another call's counts, saturating.
     pub const fn add(&mut self, other: Self) {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
@@ -57,7 +57,8 @@ impl CallUsage {
     }
 }
 
-/// Every part of a response with usage contains one of these words.
+/// Every part of a response with usage contains one of these words. Most events of a stream have none, and are not
+/// parsed.
 static USAGE_MARKERS: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["\"usage", "eval_count\"", "invocationMetrics\"", "\"tokens\""].map(Finder::new));
 
@@ -66,7 +67,7 @@ pub fn may_hold_usage(json: &[u8]) -> bool {
     USAGE_MARKERS.iter().any(|word| word.find(json).is_some())
 }
 
-/// The summary in a response, or in one event of it.
+/// The summary in a response, or in one event of it; `None` if it is not JSON.
 pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
     serde_json::from_slice(json).ok().map(|value| summary_from_value(&value))
 }
@@ -105,11 +106,11 @@ fn usage_in(value: &Value) -> Option<CallUsage> {
             ..CallUsage::default()
         });
     }
-    // Cohere v1.
+    // Cohere v1 reports it under `meta`.
     object("meta").and_then(|m| m.get("tokens")).and_then(parse_counts)
 }
 
-/// Counts under the names of OpenAI, Anthropic, Bedrock and Cohere.
+/// Counts under the names of OpenAI, Anthropic, Bedrock and Cohere; `None` if there is none of them.
 fn parse_counts(usage: &Value) -> Option<CallUsage> {
     let cohere = usage.get("tokens").or_else(|| usage.get("billed_units"));
     let usage = cohere.filter(|v| v.is_object()).unwrap_or(usage);
@@ -138,6 +139,7 @@ fn parse_counts(usage: &Value) -> Option<CallUsage> {
     Some(CallUsage { input, output, cache_read: inside.max(beside), cache_write: written, reasoning })
 }
 
+/// Gemini counts thoughts apart from the candidates, and prompts of tools apart from the prompt.
 fn gemini_counts(usage: &Value) -> CallUsage {
     let reasoning = number(usage, &["thoughtsTokenCount"]);
     CallUsage {

@@ -10,10 +10,11 @@ use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// Scans one response while it is relayed; whatever it cannot read, it ignores.
+/// Scans one response while it is relayed; whatever it cannot read, it ignores: usage is never worth a broken
+/// response.
 #[derive(Debug)]
 pub struct UsageScanner {
-    /// `None` once the response cannot be scanned any further.
+    /// `None` once the response cannot be scanned any further, or has ended.
     reader: Option<EventReader>,
     settled: ResponseSummary,
     begun: bool,
@@ -28,7 +29,7 @@ impl UsageScanner {
         }
     }
 
-    /// Processes the next bytes, without content coding.
+    /// Processes the next bytes, after content decoding.
     pub fn push(&mut self, bytes: &[u8]) {
         let Some(mut reader) = self.reader.take() else { return };
         reader.push(bytes);
@@ -42,7 +43,7 @@ impl UsageScanner {
         self.reader = Some(reader);
     }
 
-    /// The end of the response: its summary.
+    /// The end of the response: its summary. May be called again.
     pub fn finish(&mut self) -> &ResponseSummary {
         if let Some(event) = self.reader.take().and_then(|mut r| r.finish()) {
             self.read_event(&event);
@@ -57,7 +58,7 @@ impl UsageScanner {
     fn read_event(&mut self, event: &StreamEvent) {
         let inner = bedrock_chunk(&event.data);
         let json = inner.as_deref().unwrap_or(&event.data);
-        // The first event contains model and id.
+        // The first event contains model and id; later ones matter only if they have usage.
         if json.is_empty() || self.begun && !may_hold_usage(json) {
             return;
         }
@@ -68,7 +69,7 @@ impl UsageScanner {
     }
 }
 
-/// The JSON in InvokeModel's `{"bytes":"…"}`, which is base64.
+/// The JSON in InvokeModel's `{"bytes":"…"}`, which is base64; `None` for any other payload.
 pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix(b"{\"bytes\":\"")?;
     let end = memchr::memchr(b'"', text)?;

@@ -20,7 +20,8 @@ impl BoxError {
     }
 }
 
-/// A cursor over a box's content. Every read checks the remaining length.
+/// A cursor over a box's content. Every read checks the remaining length, so no declared size can lead outside of the
+/// box.
 #[derive(Clone, Debug)]
 pub struct BoxReader<'a> {
     data: &'a [u8],
@@ -41,12 +42,12 @@ macro_rules! numbers {
 }
 
 impl<'a> BoxReader<'a> {
-    /// Reads the content of a box, after its header.
+    /// Reads the content of a box, after its header (and its `uuid`).
     pub fn from_box(b: &BoxRef<'a>) -> Self {
         Self { data: b.content(), kind: b.kind(), offset: b.offset }
     }
 
-    /// Over some bytes of a box of this type that begins at byte `offset`.
+    /// Over some bytes of a box of this type that begins at byte `offset`, for error messages.
     pub fn from_content(data: &'a [u8], kind: FourCc, offset: u64) -> Self {
         Self { data, kind, offset }
     }
@@ -88,10 +89,10 @@ impl<'a> BoxReader<'a> {
         self.bytes(n).map(drop)
     }
 
-    /// Version and flags of a full box.
+    /// Version and flags of a full box (ISO 14496-12 4.2): 8 and 24 bits.
     ///
     /// # Errors
-    /// When the box ends before them.
+    /// If the box ends before them.
     pub fn version(&mut self) -> Result<(u8, u32), BoxError> {
         let word = self.u32()?;
         Ok(((word >> 24) as u8, word & 0xff_ffff))
@@ -105,8 +106,8 @@ impl<'a> BoxReader<'a> {
         if wide { self.u64() } else { self.u32().map(u64::from) }
     }
 
-    /// The entry count that follows, where each entry takes at least `each` bytes; larger counts than the rest can hold
-    /// are rejected.
+    /// The entry count that follows, where each entry takes at least `each` bytes; larger counts than the rest can
+    /// hold are rejected, so that a count can be used to reserve memory.
     ///
     /// # Errors
     /// If there is no count, or it is too large for the box.
@@ -122,7 +123,7 @@ impl<'a> BoxReader<'a> {
         self.data
     }
 
-    /// An error about this box.
+    /// An error about this box, with its position.
     pub fn error_here(&self, what: impl Into<Cow<'static, str>>) -> BoxError {
         BoxError::new(self.kind, self.offset, what)
     }

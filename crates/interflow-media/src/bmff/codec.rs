@@ -54,6 +54,7 @@ impl ParameterSets {
     }
 }
 
+/// A parameter set, preceded by its length in 16 bits.
 fn unit(f: &mut BoxReader<'_>) -> Result<Vec<u8>, BoxError> {
     let n = f.u16()?;
     f.bytes(usize::from(n)).map(<[u8]>::to_vec)
@@ -86,10 +87,10 @@ pub struct AacConfig {
 }
 
 impl ElementaryStreamInfo {
-    /// From the `esds` of an entry.
+    /// From the `esds` of an entry, whose descriptors are nested and of variable length.
     ///
     /// # Errors
-    /// When it is missing or cut short.
+    /// If it is missing or truncated.
     pub fn read(entry: &SampleEntry) -> Result<Self, BoxError> {
         let b = required_child(entry, b"esds")?;
         let mut f = BoxReader::from_box(&b);
@@ -123,6 +124,7 @@ impl ElementaryStreamInfo {
     }
 }
 
+/// The length of a descriptor: up to four bytes of seven bits each (ISO 14496-1 8.3.3).
 fn descriptor_length(f: &mut BoxReader<'_>) -> Result<usize, BoxError> {
     let mut length = 0;
     for _ in 0..4 {
@@ -135,7 +137,7 @@ fn descriptor_length(f: &mut BoxReader<'_>) -> Result<usize, BoxError> {
     Ok(length)
 }
 
-/// Reads bits, most significant first.
+/// Reads bits, most significant first; `None` at the end.
 struct BitReader<'a> {
     data: &'a [u8],
     at: usize,
@@ -154,6 +156,7 @@ impl BitReader<'_> {
 
     fn object_type(&mut self) -> Option<u8> {
         match self.take(5)? {
+            // The escape value for object types from 32 on.
             31 => Some(32 + self.take(6)? as u8),
             n => Some(n as u8),
         }
@@ -162,6 +165,7 @@ impl BitReader<'_> {
     fn rate_index(&mut self) -> Option<u8> {
         let index = self.take(4)?;
         if index == 15 {
+            // An explicit rate, which ADTS cannot express.
             self.take(24)?;
         }
         Some(index as u8)
@@ -204,6 +208,7 @@ pub fn codec_string(entry: &SampleEntry) -> String {
     format!("{format}{}", full.unwrap_or_default())
 }
 
+/// The codec parameter of AVC: profile, constraint flags and level in hex (RFC 6381 3.3).
 fn avc_name(c: &[u8]) -> Option<String> {
     let [_, profile, compatibility, level, ..] = c else { return None };
     Some(format!(".{profile:02x}{compatibility:02x}{level:02x}"))
@@ -217,6 +222,7 @@ fn hevc_name(c: &[u8]) -> Option<String> {
     let tier = if profile & 0x20 == 0 { 'L' } else { 'H' };
     let compatibility = u32::from_be_bytes([*c0, *c1, *c2, *c3]).reverse_bits();
     let mut name = format!(".{space}{}.{compatibility:X}.{tier}{level}", profile & 31);
+    // Trailing zero bytes of the constraint flags are left out.
     let used = constraints.iter().rposition(|b| *b != 0).map_or(0, |n| n + 1);
     for byte in constraints.get(..used)? {
         name.push_str(&format!(".{byte:X}"));
@@ -236,7 +242,7 @@ fn av1_name(c: &[u8]) -> Option<String> {
     Some(format!(".{}.{:02}{tier}.{depth:02}", one >> 5, one & 31))
 }
 
-/// VP codec ISO media file format binding.
+/// The codec parameter of VP8 and VP9 (VP codec ISO media file format binding).
 fn vp_name(c: &[u8]) -> Option<String> {
     let [_, _, _, _, profile, level, depth, ..] = c else { return None };
     Some(format!(".{profile:02}.{level:02}.{:02}", depth >> 4))

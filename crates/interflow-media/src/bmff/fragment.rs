@@ -63,7 +63,7 @@ pub struct LocatedSample {
     /// Composition time minus decoding time, in units of the track.
     pub composition: i32,
     pub flags: u32,
-    /// The run that holds it, from 0.
+    /// The run that contains it, from 0; `saio` may have one offset per run.
     pub run: u32,
 }
 
@@ -81,6 +81,7 @@ impl MovieFragment {
     /// If a box is malformed, or declares more than 1,048,576 samples.
     pub fn read(moof: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut fragment = Self { offset: moof.offset, tracks: Vec::new() };
+        // For all tracks together, since each run may declare any number.
         let mut budget = MAX_SAMPLES;
         for b in moof.children() {
             let b = b?;
@@ -103,6 +104,7 @@ impl MovieFragment {
         mut defaults: impl FnMut(u32) -> FragmentDefaults,
     ) -> Result<Vec<Vec<LocatedSample>>, BoxError> {
         let mut all = Vec::with_capacity(self.tracks.len());
+        // ISO 14496-12 8.8.7.1: positions of a track without a base continue after those of the previous one.
         let mut end = self.offset;
         for (i, track) in self.tracks.iter().enumerate() {
             let base = match track.base {
@@ -196,6 +198,7 @@ impl TrackRun {
         let mut f = BoxReader::from_box(b);
         let (_, flags) = f.version()?;
         let has = |bit: u32| flags & bit != 0;
+        // Four bytes for each field that the flags declare.
         let each = 4 * (flags >> 8 & 15).count_ones() as usize;
         let count = f.count(each)?;
         *budget = budget.checked_sub(count).ok_or_else(|| b.error_here("its fragment has too many samples"))?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::box_reader::BoxError;
 
-/// The four characters of a box type; any bytes are possible.
+/// The four characters of a box type; any bytes are possible, QuickTime's `©` among them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FourCc(pub [u8; 4]);
 
@@ -41,7 +41,7 @@ impl PartialEq<&[u8; 4]> for FourCc {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxHeader {
     pub kind: FourCc,
-    /// The user type of a `uuid` box.
+    /// The user type of a `uuid` box (ISO 14496-12 11.1).
     pub uuid: Option<[u8; 16]>,
     /// Length of the header itself: 8, 16, 24 or 32 bytes.
     pub len: usize,
@@ -95,7 +95,7 @@ fn be32(data: &[u8], at: usize) -> Option<u32> {
 pub struct BoxRef<'a> {
     pub header: BoxHeader,
     pub offset: u64,
-    /// Its offset in the buffer passed to `boxes`.
+    /// Its offset in the buffer passed to `boxes`, to change it there.
     pub at: usize,
     pub whole: &'a [u8],
 }
@@ -109,17 +109,18 @@ impl<'a> BoxRef<'a> {
         self.whole.get(self.header.len..).unwrap_or_default()
     }
 
-    /// The offset of the content in the file.
+    /// The offset of the content in the file, to which stored offsets may be relative.
     pub fn content_offset(&self) -> u64 {
         self.offset + self.header.len as u64
     }
 
-    /// An error about this box.
+    /// An error about this box, with its position.
     pub fn error_here(&self, what: impl Into<std::borrow::Cow<'static, str>>) -> BoxError {
         BoxError::new(self.header.kind, self.offset, what)
     }
 
-    /// The child boxes, if it is a plain container.
+    /// The child boxes, if it is a plain container. Boxes with fields before their children need an offset of their
+    /// own.
     pub fn children(&self) -> BoxIterator<'a> {
         boxes(self.content(), self.content_offset())
     }
@@ -130,7 +131,7 @@ pub fn boxes(data: &[u8], offset: u64) -> BoxIterator<'_> {
     BoxIterator { data, at: 0, offset }
 }
 
-/// See [`boxes`]. Ends after the first error.
+/// See [`boxes`]. Ends after the first error, since the size of a malformed box is unknown.
 #[derive(Clone, Debug)]
 pub struct BoxIterator<'a> {
     data: &'a [u8],
@@ -168,7 +169,7 @@ fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, BoxError
     Ok(BoxRef { header, offset, at, whole })
 }
 
-/// The first child of a type.
+/// The first child of a type. Later ones are ignored.
 ///
 /// # Errors
 /// If a box before it is malformed.

@@ -6,7 +6,7 @@ use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes, child, find};
 use super::samples::SampleTable;
 
-/// Maximum number of tracks and sample entries.
+/// Maximum number of tracks and sample entries; real files have fewer than a hundred.
 const MAX_TRACKS: usize = 256;
 
 /// A movie: an init segment, or the index of a progressive file.
@@ -31,13 +31,13 @@ pub struct MovieTrack {
     pub timescale: u32,
     /// Duration in units of the movie or track, whichever contains it; 0 if unknown.
     pub duration: u64,
-    /// ISO 639-2 code, `und` when there is none.
+    /// ISO 639-2 code, `und` if there is none.
     pub language: String,
-    /// Sample entries; sample-description-index 1 is the first.
+    /// Sample entries (`stsd`); files refer to the first one as 1.
     pub entries: Vec<SampleEntry>,
-    /// Edit list in the movie's and the track's units.
+    /// Edit list (`elst`) in the movie's and the track's units.
     pub edits: Vec<EditListEntry>,
-    /// Defaults for fragments (`trex`).
+    /// Defaults for fragments (`trex`); absent fields of a fragment take them.
     pub defaults: FragmentDefaults,
     /// Samples indexed by the movie itself; empty in an init segment.
     pub table: SampleTable,
@@ -45,7 +45,7 @@ pub struct MovieTrack {
     pub stbl: Range<usize>,
 }
 
-/// `trex`: defaults for the samples of fragments.
+/// `trex` (ISO 14496-12 8.8.3): defaults for the samples of fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentDefaults {
     /// Sample-description-index, from 1.
@@ -174,7 +174,8 @@ impl MovieTrack {
         })
     }
 
-    /// Start of the presentation on the track's timeline, from the first edit that is not empty.
+    /// Start of the presentation on the track's timeline, from the first edit that is not empty; B-frames usually
+    /// shift it.
     pub fn media_start(&self) -> i64 {
         self.edits.iter().map(|e| e.media_time).find(|t| *t >= 0).unwrap_or(0)
     }
@@ -186,7 +187,7 @@ impl SampleEntry {
         boxes(self.raw.get(self.inner..).unwrap_or_default(), self.offset + self.inner as u64)
     }
 
-    /// The first child of a type; a malformed child hides those after it.
+    /// The first child of a type; a malformed child hides those after it, which then count as absent.
     pub fn child(&self, kind: &[u8; 4]) -> Option<BoxRef<'_>> {
         self.children().flatten().find(|b| b.kind() == kind)
     }
@@ -196,7 +197,7 @@ impl SampleEntry {
         self.inner
     }
 
-    /// Its offset in the file.
+    /// Its offset in the file, for error messages.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -247,6 +248,7 @@ impl SampleEntry {
         Ok(entry)
     }
 
+    /// Whether well-formed boxes extend from here to the end of the entry.
     fn holds_boxes_at(&self, at: usize) -> bool {
         let Some(rest) = self.raw.get(at..) else { return false };
         let named = |b: &BoxRef<'_>| b.kind().0.iter().all(|c| matches!(c, b' '..=b'~'));
@@ -261,6 +263,7 @@ impl SampleEntry {
     }
 }
 
+/// Timescale, duration and language of `mvhd` and `mdhd`, which begin alike.
 fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), BoxError> {
     let mut f = BoxReader::from_box(b);
     let (version, _) = f.version()?;
@@ -269,6 +272,7 @@ fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), BoxError> {
     let duration = f.u32_or_64(version == 1)?;
     let unknown = if version == 1 { u64::MAX } else { u64::from(u32::MAX) };
     let language = f.u16().unwrap_or(0);
+    // Three letters of five bits each (ISO 14496-12 8.4.2.3).
     let letter = |shift: u16| char::from(((language >> shift & 31) as u8 + 0x60).min(b'z'));
     let language = match language {
         0 | 0x7fff.. => "und".to_owned(),

@@ -6,18 +6,18 @@ use super::header::BoxRef;
 /// Maximum number of samples per track: more than 18 hours of video at 60 frames per second.
 const MAX_TABLE_SAMPLES: usize = 4 << 20;
 
-/// The boxes of an `stbl` that position samples, undecoded.
+/// The boxes of an `stbl` that position samples, as stored: expanded, a long film would take many times the memory.
 #[derive(Clone, Debug, Default)]
 pub struct SampleTable {
     sizes: SampleSizes,
     chunks: Vec<u64>,
     /// First chunk (from 1), samples per chunk, sample-description-index.
     runs: Vec<(u32, u32, u32)>,
-    /// Count, duration.
+    /// Number of samples, and the duration of each (`stts`).
     times: Vec<(u32, u32)>,
-    /// Count, composition offset.
+    /// Number of samples, and the composition offset of each (`ctts`).
     offsets: Vec<(u32, i32)>,
-    /// Sample numbers from 1; `None` when every sample is a sync sample.
+    /// Numbers of the sync samples from 1 (`stss`); `None` if every sample is one.
     sync: Option<Vec<u32>>,
 }
 
@@ -42,12 +42,12 @@ pub struct IndexedSample {
     pub description: u32,
     /// The chunk that contains it, from 0.
     pub chunk: u32,
-    /// Decoding time in units of the track.
+    /// Decoding time in units of the track, from 0.
     pub dts: u64,
     pub duration: u32,
     /// Composition time minus decoding time, in units of the track.
     pub composition: i32,
-    /// Whether decoding may begin here.
+    /// Whether decoding may begin here: a sync sample.
     pub sync: bool,
 }
 
@@ -88,7 +88,7 @@ impl SampleTable {
         }
     }
 
-    /// Whether there are no samples, as in an init segment.
+    /// Whether there are no samples, as in an init segment, whose samples come with fragments.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -160,6 +160,7 @@ impl<'a, T: Copy> RunLengthIter<'a, T> {
     }
 }
 
+/// A list with its count, each entry of which takes at least `each` bytes.
 fn list<'a, T>(
     f: &mut BoxReader<'a>,
     each: usize,
@@ -180,6 +181,7 @@ fn sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
     (0..count).map(|_| f.u32()).collect::<Result<_, _>>().map(SampleSizes::Each)
 }
 
+/// `stz2`: sizes of 4, 8 or 16 bits.
 fn compact_sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
     f.version()?;
     let width = f.u32()? & 0xff;

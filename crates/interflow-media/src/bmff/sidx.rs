@@ -6,11 +6,11 @@ use super::header::BoxRef;
 /// A `sidx` box (ISO 14496-12 8.16.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentIndex {
-    /// Units per second.
+    /// Units per second of all times in the box.
     pub timescale: u32,
     /// Presentation time of the first subsegment, in units.
     pub earliest: u64,
-    /// File offset of the first referenced subsegment.
+    /// File offset of the first referenced subsegment; the others follow without gaps.
     pub first: u64,
     pub references: Vec<IndexReference>,
 }
@@ -18,13 +18,13 @@ pub struct SegmentIndex {
 /// One reference of a `sidx`: the bytes of a subsegment, or of another index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexReference {
-    /// Whether it refers to another `sidx` instead of media.
+    /// Whether it refers to another `sidx` instead of media, which has to be read as well.
     pub index: bool,
     pub offset: u64,
     pub size: u32,
     /// Duration in units of the index's `timescale`.
     pub duration: u32,
-    /// Whether it begins with a stream access point.
+    /// Whether it begins with a stream access point, where decoding may begin.
     pub starts_with_sap: bool,
 }
 

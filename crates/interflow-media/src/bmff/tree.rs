@@ -3,19 +3,19 @@
 use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes};
 
-/// Maximum depth, since boxes are read recursively.
+/// Maximum depth, since boxes are read recursively and files may be hostile.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of boxes per tree, for display.
+/// Maximum number of boxes per tree; a note says that there are more.
 const MAX_BOXES: usize = 50_000;
 
-/// One box of a tree made for display.
+/// One box of a tree made for display (`interflow media`, the UI).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoxNode {
     pub kind: FourCc,
     pub offset: u64,
     /// Its length in bytes including the header; `None` if it extends to the end of the file.
     pub size: Option<u64>,
-    /// A short description of its content; empty for unknown types.
+    /// A short description of its content; empty for unknown types, and the error for a malformed box.
     pub note: String,
     pub children: Vec<BoxNode>,
 }
@@ -45,7 +45,8 @@ impl BoxNode {
     }
 }
 
-/// The children of a box of a known container type.
+/// The children of a box of a known container type; `None` for any other, whose content may look like boxes by
+/// chance.
 fn children<'a>(b: &BoxRef<'a>) -> Option<BoxIterator<'a>> {
     let after = |n: usize| Some(boxes(b.content().get(n..)?, b.content_offset() + n as u64));
     match &b.kind().0 {

@@ -6,13 +6,13 @@ use super::error::CencError;
 use super::protection::{SampleProtection, padded};
 use crate::bmff::{BoxError, BoxReader, BoxRef};
 
-/// `uuid` of PIFF's sample encryption box.
+/// `uuid` of PIFF's sample encryption box, the predecessor of `senc`.
 const PIFF_SENC: [u8; 16] = *b"\xa2\x39\x4f\x52\x5a\x9b\x4f\x14\xa2\x44\x6c\x42\x7c\x64\x8d\xf4";
 
 /// The number of clear bytes, then of the protected bytes that follow them.
 pub type Subsample = (u32, u32);
 
-/// Whether a box is a `senc` or PIFF's equivalent.
+/// Whether a box is a `senc` (ISO 23001-7 7.2) or PIFF's equivalent.
 pub fn is_senc(b: &BoxRef<'_>) -> bool {
     b.kind() == b"senc" || b.header.uuid == Some(PIFF_SENC)
 }
@@ -27,6 +27,7 @@ pub struct SencReader<'a> {
 }
 
 impl<'a> SencReader<'a> {
+    /// Reads the box's header and entry count.
     ///
     /// # Errors
     /// If it is truncated, or of a version with several keys per sample.
@@ -57,7 +58,7 @@ impl<'a> SencReader<'a> {
         Err(self.fields.error_here(format!("it has {} entries for {samples} samples", self.left)))
     }
 
-    /// The next sample's IV and subsamples; the latter are appended to `subsamples`.
+    /// The next sample's IV and subsamples; the latter are appended to `subsamples`, a pool shared by all samples.
     ///
     /// # Errors
     /// If there is none left or it is truncated.
@@ -92,9 +93,11 @@ fn sample(
     subsamples: &mut Vec<Subsample>,
 ) -> Result<CipherBlock, BoxError> {
     let own = f.bytes(usize::from(protection.iv_size))?;
+    // `cbcs` usually has one constant IV for all samples.
     let iv = if own.is_empty() { protection.constant_iv.unwrap_or_default() } else { padded(own) };
     if has_subsamples {
         let count = f.u16()?;
+        // Checked before reading, so that a wrong count reserves no memory.
         if f.rest().len() < 6 * usize::from(count) {
             return Err(f.error_here("it is shorter than its subsamples"));
         }
@@ -105,7 +108,7 @@ fn sample(
     Ok(iv)
 }
 
-/// `saiz`: the size of each sample's information.
+/// `saiz` (ISO 14496-12 8.7.8): the size of each sample's information, in bytes.
 pub struct AuxiliarySizes<'a> {
     same: u8,
     each: &'a [u8],
@@ -113,7 +116,7 @@ pub struct AuxiliarySizes<'a> {
 }
 
 impl<'a> AuxiliarySizes<'a> {
-    /// Reads the box. `None` if it is not about encryption.
+    /// Reads the box. `None` if its information is not about encryption.
     ///
     /// # Errors
     /// If it is malformed.
@@ -134,7 +137,8 @@ impl<'a> AuxiliarySizes<'a> {
     }
 }
 
-/// `saio`: the offset of the information, for all samples or for each run.
+/// `saio` (ISO 14496-12 8.7.9): the offset of the information, for all samples or for each run. `None` if it is not
+/// about encryption.
 ///
 /// # Errors
 /// If the box is malformed.
@@ -149,7 +153,7 @@ pub fn offsets(b: &BoxRef<'_>) -> Result<Option<Vec<u64>>, BoxError> {
     (0..count).map(|_| f.u32_or_64(wide)).collect::<Result<_, _>>().map(Some)
 }
 
-/// Reads version, flags and the optional type.
+/// Reads version, flags and the optional type. Without a type, the scheme's own information is meant.
 fn is_about_encryption(f: &mut BoxReader<'_>) -> Result<bool, BoxError> {
     let (_, flags) = f.version()?;
     if flags & 1 == 0 {

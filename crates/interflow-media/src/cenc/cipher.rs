@@ -12,7 +12,7 @@ pub const BLOCK: usize = 16;
 
 pub type CipherBlock = [u8; BLOCK];
 
-/// An AES-128 key with its expanded schedule. Uses hardware AES where available.
+/// An AES-128 key with its expanded schedule, which is computed once per key. Uses hardware AES where available.
 pub struct AesKey(Aes128);
 
 impl AesKey {
@@ -31,11 +31,12 @@ pub struct CtrCipher {
 }
 
 impl CtrCipher {
-    /// The state at the start of a sample.
+    /// The state at the start of a sample. An 8-byte IV is in the high half, followed by a zero counter.
     pub fn new(iv: CipherBlock) -> Self {
         Self { counter: iv, used: 0 }
     }
 
+    /// Decrypts the next bytes of the stream, of any number.
     pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
         // The rest of a keystream block that an earlier call began is used up first, at its place within the block.
         let head = if self.used == 0 { 0 } else { data.len().min(BLOCK - self.used) };
@@ -82,14 +83,14 @@ impl CtrCipher {
 /// Blocks of a pattern decrypted per batch: enough to fill the pipelines of the widest AES units.
 const BATCH: usize = 32;
 
-/// The state of a CBC chain: the previous ciphertext block.
+/// The state of a CBC chain: the previous ciphertext block, which is needed for the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct CbcCipher {
     previous: CipherBlock,
 }
 
 impl CbcCipher {
-    /// The state at the start of a chain.
+    /// The state at the start of a chain: a sample, or a subsample with `cbcs`.
     pub fn new(iv: CipherBlock) -> Self {
         Self { previous: iv }
     }
@@ -116,6 +117,7 @@ impl CbcCipher {
     }
 
     fn chain(&mut self, key: &AesKey, blocks: &mut [CipherBlock]) {
+        // Kept before decrypting, which overwrites it.
         let Some(last) = blocks.last().copied() else { return };
         let mut decryptor = cbc::Decryptor::<&Aes128>::inner_iv_init(&key.0, &Array(self.previous));
         decryptor.decrypt_blocks(Array::cast_slice_from_core_mut(blocks));
@@ -127,6 +129,7 @@ impl CbcCipher {
 /// leave the AES pipelines empty.
 fn for_each_batch(data: &mut [u8], crypt: usize, skip: usize, mut each: impl FnMut(&mut [CipherBlock])) {
     let (blocks, _) = data.as_chunks_mut::<BLOCK>();
+    // A pattern has at most 15 encrypted blocks (a field of 4 bits), so the bound only guards the arithmetic.
     let crypt = crypt.clamp(1, BATCH);
     let period = crypt + skip;
     let mut side = [[0; BLOCK]; BATCH];

@@ -25,11 +25,12 @@ pub struct DecryptJob {
     pub iv: CipherBlock,
     /// Its subsamples in the queue's pool: first index and count; 0 means that the whole sample is protected.
     pub subsamples: (u32, u32),
-    /// The pending region that will contain its IV and subsamples, with offset and length in it.
+    /// The pending region that will contain its IV and subsamples, with offset and length in it; the sample cannot be
+    /// decrypted before.
     pub awaits: Option<(u32, u32, u8)>,
 }
 
-/// Key and mode, shared by many samples.
+/// Key and mode, shared by many samples: usually by all of a track.
 #[derive(Clone)]
 pub struct DecryptSetup {
     pub protection: SampleProtection,
@@ -51,7 +52,8 @@ impl AuxiliaryRegion {
     }
 }
 
-/// The samples that wait for their data, and the pools that they refer to.
+/// The samples that wait for their data, and the pools that they refer to. Jobs are in file order, so the data
+/// decrypts the first ones first.
 #[derive(Clone, Default)]
 pub struct DecryptQueue {
     pub jobs: VecDeque<DecryptJob>,
@@ -64,7 +66,8 @@ pub struct DecryptQueue {
 const MAX_WAITING: usize = 4 * MAX_SAMPLES;
 
 impl DecryptQueue {
-    /// Drops processed entries; called before samples are added.
+    /// Drops processed entries; called before samples are added. Pools can be emptied only when no job refers to
+    /// them.
     pub fn tidy(&mut self) {
         if self.jobs.is_empty() {
             self.setups.clear();
@@ -106,6 +109,7 @@ impl DecryptQueue {
         Ok(())
     }
 
+    /// Subsamples that do not add up would decrypt the wrong bytes of this sample and of all that follow.
     fn check(&self, job: &DecryptJob) -> Result<(), BoxError> {
         let subsamples = self.subsamples_of(job);
         let sum: u64 = subsamples.iter().map(|(clear, crypt)| u64::from(*clear) + u64::from(*crypt)).sum();
@@ -119,13 +123,14 @@ impl DecryptQueue {
         Err(BoxError::new(FourCc(*b"senc"), job.offset, what))
     }
 
-    /// The subsamples of a sample; none if all of it is protected.
+    /// The subsamples of a sample, in order; none if all of it is protected.
     pub fn subsamples_of(&self, job: &DecryptJob) -> &[Subsample] {
         let (first, n) = (job.subsamples.0 as usize, job.subsamples.1 as usize);
         self.subsamples.get(first..first + n).unwrap_or_default()
     }
 
-    /// Sorts the samples by file offset after an addition; none may begin before byte `from`.
+    /// Sorts the samples by file offset after an addition; none may begin before byte `from`, the first that has not
+    /// been output.
     ///
     /// # Errors
     /// If samples begin before that, or overlap.
@@ -145,13 +150,15 @@ impl DecryptQueue {
         Ok(())
     }
 
-    /// Copies the parts of pending regions from `data`, which begins at byte `at` of the file.
+    /// Copies the parts of pending regions from `data`, which begins at byte `at` of the file. Data that has been
+    /// seen before is ignored.
     ///
     /// # Errors
     /// If a region's content is invalid.
     pub fn collect(&mut self, at: u64, data: &[u8]) -> Result<(), CencError> {
         for i in 0..self.regions.len() {
             let Some(region) = self.regions.get_mut(i) else { break };
+            // A region arrives in order: only its next byte is of interest.
             let next = region.offset + region.have.len() as u64;
             let left = (region.len - region.have.len() as u64) as usize;
             let Some(skip) = next.checked_sub(at).and_then(|n| usize::try_from(n).ok()) else { continue };
@@ -167,7 +174,7 @@ impl DecryptQueue {
         Ok(())
     }
 
-    /// Fills in the samples that wait for a region.
+    /// Fills in the samples that wait for a region, once it is complete.
     fn fill(&mut self, region: u32) -> Result<(), CencError> {
         let Self { jobs, setups, subsamples, regions } = self;
         let Some(AuxiliaryRegion { offset, have, .. }) = regions.get(region as usize) else { return Ok(()) };

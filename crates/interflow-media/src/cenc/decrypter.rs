@@ -13,7 +13,8 @@ use super::progressive::plan_table;
 use super::sample::SampleCursor;
 use crate::bmff::{BoxHeader, BoxRef, FourCc};
 
-/// What a [`CencDecrypter`] may buffer, 64 MiB of each by default.
+/// What a [`CencDecrypter`] may buffer, 64 MiB of each by default. Sizes come from the file, so they cannot be
+/// trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecryptLimits {
     /// Maximum size of a `moov` or `moof`, in bytes.
@@ -46,36 +47,40 @@ pub struct CencDecrypter {
     /// The sample being decrypted, and how many of its bytes have not been processed.
     cursor: Option<(SampleCursor, u64)>,
     /// Input that cannot be processed until there are `need` bytes of it.
+    // Bytes of a box header, of an index, or of a cipher block.
     stash: BytesMut,
     need: usize,
     failed: Option<CencError>,
     /// File offset of the end of the stream, if known.
     end: Option<u64>,
-    /// Whether an index describing the media data was read.
+    /// Whether an index describing the media data was read. Without one, encrypted samples could not be told from
+    /// clear bytes.
     is_indexed: bool,
     /// Whether a box was read, and whether media data was reached.
     seen: (bool, bool),
 }
 
-/// What the next byte of the input belongs to.
+/// What the next byte of the input belongs to. Every state but `Raw` returns to `Header` at the end of its box.
 #[derive(Clone, Copy, Debug)]
 enum DecrypterState {
+    /// At the start of a box.
     Header,
     /// In a box that passes unchanged, with the remaining length if known.
     Pass(FourCc, Option<u64>),
+    /// In an `mdat`, with the remaining length if known.
     Media(Option<u64>),
     /// In a range of a progressive file, which is described only by the queue.
     Raw,
 }
 
-/// How far a buffer was processed, and how many bytes from there are needed to continue.
+/// How far a buffer was processed, and how many bytes from there are needed to continue; 0 if any number will do.
 struct DecryptProgress {
     done: usize,
     need: usize,
 }
 
 impl CencDecrypter {
-    /// For a stream that begins with its own `moov`.
+    /// For a stream that begins with its own `moov`: an init segment, or a whole file.
     pub fn new(keys: ContentKeyRing) -> Self {
         Self {
             keys,
@@ -94,7 +99,7 @@ impl CencDecrypter {
         }
     }
 
-    /// For media segments of an init segment read before.
+    /// For media segments of an init segment that was read before.
     pub fn for_segment(keys: ContentKeyRing, init: Arc<InitSegment>) -> Self {
         Self { init: Some(init), ..Self::new(keys) }
     }
@@ -114,7 +119,7 @@ impl CencDecrypter {
         self
     }
 
-    /// Whether media data was reached: before that, no output can be played.
+    /// Whether media data was reached: before that, an error can still become an error response.
     pub fn has_media(&self) -> bool {
         self.seen.1
     }
@@ -131,7 +136,7 @@ impl CencDecrypter {
         Self { plan, state: DecrypterState::Raw, ..Self::new(ContentKeyRing::default()).at_offset(offset) }
     }
 
-    /// The stream's `moov`, once it was read.
+    /// The stream's `moov`, once it was read, or the one that was given.
     pub fn init(&self) -> Option<&Arc<InitSegment>> {
         self.init.as_ref()
     }
@@ -195,7 +200,7 @@ impl CencDecrypter {
         if chunk.is_empty() { Ok(()) } else { self.run(chunk, out) }
     }
 
-    /// Processes as much of a buffer as possible and keeps the rest.
+    /// Processes as much of a buffer as possible, outputs it, and keeps the rest.
     fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         let from = self.pos;
         let progress = self.advance(&mut data);
@@ -212,6 +217,7 @@ impl CencDecrypter {
     }
 
     fn advance(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
+        // Before anything else: the bytes may contain IVs that samples wait for.
         self.plan.collect(self.pos, data)?;
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
@@ -245,7 +251,7 @@ impl CencDecrypter {
         Ok(DecryptProgress { done, need: 0 })
     }
 
-    /// Reads the header of the box at `data` and decides how its content is processed.
+    /// Reads the header of the box at `data` and decides how its content is processed. Takes only the header.
     fn header(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
         let Some(header) = BoxHeader::read(data, self.pos)? else {
             // A header takes 8 bytes, or 16 with a 64-bit size, and 16 more for a `uuid`: ask for the next 8 until it
@@ -265,13 +271,15 @@ impl CencDecrypter {
             b"mdat" => (self.state, self.seen.1) = (DecrypterState::Media(content), true),
             _ => self.state = DecrypterState::Pass(header.kind, content),
         }
+        // An empty box ends with its header.
         if content == Some(0) {
             self.state = DecrypterState::Header;
         }
         Ok(DecryptProgress { done: header.len, need: 0 })
     }
 
-    /// Whether a box can start here: noise and other file types are rejected instead of being passed on as clear.
+    /// Whether a box can start here: noise and other file types are rejected instead of being passed on as clear. An
+    /// input that is not MP4 at all fails with its first box.
     fn check(&mut self, header: &BoxHeader) -> Result<(), CencError> {
         let (kind, offset) = (header.kind, self.pos);
         let is_first = !std::mem::replace(&mut self.seen.0, true);
@@ -297,12 +305,14 @@ impl CencDecrypter {
         !self.is_indexed && self.init.as_ref().is_some_and(is_protected)
     }
 
-    /// A `moov` or `moof` is read and rewritten once it is complete.
+    /// A `moov` or `moof` is read and rewritten once it is complete, so it is the only part that is buffered as a
+    /// whole.
     fn index(&mut self, header: &BoxHeader, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
         let (kind, offset) = (header.kind, self.pos);
         let Some(size) = header.size else {
             return Err(CencError::Unsupported { kind, offset, what: "a size of 0 (to the end of the file)" });
         };
+        // Checked before anything is buffered.
         if size > self.limits.index {
             return Err(CencError::TooLarge { kind, offset, size, limit: self.limits.index });
         }
@@ -311,6 +321,7 @@ impl CencDecrypter {
         if kind == b"moov" {
             let b = BoxRef { header: *header, offset, at: 0, whole };
             let init = InitSegment::read(&b)?;
+            // A second `moov` (a stream after a discontinuity) makes the first one's samples obsolete.
             self.plan.tidy();
             plan_table(&b, &init, &self.keys, &mut self.plan)?;
             self.check_regions(&b)?;
@@ -328,13 +339,14 @@ impl CencDecrypter {
             }
             // A fragment also indexes the media data of clear tracks, which then passes unchanged.
             self.is_indexed = true;
+            // Positions first, and then the changes: the boxes borrow the buffer.
             let patches = fragment_patches(&b);
             replace_with_free(whole, &patches);
         }
         Ok(DecryptProgress { done: size, need: 0 })
     }
 
-    /// Information located before the index that refers to it has already passed.
+    /// Information located before the index that refers to it has already passed, and a stream cannot be rewound.
     fn check_regions(&self, index: &BoxRef<'_>) -> Result<(), CencError> {
         let end = index.offset + index.whole.len() as u64;
         match self.plan.regions.iter().find(|r| r.offset < end && (r.have.len() as u64) < r.len) {
@@ -343,7 +355,8 @@ impl CencDecrypter {
         }
     }
 
-    /// Media data: clear bytes pass, samples are decrypted.
+    /// Media data: clear bytes pass, samples are decrypted. `end` is the file offset of the end of the `mdat`, if
+    /// known.
     fn media(&mut self, data: &mut [u8], end: Option<u64>) -> Result<DecryptProgress, CencError> {
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
@@ -389,7 +402,7 @@ impl CencDecrypter {
         Ok(DecryptProgress { done, need: 0 })
     }
 
-    /// The IV of the next sample follows later, and ends at byte `until`.
+    /// The IV of the next sample follows later, and ends at byte `until`: asks for the bytes up to there.
     fn wait(&self, done: usize, at: u64, until: u64, end: Option<u64>) -> Result<DecryptProgress, CencError> {
         let kind = FourCc(*b"mdat");
         let size = until.saturating_sub(at);
@@ -404,18 +417,18 @@ impl CencDecrypter {
     }
 }
 
-/// The boxes that a file or segment may begin with.
+/// The boxes that a file or segment may begin with (ISO 14496-12, DASH, CMAF, QuickTime).
 const FIRST: [&[u8; 4]; 16] = [
     b"ftyp", b"styp", b"moov", b"moof", b"sidx", b"mdat", b"free", b"skip", b"wide", b"emsg", b"prft", b"uuid",
     b"meta", b"ssix", b"pdin", b"mfra",
 ];
 
-/// The smaller of `n` and the remaining length.
+/// The smaller of `n` and the remaining length; `None` extends to the end of the file.
 fn clamp_to_left(left: Option<u64>, n: usize) -> usize {
     left.map_or(n, |left| usize::try_from(left).unwrap_or(usize::MAX).min(n))
 }
 
-/// The state after `n` bytes of a box were processed.
+/// The state after `n` bytes of a box were processed: the same, or the next header.
 fn state_after(left: Option<u64>, n: usize, go_on: impl Fn(Option<u64>) -> DecrypterState) -> DecrypterState {
     match left.map(|left| left - n as u64) {
         Some(0) => DecrypterState::Header,
@@ -423,6 +436,7 @@ fn state_after(left: Option<u64>, n: usize, go_on: impl Fn(Option<u64>) -> Decry
     }
 }
 
+/// The first track of a fragment, for an error message.
 fn first_track(moof: &BoxRef<'_>) -> u32 {
     let fragment = crate::bmff::MovieFragment::read(moof).unwrap_or_default();
     fragment.tracks.first().map_or(0, |t| t.track)

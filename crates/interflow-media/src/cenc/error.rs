@@ -8,7 +8,6 @@ use crate::bmff::{BoxError, FourCc};
 /// A decryption error. Output before the error is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CencError {
-    /// A malformed box.
     #[error(transparent)]
     Broken(#[from] BoxError),
     /// No key was given for an encrypted sample.
@@ -20,13 +19,14 @@ pub enum CencError {
     /// A feature of the standard that is not supported.
     #[error("box `{kind}` at byte {offset}: {what} is not supported")]
     Unsupported { kind: FourCc, offset: u64, what: &'static str },
-    /// A fragment without an init segment, or of a track that the init segment lacks.
+    /// A fragment without an init segment, or of a track that the init segment lacks. A player requests them in the
+    /// wrong order, or the link lacks its init segment.
     #[error("the fragment at byte {offset} belongs to track {track}, of which no init segment was given")]
     NoInit { offset: u64, track: u32 },
     /// Media data before the index that describes it.
     #[error("the media data at byte {offset} comes before its index: read the `moov` box at the end of the file first")]
     IndexAtEnd { offset: u64 },
-    /// Samples at an offset that has already passed.
+    /// Samples at an offset that has already passed, or that overlap.
     #[error(
         "a sample of track {track} at byte {offset} is located before the fragment that describes it, or overlaps another one"
     )]
@@ -40,7 +40,7 @@ pub enum CencError {
 }
 
 impl From<CencError> for flow::Error {
-    /// A missing key is the client's fault, everything else the origin's.
+    /// A missing key is the client's fault, since links bring their keys; everything else is the origin's.
     fn from(error: CencError) -> Self {
         let kind = match &error {
             CencError::NoKey { .. } => flow::ErrorKind::Denied,

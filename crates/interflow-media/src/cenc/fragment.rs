@@ -1,4 +1,4 @@
-//! Queues samples with the encryption parameters from `traf` and `stbl`.
+//! Queues samples with the encryption parameters from `traf` and `stbl`, which have the same boxes for them.
 
 use super::auxiliary::{AuxiliarySizes, SencReader, is_senc, offsets, sized_sample};
 use super::cipher::CipherBlock;
@@ -15,9 +15,9 @@ use crate::bmff::{BoxReader, BoxRef, MovieFragment, boxes};
 pub(super) struct SampleLocation {
     pub offset: u64,
     pub size: u32,
-    /// The run or chunk that contains it.
+    /// The run (`trun`) or chunk that contains it; `saio` may have an offset for each.
     pub run: u32,
-    /// The sample entry, from 0.
+    /// The sample entry, from 0. Files count from 1.
     pub entry: usize,
 }
 
@@ -28,16 +28,16 @@ pub(super) struct SampleSource<'a> {
     pub holder: BoxRef<'a>,
     /// The enclosing `moof` or `moov`.
     pub around: BoxRef<'a>,
-    /// The base of `saio` offsets.
+    /// The base of `saio` offsets: the file, or the fragment (ISO 14496-12 8.7.9).
     pub base: u64,
     /// Per sample entry; `None` means clear.
     pub entries: &'a [Option<SampleProtection>],
-    /// Groups of the whole track.
+    /// Key groups of the whole track, from its `stbl`.
     pub groups: &'a [SampleProtection],
     pub samples: &'a [SampleLocation],
 }
 
-/// Queues the samples of a `moof` whose media data follows.
+/// Queues the samples of a `moof` whose media data follows. Clear tracks add nothing.
 pub(super) fn plan_fragment(
     moof: &BoxRef<'_>,
     init: &InitSegment,
@@ -56,6 +56,7 @@ pub(super) fn plan_fragment(
             continue;
         }
         let description = track.description.unwrap_or(movie_track.defaults.description);
+        // Counted from 1; 0, which is invalid, becomes an index that no entry has.
         let entry = (description as usize).wrapping_sub(1);
         let samples: Vec<SampleLocation> =
             placed.iter().map(|p| SampleLocation { offset: p.offset, size: p.size, run: p.run, entry }).collect();
@@ -83,7 +84,8 @@ pub(super) fn plan_fragment(
     plan.sort(moof.offset + moof.whole.len() as u64)
 }
 
-/// Positions of the type fields of all boxes of a `moof` that concern encryption.
+/// Positions of the type fields of all boxes of a `moof` that concern encryption. The boxes keep their size, so no
+/// offset changes.
 pub(super) fn fragment_patches(moof: &BoxRef<'_>) -> Vec<usize> {
     let type_at = |b: &BoxRef<'_>| (b.offset - moof.offset) as usize + 4;
     let mut patches = Vec::new();
@@ -97,12 +99,13 @@ pub(super) fn fragment_patches(moof: &BoxRef<'_>) -> Vec<usize> {
     patches
 }
 
-/// Overwrites the types at these positions with `free`.
+/// Overwrites the types at these positions with `free`, which readers skip (ISO 14496-12 8.1.2).
 pub(super) fn replace_with_free(data: &mut [u8], patches: &[usize]) {
     patches.iter().for_each(|at| write_kind(data, *at, FREE));
 }
 
-/// Queues the samples of a `traf` or `stbl`.
+/// Queues the samples of a `traf` or `stbl`. Boxes may come in any order, so all are read before the first sample is
+/// queued.
 pub(super) fn plan_samples(
     source: &SampleSource<'_>,
     keys: &ContentKeyRing,
@@ -135,11 +138,14 @@ pub(super) fn plan_samples(
                 .error_here(format!("its samples have sample entry {}, which is missing", sample.entry.wrapping_add(1)))
         })?;
         let Some(entry) = entry else { continue };
+        // ISO 23001-7 6: a sample group overrides the track's `tenc`; PIFF's `senc` overrides both if there is no
+        // group.
         let grouped = describe(group, &local, source.groups, &source.holder)?;
         let mut protection = grouped.or(information.override_protection()).copied().unwrap_or(*entry);
         protection.scheme = if information.override_protection().is_some() { protection.scheme } else { entry.scheme };
         let first = plan.subsamples.len();
         let found = information.next(i, sample, &protection, source, plan)?;
+        // A clear sample may have information too, which had to be read to find that of the next one.
         if !protection.protected || sample.size == 0 {
             plan.subsamples.truncate(first);
             continue;
@@ -160,7 +166,8 @@ pub(super) fn plan_samples(
     Ok(())
 }
 
-/// Where a sample's IV and subsamples come from: `senc`, or `saiz` and `saio`.
+/// Where a sample's IV and subsamples come from: `senc`, or `saiz` and `saio`. `senc` comes first: it needs no
+/// offsets, which rewriting tools often get wrong.
 #[derive(Default)]
 struct AuxiliaryInfo<'a> {
     senc: Option<SencReader<'a>>,
@@ -168,10 +175,11 @@ struct AuxiliaryInfo<'a> {
     offsets: Option<Vec<u64>>,
     /// Run and position of the next information.
     at: Option<(u32, u64)>,
-    /// The region being queued, with its run.
+    /// The region being queued, with its run; adjacent information joins it.
     region: Option<(u32, u32)>,
 }
 
+/// The IV, or the region that will contain it with offset and length there.
 type SampleIv = (CipherBlock, Option<(u32, u32, u8)>);
 
 impl AuxiliaryInfo<'_> {
@@ -179,7 +187,7 @@ impl AuxiliaryInfo<'_> {
         self.senc.as_ref()?.over.as_ref()
     }
 
-    /// The information for sample `i`; its subsamples are added to the pool.
+    /// The information for sample `i`; its subsamples are added to the pool. Must be called for each sample in order.
     fn next(
         &mut self,
         i: usize,
@@ -203,6 +211,7 @@ impl AuxiliaryInfo<'_> {
         let at = self.auxiliary_offset(i, sample.run, size, source)?;
         let inside = at.checked_sub(source.around.offset).and_then(|n| usize::try_from(n).ok());
         let around = source.around.whole;
+        // Inside the index if possible: then it is available at once.
         match inside.filter(|n| *n < around.len()) {
             Some(n) => {
                 let info =
@@ -214,7 +223,7 @@ impl AuxiliaryInfo<'_> {
         }
     }
 
-    /// The offset of a sample's information: contiguous for all samples, or per run.
+    /// The offset of a sample's information: contiguous for all samples, or, with several `saio` entries, per run.
     fn auxiliary_offset(
         &mut self,
         i: usize,
@@ -238,7 +247,7 @@ impl AuxiliaryInfo<'_> {
         Ok(at)
     }
 
-    /// Information within media data, which has to be waited for.
+    /// Information within media data, which has to be waited for. Its length is added to the region.
     fn read_from_region(&mut self, at: u64, run: u32, size: usize, regions: &mut Vec<AuxiliaryRegion>) -> SampleIv {
         let joins = |r: &AuxiliaryRegion| r.offset + r.len == at;
         let index = match self.region {

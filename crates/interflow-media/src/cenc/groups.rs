@@ -4,18 +4,18 @@ use super::error::CencError;
 use super::protection::{ProtectionScheme, SampleProtection};
 use crate::bmff::{BoxError, BoxReader, BoxRef};
 
-/// Group-description-indexes above this one refer to the fragment's own groups.
+/// Group-description-indexes above this one refer to the fragment's own groups (ISO 14496-12 8.9.4).
 const LOCAL: u32 = 0x1_0000;
 
-/// Whether a box describes or assigns encryption groups.
+/// Whether a box describes or assigns encryption groups, rather than groups of another type.
 pub fn is_seig(b: &BoxRef<'_>) -> bool {
     matches!(&b.kind().0, b"sgpd" | b"sbgp" | b"csgp") && b.content().get(4..8) == Some(b"seig")
 }
 
-/// The entries of a `sgpd`.
+/// The entries of a `sgpd` of type `seig`.
 ///
 /// # Errors
-/// When the box is broken.
+/// If the box is malformed, or an entry uses several keys per sample.
 pub fn descriptions(b: &BoxRef<'_>, scheme: ProtectionScheme) -> Result<Vec<SampleProtection>, CencError> {
     let mut f = BoxReader::from_box(b);
     let (version, _) = f.version()?;
@@ -45,10 +45,10 @@ pub fn descriptions(b: &BoxRef<'_>, scheme: ProtectionScheme) -> Result<Vec<Samp
     Ok(groups)
 }
 
-/// Which group each sample belongs to, from a `sbgp`.
+/// Which group each sample belongs to, from a `sbgp`: runs of samples of one group.
 #[derive(Clone, Debug, Default)]
 pub struct GroupAssignment {
-    /// Count, group-description-index.
+    /// Number of samples, and their group-description-index.
     runs: Vec<(u32, u32)>,
 }
 
@@ -70,17 +70,17 @@ impl GroupAssignment {
         Ok(Self { runs })
     }
 
-    /// The group index of each sample; 0 (no group) after the last.
+    /// The group index of each sample; 0 (no group, so the track's defaults) after the last.
     pub fn each(&self) -> impl Iterator<Item = u32> + '_ {
         let listed = self.runs.iter().flat_map(|(count, index)| std::iter::repeat_n(*index, *count as usize));
         listed.chain(std::iter::repeat(0))
     }
 }
 
-/// Finds the description for a group index among the fragment's own and the track's.
+/// Finds the description for a group index among the fragment's own and the track's. `None` for index 0.
 ///
 /// # Errors
-/// If the index refers to no group.
+/// If the index refers to no group: a sample without known parameters must not pass as clear.
 pub fn describe<'a>(
     index: u32,
     local: &'a [SampleProtection],

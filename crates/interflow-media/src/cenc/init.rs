@@ -10,14 +10,15 @@ use super::keys::{ContentKeyRing, KeyId};
 use super::protection::{PsshBox, SampleProtection, scheme_of, sinfs};
 use crate::bmff::{BoxRef, FourCc, Movie, boxes};
 
-/// An init segment, parsed once and shared by its segments.
+/// An init segment, parsed once and shared by the decrypters of its segments.
 #[derive(Clone, Debug)]
 pub struct InitSegment {
     pub movie: Movie,
     /// Encryption of each track, in the same order.
     pub(super) tracks: Vec<TrackProtection>,
-    /// Protection system headers of the movie.
+    /// Protection system headers of the movie, for display; nothing in them is needed with keys at hand.
     pub pssh: Vec<PsshBox>,
+    /// Positions in the `moov` and the types to write there.
     patches: Vec<(usize, FourCc)>,
 }
 
@@ -42,7 +43,7 @@ impl InitSegment {
     /// Finds the `moov` among the boxes of an init segment and reads it.
     ///
     /// # Errors
-    /// When there is none, it is broken, or a track is protected by an unknown scheme.
+    /// If there is none, it is malformed, or a track is protected by an unknown scheme.
     pub fn parse(segment: &[u8]) -> Result<Arc<Self>, CencError> {
         for b in boxes(segment, 0) {
             let b = b?;
@@ -56,7 +57,7 @@ impl InitSegment {
     /// Reads a `moov` box.
     ///
     /// # Errors
-    /// When it is broken or a track is protected by an unknown scheme.
+    /// If it is malformed or a track is protected by an unknown scheme.
     pub fn read(moov: &BoxRef<'_>) -> Result<Self, CencError> {
         let movie = Movie::read(moov)?;
         let mut init = Self { tracks: Vec::new(), pssh: Vec::new(), patches: Vec::new(), movie };
@@ -86,6 +87,7 @@ impl InitSegment {
                 continue;
             }
             entries.push(SampleProtection::read(track.id, sinfs(entry))?);
+            // `encv` and `enca` get the codec's own type back, and the description of the protection disappears.
             patches.push((entry.range.start + 4, entry.format));
             patches.extend(sinfs(entry).map(|b| ((b.offset - moov.offset) as usize + 4, FREE)));
         }
@@ -111,7 +113,7 @@ impl InitSegment {
         self.patches.push(((b.offset - moov.offset) as usize + 4, FREE));
     }
 
-    /// Rewrites the types in the `moov` that this was read from to those of a clear movie.
+    /// Rewrites the types in the `moov` that this was read from to those of a clear movie. Its size does not change.
     pub(super) fn rewrite(&self, moov: &mut [u8]) {
         for (at, kind) in &self.patches {
             write_kind(moov, *at, *kind);
@@ -128,12 +130,12 @@ impl InitSegment {
         })
     }
 
-    /// Whether any sample entry is encrypted.
+    /// Whether any sample entry is encrypted. Some files have a `sinf` that declares no encryption.
     pub fn is_protected(&self) -> bool {
         self.protected().any(|e| e.protection.protected)
     }
 
-    /// The KIDs of the tracks, deduplicated. With key rotation, fragments name others.
+    /// The KIDs of the tracks, deduplicated. With key rotation, fragments name others that are not known yet.
     pub fn kids(&self) -> Vec<KeyId> {
         let mut kids = Vec::new();
         for entry in self.protected().filter(|e| e.protection.protected) {
@@ -161,14 +163,14 @@ impl InitSegment {
         self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none())
     }
 
-    /// The schemes named by `schm`, including unknown ones, by track id.
+    /// The schemes named by `schm`, including unknown ones, by track id, for diagnostics.
     pub fn scheme_names(movie: &Movie) -> Vec<(u32, FourCc)> {
         let entries = movie.tracks.iter().flat_map(|t| t.entries.iter().map(|e| (t.id, e)));
         entries.flat_map(|(id, e)| sinfs(e).filter_map(move |s| scheme_of(&s).map(|k| (id, k)))).collect()
     }
 }
 
-/// The box type that all readers skip.
+/// The box type that all readers skip (ISO 14496-12 8.1.2).
 pub(super) const FREE: FourCc = FourCc(*b"free");
 
 /// Whether a box of a `traf` or `stbl` concerns only encryption.
@@ -176,7 +178,7 @@ pub(super) fn is_encryption(b: &BoxRef<'_>) -> bool {
     is_senc(b) || is_seig(b) || PsshBox::is_one(b) || (matches!(&b.kind().0, b"saiz" | b"saio") && is_for_encryption(b))
 }
 
-/// `saiz` and `saio` may carry other information, identified by a type of its own.
+/// `saiz` and `saio` may carry other information, identified by a type of its own (ISO 14496-12 8.7.8).
 fn is_for_encryption(b: &BoxRef<'_>) -> bool {
     match b.content() {
         [_, _, _, flags, kind @ ..] if flags & 1 != 0 => {
@@ -186,7 +188,7 @@ fn is_for_encryption(b: &BoxRef<'_>) -> bool {
     }
 }
 
-/// Overwrites a box type.
+/// Overwrites a box type; does nothing if the position is out of range.
 pub(super) fn write_kind(data: &mut [u8], at: usize, kind: FourCc) {
     if let Some(place) = data.get_mut(at..at + 4) {
         place.copy_from_slice(&kind.0);

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use super::cipher::AesKey;
 
-/// The id of a key: 16 bytes, mostly a UUID.
+/// The id of a key: 16 bytes, mostly a UUID in network byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub [u8; 16]);
 
 impl KeyId {
-    /// The id in PlayReady's byte order: the first three fields of the UUID are little-endian.
+    /// The id in PlayReady's byte order: the first three fields of the UUID are little-endian. Applying it twice
+    /// gives the original.
     pub fn as_guid(self) -> Self {
         let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
         let [i, j, k, l, m, n, o, p] = rest;
@@ -31,12 +32,12 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// A content key. `Debug` does not reveal it.
+/// A content key of AES-128. `Debug` does not reveal it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ContentKey(pub [u8; 16]);
 
 impl ContentKey {
-    /// Reads 16 bytes in hex or base64.
+    /// Reads 16 bytes in hex or base64; `None` for any other length.
     pub fn parse(text: &str) -> Option<Self> {
         bytes(text.trim()).map(Self)
     }
@@ -57,7 +58,7 @@ pub enum KeyRingError {
     /// Key ids and keys are paired by position.
     #[error("there are {ids} key ids, but {keys} keys: give one key for each key id, in the same order")]
     Uneven { ids: usize, keys: usize },
-    /// The same KID twice with different keys.
+    /// The same KID twice with different keys: one of them must be wrong.
     #[error("key id {0} is given twice, with different keys")]
     Twice(KeyId),
     /// Several keys without ids.
@@ -65,7 +66,7 @@ pub enum KeyRingError {
     NoIds,
 }
 
-/// The given keys with their schedules. Cheap to clone.
+/// The given keys with their expanded schedules. Cheap to clone, and shared by all segments of a link.
 #[derive(Clone, Default)]
 pub struct ContentKeyRing(Arc<KeyRingEntries>);
 
@@ -96,6 +97,7 @@ impl ContentKeyRing {
     pub fn parse(key_id: Option<&str>, key: &str) -> Result<Self, KeyRingError> {
         let keys: Vec<&str> = list(key);
         let ids: Vec<&str> = key_id.map(list).unwrap_or_default();
+        // A single key needs no id, since there is nothing to choose from.
         if ids.is_empty() && keys.len() == 1 && !key.contains(':') {
             return bytes(keys[0]).map(|k| Self::any(ContentKey(k))).ok_or(KeyRingError::Bytes(1));
         }
@@ -117,7 +119,7 @@ impl ContentKeyRing {
             }
         } else if ids.len() == keys.len() {
             for (i, (kid, key)) in ids.iter().zip(&keys).enumerate() {
-                // Some writers give KID:KEY pairs in addition to the ids.
+                // Some writers give `KID:KEY` pairs in addition to the ids.
                 add(i, kid, key.rsplit(':').next().unwrap_or(key))?;
             }
         } else {
@@ -147,7 +149,8 @@ fn list(text: &str) -> Vec<&str> {
     text.split(',').map(str::trim).filter(|t| !t.is_empty()).collect()
 }
 
-/// Sixteen bytes in hex (dashes allowed, as in a UUID) or base64.
+/// Sixteen bytes in hex (dashes allowed, as in a UUID) or base64. Hex first: 32 hex digits would also be base64, of
+/// 24 bytes.
 fn bytes(text: &str) -> Option<[u8; 16]> {
     let bare: String = text.chars().filter(|c| *c != '-').collect();
     if bare.len() == 32 && bare.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -160,6 +163,7 @@ fn bytes(text: &str) -> Option<[u8; 16]> {
     base64(text)
 }
 
+/// Base64 of either alphabet, with or without padding. Bits left over at the end are ignored.
 fn base64(text: &str) -> Option<[u8; 16]> {
     let mut bits: u32 = 0;
     let mut held = 0;

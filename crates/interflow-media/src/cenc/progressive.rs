@@ -17,7 +17,7 @@ use super::init::InitSegment;
 use super::keys::ContentKeyRing;
 use crate::bmff::{BoxHeader, BoxRef, boxes};
 
-/// Queues the samples of the tables in a `moov`; an init segment has none.
+/// Queues the samples of the tables in a `moov`; an init segment has none, and its samples come with fragments.
 pub(super) fn plan_table(
     moov: &BoxRef<'_>,
     init: &InitSegment,
@@ -83,11 +83,11 @@ enum ProbeStep {
     Done(Box<ProgressiveFile>),
 }
 
-/// Bytes requested at once when looking for a box header.
+/// Bytes requested at once when looking for a box header: a small `moov` is often received with it.
 const HEADER_READ_BYTES: u64 = 4096;
 
 impl IndexProbe {
-    /// For a file of so many bytes.
+    /// For a file of `length` bytes.
     pub fn new(keys: ContentKeyRing, length: u64) -> Self {
         Self { keys, limits: DecryptLimits::default(), length, step: ProbeStep::Header(0) }
     }
@@ -114,8 +114,10 @@ impl IndexProbe {
         // After an error the step stays at the end of any file, and nothing more is requested.
         match std::mem::replace(&mut self.step, ProbeStep::Header(u64::MAX)) {
             ProbeStep::Header(at) => self.read_box_header(at, offset, data),
+            // Bytes from any other offset are ignored, and requested again.
             ProbeStep::Index(range, mut have) => {
                 if offset == range.start + have.len() as u64 {
+                    // A size of 0 means that the box extends to the end of the file.
                     let left = (range.end - offset) as usize;
                     have.extend_from_slice(data.get(..left).unwrap_or(data));
                 }
@@ -184,6 +186,7 @@ impl IndexProbe {
         let Some(moov) = boxes(&have, range.start).next() else { return Ok(()) };
         let moov = moov?;
         let init = InitSegment::read(&moov)?;
+        // An init segment: its fragments are decrypted as a stream.
         if init.movie.tracks.iter().all(|t| t.table.is_empty()) {
             self.step = ProbeStep::Header(self.length);
             return Ok(());
@@ -208,7 +211,8 @@ impl IndexProbe {
     }
 }
 
-/// A progressive file with a parsed index: any range of it can be decrypted independently.
+/// A progressive file with a parsed index: any range of it can be decrypted independently. Shared by the requests for
+/// it.
 pub struct ProgressiveFile {
     init: InitSegment,
     plan: DecryptQueue,
@@ -227,10 +231,11 @@ impl ProgressiveFile {
         self.length
     }
 
-    /// The range to fetch for a requested range: extended to whole samples at its ends, because decryption of a sample
-    /// starts with its IV at its first byte.
+    /// The range to fetch for a requested range: extended to whole samples at its ends, because decryption of a
+    /// sample starts with its IV at its first byte. Lies within the file if `range` does.
     pub fn cover(&self, range: Range<u64>) -> Range<u64> {
         let jobs = &self.plan.jobs;
+        // The sample that contains this byte, if it is in one: the jobs are sorted by offset.
         let around = |at: u64| {
             let after = jobs.partition_point(|j| j.offset <= at);
             after.checked_sub(1).and_then(|i| jobs.get(i)).map(span).filter(|s| s.contains(&at))
@@ -256,7 +261,7 @@ impl ProgressiveFile {
         RangeDecrypter { file: Arc::clone(self), range, at: cover.start, inner }
     }
 
-    /// Copies the subsamples that a part of the queue needs.
+    /// Copies the subsamples that a part of the queue needs, and adapts the references to them.
     fn with_subsamples(&self, mut plan: DecryptQueue) -> DecryptQueue {
         for job in &mut plan.jobs {
             let first = plan.subsamples.len() as u32;
@@ -314,7 +319,7 @@ impl RangeDecrypter {
         Ok(())
     }
 
-    /// Overlays the rewritten index on the bytes of the original one.
+    /// Overlays the rewritten index on the bytes of the original one, where they overlap.
     fn with_index(&self, from: u64, piece: Bytes) -> Bytes {
         let (start, moov) = (self.file.moov.0, &self.file.moov.1);
         let (end, to) = (start + moov.len() as u64, from + piece.len() as u64);

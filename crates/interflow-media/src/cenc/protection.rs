@@ -7,25 +7,26 @@ use super::error::CencError;
 use super::keys::KeyId;
 use crate::bmff::{BoxError, BoxReader, BoxRef, FourCc, child, find};
 
-/// `uuid` of PIFF's track encryption box.
+/// `uuid` of PIFF's track encryption box, the predecessor of `tenc`.
 const PIFF_TENC: [u8; 16] = *b"\x89\x74\xdb\xce\x7b\xe7\x4c\x51\x84\xf9\x71\x48\xf9\x88\x25\x54";
-/// `uuid` of PIFF's protection system header.
+/// `uuid` of PIFF's protection system header, the predecessor of `pssh`.
 const PIFF_PSSH: [u8; 16] = *b"\xd0\x8a\x4f\x18\x10\xf3\x4a\x82\xb6\xc8\x32\xd8\xab\xa1\x83\xd3";
 
 /// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtectionScheme {
+    /// CTR mode over all protected bytes.
     Cenc,
     /// CTR mode over the encrypted blocks of a pattern.
     Cens,
     /// CBC mode; the chain continues through all subsamples of a sample.
     Cbc1,
-    /// CBC with a block pattern, restarted in each subsample.
+    /// CBC with a block pattern, restarted in each subsample, usually with a constant IV; Apple's variant.
     Cbcs,
 }
 
 impl ProtectionScheme {
-    /// The scheme's four characters as in `schm`.
+    /// The scheme's four characters as in `schm` (ISO 23001-7 4.2).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cenc => "cenc",
@@ -42,7 +43,7 @@ impl fmt::Display for ProtectionScheme {
     }
 }
 
-/// A repeating pattern of encrypted and clear blocks.
+/// A repeating pattern of encrypted and clear blocks; video usually has 1 and 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptPattern {
     /// Blocks of 16 bytes that are encrypted in each period.
@@ -55,9 +56,9 @@ pub struct CryptPattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleProtection {
     pub scheme: ProtectionScheme,
-    /// Whether samples are encrypted at all.
+    /// Whether samples are encrypted at all; a group may declare its samples clear.
     pub protected: bool,
-    /// Size of the per-sample IV: 0, 8 or 16 bytes.
+    /// Size of the per-sample IV: 0, 8 or 16 bytes. 0 requires a constant IV.
     pub iv_size: u8,
     /// The constant IV, used if there is no per-sample IV.
     pub constant_iv: Option<CipherBlock>,
@@ -66,7 +67,7 @@ pub struct SampleProtection {
     pub pattern: Option<CryptPattern>,
 }
 
-/// A protection system's header (`pssh`), which is meant for a DRM module.
+/// A protection system's header (`pssh`), which is meant for a DRM module and has no use here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PsshBox {
     /// The system's UUID.
@@ -96,6 +97,7 @@ impl PsshBox {
         b.kind() == b"pssh" || b.header.uuid == Some(PIFF_PSSH)
     }
 
+    /// Reads the box; its private data is skipped.
     ///
     /// # Errors
     /// If it is truncated.
@@ -103,6 +105,7 @@ impl PsshBox {
         let mut f = BoxReader::from_box(b);
         let (version, _) = f.version()?;
         let system = f.array()?;
+        // Version 0 has no list of KIDs.
         let mut kids = Vec::new();
         if version > 0 {
             for _ in 0..f.count(16)? {
@@ -115,7 +118,7 @@ impl PsshBox {
 }
 
 impl SampleProtection {
-    /// Reads the first `sinf` with a supported scheme.
+    /// Reads the first `sinf` with a supported scheme; `None` if there is no `sinf`.
     ///
     /// # Errors
     /// If none is supported, or the supported one is malformed.
@@ -156,7 +159,7 @@ impl SampleProtection {
         Self::fields(scheme, f)
     }
 
-    /// The fields common to `tenc` and `seig`, from the pattern on.
+    /// The fields common to `tenc` and `seig`, from the pattern on (ISO 23001-7 8.2).
     fn fields(scheme: ProtectionScheme, f: &mut BoxReader<'_>) -> Result<Self, CencError> {
         let pattern = f.u8()?;
         let protected = f.u8()? != 0;
@@ -174,6 +177,7 @@ impl SampleProtection {
             return Err(f.error_here(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
         }
         let pattern = CryptPattern { crypt: pattern >> 4, skip: pattern & 15 };
+        // A skip of 0 is no pattern: everything is encrypted.
         let has_pattern = matches!(scheme, ProtectionScheme::Cens | ProtectionScheme::Cbcs) && pattern.skip != 0;
         Ok(Self { scheme, protected, iv_size, constant_iv, kid, pattern: has_pattern.then_some(pattern) })
     }
@@ -220,14 +224,14 @@ fn track_encryption(
     Err(schi.error_here(format!("it has no tenc (track {track})")).into())
 }
 
-/// An 8-byte IV is padded with zeros, the block counter.
+/// An 8-byte IV is followed by the block counter, which starts at zero.
 pub fn padded(iv: &[u8]) -> CipherBlock {
     let mut block = [0; 16];
     block.iter_mut().zip(iv).for_each(|(to, from)| *to = *from);
     block
 }
 
-/// The `sinf` boxes of an entry.
+/// The `sinf` boxes of an entry; several if the content may be decrypted under several schemes.
 pub fn sinfs(entry: &crate::bmff::SampleEntry) -> impl Iterator<Item = BoxRef<'_>> {
     entry.children().flatten().filter(|b| b.kind() == b"sinf")
 }

@@ -10,12 +10,13 @@ use super::cipher::{AesKey, BLOCK, CbcCipher, CipherBlock, CtrCipher};
 use super::decrypt_queue::{DecryptJob, DecryptQueue};
 use super::protection::{CryptPattern, ProtectionScheme};
 
-/// The position within a partially processed sample.
+/// The position within a partially processed sample. Holds no data, so a sample of any size can be processed.
 pub struct SampleCursor {
     key: Arc<AesKey>,
     scheme: ProtectionScheme,
     pattern: Option<CryptPattern>,
     iv: CipherBlock,
+    // Subsamples in the queue's pool, from the next one to the end of the sample's own.
     next: usize,
     end: usize,
     clear: u64,
@@ -27,6 +28,7 @@ pub struct SampleCursor {
     cbc: CbcCipher,
 }
 
+/// At the start of the sample; `None` if the job refers to a setup that does not exist.
 impl SampleCursor {
     pub fn new(plan: &DecryptQueue, job: &DecryptJob) -> Option<Self> {
         let setup = plan.setups.get(job.setup as usize)?;
@@ -74,6 +76,7 @@ impl SampleCursor {
         done
     }
 
+    /// Starts the next subsample.
     fn next_subsample(&mut self, plan: &DecryptQueue) {
         let (clear, protected) = plan.subsamples.get(self.next).copied().unwrap_or_default();
         (self.clear, self.protected) = (u64::from(clear), u64::from(protected));
@@ -156,7 +159,7 @@ impl SampleCursor {
     }
 }
 
-/// Takes up to `n` out of what is left.
+/// Takes up to `n` out of what is left, and returns how much.
 fn take(left: &mut u64, n: usize) -> usize {
     let taken = (*left).min(n as u64);
     *left -= taken;

@@ -17,7 +17,7 @@ pub struct TimelineRun {
     pub k: u64,
 }
 
-/// Maximum number of runs read from a timeline.
+/// Maximum number of runs read from a timeline; further ones are ignored.
 const MAX_RUNS: usize = 200_000;
 
 /// An undecoded timeline: of forty tracks, only those that a player requests are parsed.
@@ -50,10 +50,10 @@ impl SegmentTimeline {
     }
 }
 
-/// First and last byte of a part of a file.
+/// First and last byte of a part of a file, both inclusive.
 pub type DashByteRange = (u64, u64);
 
-/// The location of an initialization section: a URL and a range of it.
+/// The location of an initialization section: a URL and a range of it, either of which may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitializationSource {
     /// The URL; the representation's own if absent.
@@ -93,19 +93,19 @@ pub struct RetainedAttributes {
     pub index: Option<InitializationSource>,
 }
 
-/// An integer; fractions, which some packagers write, are rounded.
+/// An integer; fractions, which some packagers write, are rounded. `None` for anything else.
 fn rounded(text: &str) -> Option<u64> {
     let text = text.trim();
     text.parse().ok().or_else(|| fraction(text).map(|n| n.round() as u64))
 }
 
-/// A non-negative number with an optional fraction.
+/// A non-negative number with an optional fraction; not `inf` or `nan`, which the standard library would accept.
 fn fraction(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     text.parse::<f64>().ok().filter(|n| plain && n.is_finite() && *n >= 0.0)
 }
 
-/// How the segments of a representation are found.
+/// How the segments of a representation are found (ISO 23009-1 5.3.9).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AddressingMode {
     /// One file; whether it has an index is known only from its content.
@@ -118,7 +118,7 @@ pub enum AddressingMode {
     Template {
         media: String,
     },
-    /// As an explicit list: URL and range of each segment.
+    /// An explicit list: URL and range of each segment. Shared, since representations inherit it.
     List {
         media: Arc<[(Option<String>, Option<DashByteRange>)]>,
     },
@@ -199,7 +199,7 @@ fn section(element: &XmlElement<'_>) -> InitializationSource {
     }
 }
 
-/// `INF` means: as soon as any of it is available.
+/// Seconds by which a segment is available early; `INF` means as soon as any of it is.
 pub fn availability_offset(text: &str) -> f64 {
     if text.trim() == "INF" {
         f64::INFINITY
@@ -208,7 +208,7 @@ pub fn availability_offset(text: &str) -> f64 {
     }
 }
 
-/// `0-99`, first and last byte.
+/// `0-99`, first and last byte; `None` if it is malformed.
 pub fn byte_range(text: &str) -> Option<DashByteRange> {
     let (first, last) = text.trim().split_once('-')?;
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
@@ -273,7 +273,7 @@ pub fn fill(pattern: &str, with: TemplateValues<'_>) -> String {
     out
 }
 
-/// The width in `05d`, capped at the length of the longest number.
+/// The width in `05d`, capped at the length of the longest number: the manifest must not choose how much is written.
 fn width(format: &str) -> Option<usize> {
     let digits = format.strip_suffix(['d', 'i', 'u', 'x'])?.trim_start_matches('0');
     if digits.is_empty() { Some(1) } else { digits.parse().ok().map(|w: usize| w.min(20)) }

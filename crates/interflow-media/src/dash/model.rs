@@ -1,4 +1,4 @@
-//! The manifest model, with inheritance and base URLs resolved.
+//! The manifest model, with inheritance and base URLs resolved, so that the writers need no knowledge of it.
 
 use interflow_types::Result;
 
@@ -8,9 +8,9 @@ use super::time::{duration, parse_date_time};
 use super::xml::XmlElement;
 use crate::relay::BaseUrl;
 
-/// Maximum number of alternative base URLs; further ones are ignored.
+/// Maximum number of alternative base URLs; further ones are ignored. Levels multiply, so few would become many.
 const MAX_BASE_URLS: usize = 4;
-/// Maximum number of representations of all periods together.
+/// Maximum number of representations of all periods together; more are an error.
 const MAX_REPRESENTATIONS: usize = 20_000;
 /// Maximum number of periods, each of which repeats all sets.
 const MAX_PERIODS: usize = 10_000;
@@ -73,7 +73,7 @@ impl DashMediaKind {
 /// An adaptation set: interchangeable representations of the same content.
 #[derive(Clone, Debug)]
 pub struct AdaptationSet {
-    /// Its id; its index in the period if it has none.
+    /// Its id; `n` and its index in the period if it has none.
     pub id: String,
     pub media: DashMediaKind,
     pub language: Option<String>,
@@ -102,15 +102,15 @@ pub struct Representation {
     /// Columns and rows of thumbnails in one picture.
     pub tiles: Option<(u32, u32)>,
     pub is_protected: bool,
-    /// Its base URLs, in order of preference.
+    /// Its base URLs, absolute and in order of preference.
     pub bases: Vec<String>,
     pub addressing: SegmentAddressing,
 }
 
-/// Reads a manifest that came from this address.
+/// Reads a manifest that came from this URL.
 ///
 /// # Errors
-/// The manifest is invalid; the error says why.
+/// The manifest is invalid, exceeds a limit, or refers to remote parts; the error says why.
 pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     if root.name != "MPD" {
         return Err(manifest_error(format!("it begins with <{}>, not with <MPD>", root.name)));
@@ -160,11 +160,12 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     Ok(manifest)
 }
 
+/// A clock to synchronise with; `None` if it has no value.
 fn clock(element: &XmlElement<'_>) -> Option<(String, String)> {
     Some((element.get("schemeIdUri")?.to_owned(), element.get("value")?.to_owned()))
 }
 
-/// An element with a remote reference that is treated as empty.
+/// An element with a remote reference that means nothing (`resolve-to-zero`), and is treated as absent.
 fn is_emptied(element: &XmlElement<'_>) -> bool {
     element.get("xlink:href") == Some("urn:mpeg:dash:resolve-to-zero:2013")
 }
@@ -189,7 +190,7 @@ struct BaseUrlLevel {
 }
 
 impl BaseUrlLevel {
-    /// Those inside an element that may have base URLs of its own.
+    /// Those inside an element that may have base URLs of its own, each combined with each of the level above.
     fn child_level(&self, element: &XmlElement<'_>) -> Self {
         let own: Vec<&XmlElement<'_>> = element.all("BaseURL").collect();
         if own.is_empty() {
@@ -208,6 +209,7 @@ impl BaseUrlLevel {
     }
 }
 
+/// The value of a property descriptor with this scheme; empty if it has none.
 fn property<'a>(element: &'a XmlElement<'_>, scheme: &str) -> Option<&'a str> {
     let is_one = |e: &&XmlElement<'_>| {
         matches!(e.name, "EssentialProperty" | "SupplementalProperty") && e.get("schemeIdUri") == Some(scheme)
@@ -215,7 +217,8 @@ fn property<'a>(element: &'a XmlElement<'_>, scheme: &str) -> Option<&'a str> {
     element.children.iter().find(is_one).map(|e| e.get("value").unwrap_or_default())
 }
 
-/// What remains of the limits on representations.
+/// What remains of the limits on representations. Inherited data is counted for each that inherits it, because it is
+/// copied.
 struct ManifestBudget {
     representations: usize,
     bytes: usize,
@@ -256,6 +259,7 @@ struct AdaptationSetInfo<'a> {
 const CHARACTERISTICS: &str = "urn:mpeg:mpegB:cicp:TransferCharacteristics";
 const TILES: &str = "http://dashif.org/guidelines/thumbnail_tile";
 
+/// An adaptation set; `None` if its content type is unknown or it has no representation.
 fn set(
     element: &XmlElement<'_>,
     place: usize,
@@ -296,6 +300,7 @@ fn set(
     }))
 }
 
+/// The content type: by codec for text, then by declaration, by media type, by codec, and by the attributes it has.
 fn media_of(
     mime: Option<&str>,
     content: Option<&str>,
@@ -373,7 +378,7 @@ fn representation(
     }
 }
 
-/// A frame rate such as `25` or `30000/1001`.
+/// A frame rate such as `25` or `30000/1001`; `None` if it is malformed or not positive.
 fn rate(text: &str) -> Option<f64> {
     let (n, d) = text.split_once('/').unwrap_or((text, "1"));
     let (n, d): (f64, f64) = (n.trim().parse().ok()?, d.trim().parse().ok()?);
@@ -402,7 +407,7 @@ fn channels(element: &XmlElement<'_>) -> Option<String> {
     value.parse::<u32>().ok().filter(|n| *n > 0).map(|n| n.to_string())
 }
 
-/// Positions of the Dolby channel map that stand for two speakers each.
+/// The number of speakers in a Dolby channel map; some of its bits stand for a pair.
 fn dolby_channels(bits: u32) -> u32 {
     const PAIRS: u32 = 0x0674;
     let bits = bits & 0xffff;

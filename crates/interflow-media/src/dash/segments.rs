@@ -16,9 +16,9 @@ const MAX_ADDRESS_BYTES: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct DashSegment {
     pub number: u64,
-    /// Its start on the timeline, in units of the timescale.
+    /// Its start on the timeline, in units of the timescale, as a template's `$Time$`.
     pub time: u64,
-    /// When it begins, in seconds of the period.
+    /// When it begins, in seconds from the period's start.
     pub start: f64,
     /// Duration in seconds.
     pub duration: f64,
@@ -87,18 +87,20 @@ pub fn list(
     Ok(clip_to_period(found.into_iter().map(|(s, _)| s), period, 0.5 / scale))
 }
 
-/// The error for a playlist that is too long.
+/// The error for a playlist that is too long, also used by callers that list several periods.
 pub fn too_many() -> Error {
     manifest_error(format!("a track has more than {MAX_SEGMENTS} segments"))
 }
 
-/// The segments that overlap the period; the last one ends with it.
+/// The segments that overlap the period; the last one ends with it. `tick` is half a unit, within which times are
+/// equal.
 fn clip_to_period(segments: impl Iterator<Item = DashSegment>, period: &DashPeriod, tick: f64) -> Vec<DashSegment> {
     let end = period.duration.unwrap_or(f64::INFINITY);
     let shown = segments.filter(|s| s.start + s.duration > tick && s.start < end - tick);
     shown.map(|s| DashSegment { duration: s.duration.min(end - s.start), ..s }).collect()
 }
 
+/// The only segment of a representation that is one file.
 fn single_segment(period: &DashPeriod) -> DashSegment {
     let duration = period.duration.unwrap_or(0.0).max(1.0);
     DashSegment { number: 1, time: 0, start: 0.0, duration, address: None, range: None }
@@ -116,7 +118,7 @@ fn segment(a: &SegmentAddressing, number: u64, time: u64, duration: u64) -> Dash
     }
 }
 
-/// The number of segments in a list, which bounds everything else.
+/// The number of segments in a list, which bounds everything else; `None` for other modes.
 fn list_length(a: &SegmentAddressing) -> Option<u64> {
     match &a.form {
         AddressingMode::List { media } => Some(media.len() as u64),
@@ -177,7 +179,7 @@ fn fixed_duration_segments(
         .collect()
 }
 
-/// Segments of a timeline, with gaps where it has them.
+/// Segments of a timeline, with gaps where it has them, and the number of their part (from 1).
 fn timeline_segments(
     a: &SegmentAddressing,
     runs: &[TimelineRun],

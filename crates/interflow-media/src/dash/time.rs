@@ -1,4 +1,4 @@
-//! XML Schema durations and dates.
+//! XML Schema durations and dates (XSD 1.1 part 2, 3.3.6 and 3.3.7), leniently.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -45,7 +45,7 @@ pub fn parse_date_time(text: &str) -> Option<f64> {
     Some(at.as_microsecond() as f64 / 1e6)
 }
 
-/// Formats a time for `EXT-X-PROGRAM-DATE-TIME`, with milliseconds.
+/// Formats a time for `EXT-X-PROGRAM-DATE-TIME`, with milliseconds, in UTC.
 pub fn format_date_time(seconds: f64) -> String {
     let at = Timestamp::from_millisecond((seconds * 1000.0).round() as i64).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{at:.3}")

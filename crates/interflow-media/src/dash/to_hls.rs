@@ -1,4 +1,4 @@
-//! Generates HLS playlists from a manifest.
+//! Generates HLS playlists from a manifest (RFC 8216; fragmented MP4 segments, or MPEG-TS).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -17,11 +17,12 @@ pub struct HlsOptions {
     pub language: Option<String>,
     /// Whether segments are remuxed to MPEG-TS.
     pub ts: bool,
-    /// Maximum size of a playlist, in bytes.
+    /// Maximum size of a playlist, in bytes; no limit if absent.
     pub most: Option<u64>,
 }
 
-/// Maximum number of variants and renditions in a multivariant playlist.
+/// Maximum number of variants and renditions in a multivariant playlist; each picture is combined with each audio
+/// group.
 const MAX_VARIANTS: usize = 10_000;
 
 /// The error for a playlist that would be too long.
@@ -94,7 +95,8 @@ pub fn find<'a>(
     kind().filter(spoken).min_by_key(near).or_else(|| kind().min_by_key(near))
 }
 
-/// The multivariant playlist. `link` returns the URL of a track's playlist.
+/// The multivariant playlist. `link` returns the URL of a track's playlist. Checks the size while writing, so that a
+/// hostile manifest cannot fill the memory.
 ///
 /// # Errors
 /// No media that HLS can carry; more than 10,000 variants, or a playlist over the size limit.
@@ -177,6 +179,7 @@ struct AudioGroup<'a> {
     codecs: Option<&'a str>,
 }
 
+/// The codec without its parameters: `mp4a` of `mp4a.40.2`.
 fn family(codecs: Option<&str>) -> &str {
     codecs.and_then(|c| c.split(['.', ',']).next()).unwrap_or("audio")
 }
@@ -226,11 +229,12 @@ fn subtitles(period: &DashPeriod) -> Vec<DashTrack<'_>> {
     playable(period).filter(|t| t.set.media == DashMediaKind::Text && !t.own.mime.contains("ttml")).collect()
 }
 
+/// A text as the content of a quoted string, which has no escapes (RFC 8216 4.2).
 fn quoted(text: &str) -> String {
     text.replace(['"', '\r', '\n'], "'")
 }
 
-/// A name unique among renditions.
+/// A name unique among renditions, as players identify them by it (RFC 8216 4.3.4.1.1).
 fn name(track: DashTrack<'_>, named: &mut BTreeMap<String, u32>) -> String {
     let set = track.set;
     let mut name = set.label.as_deref().or(set.language.as_deref()).unwrap_or(set.media.as_str()).to_owned();
@@ -273,6 +277,7 @@ fn audio_rendition(
     );
 }
 
+/// A subtitle rendition; forced subtitles are marked, so that players show them without being asked.
 fn text_rendition(out: &mut String, track: DashTrack<'_>, named: &mut BTreeMap<String, u32>, url: &str) {
     let forced = track.set.roles.iter().any(|r| r == "forced-subtitle" || r == "forced_subtitle");
     let forced = if forced { ",FORCED=YES" } else { "" };
@@ -309,6 +314,7 @@ fn stream_inf_attributes(track: DashTrack<'_>, bandwidth: u64, codecs: &[&str]) 
     out
 }
 
+/// A variant with the bandwidth and codecs of its most demanding audio rendition.
 fn variant(out: &mut String, track: DashTrack<'_>, sound: Option<&AudioGroup<'_>>, subs: bool, url: &str) {
     let (mut bandwidth, mut codecs, mut audio) = (track.own.bandwidth, Vec::new(), String::new());
     if let Some(sound) = sound {
@@ -320,6 +326,7 @@ fn variant(out: &mut String, track: DashTrack<'_>, sound: Option<&AudioGroup<'_>
     let _ = writeln!(out, "#EXT-X-STREAM-INF:{}{audio}{subs}\n{url}", stream_inf_attributes(track, bandwidth, &codecs));
 }
 
+/// A variant for players that want sound only, so that they need not load the video.
 fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: &str) {
     let _ = writeln!(
         out,
@@ -328,22 +335,23 @@ fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: 
     );
 }
 
-/// The part of a media playlist that comes from one period.
+/// The part of a media playlist that comes from one period. Between two of them is a discontinuity.
 pub struct PlaylistPeriod<'a> {
     pub period: &'a DashPeriod,
     pub track: DashTrack<'a>,
     pub segments: Vec<DashSegment>,
 }
 
-/// The parameters of a media playlist.
+/// The parameters of a media playlist, which depend on what the player has seen before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlaylistHeader {
-    /// `EXT-X-MEDIA-SEQUENCE`.
+    /// `EXT-X-MEDIA-SEQUENCE`: the number of the first segment.
     pub sequence: u64,
-    /// `EXT-X-DISCONTINUITY-SEQUENCE`.
+    /// `EXT-X-DISCONTINUITY-SEQUENCE`: the number of discontinuities before the first segment.
     pub discontinuities: u64,
     /// Start offset in seconds; relative to the end if negative.
     pub start: Option<f64>,
+    /// Whether segments are remuxed to MPEG-TS, which has no initialization section.
     pub ts: bool,
     /// Maximum size of the playlist, in bytes.
     pub most: Option<u64>,
@@ -365,6 +373,7 @@ pub fn media(
     frame: PlaylistHeader,
     mut link: impl FnMut(UrlKind<'_>) -> Option<String>,
 ) -> Result<String> {
+    // RFC 8216bis 4.4.3.1: no segment's rounded duration may exceed it.
     let longest = parts.iter().flat_map(|p| &p.segments).map(|s| s.duration).fold(1.0, f64::max);
     let mut out = String::from("#EXTM3U\n");
     let _ = writeln!(out, "#EXT-X-VERSION:{}", if frame.ts { 4 } else { 7 });
@@ -398,6 +407,7 @@ pub fn media(
             let _ = writeln!(out, "#EXT-X-MAP:URI=\"{url}\"");
         }
         let mut expected: Option<f64> = None;
+        // After a gap, the time is given again, so that players do not drift.
         for segment in &part.segments {
             let gap = expected.is_some_and(|e| segment.start - e > 0.1);
             if (manifest.is_live || manifest.available > 0.0) && (expected.is_none() || gap) {

@@ -11,7 +11,7 @@ use crate::relay::BaseUrl;
 /// The location of a section: alternative absolute URLs, and a range.
 pub type SectionSource = (Vec<String>, Option<(u64, u64)>);
 
-/// What a URL in a manifest leads to.
+/// What a URL in a manifest leads to, so that the caller can build a URL of the gateway for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestUrlKind<'a> {
     /// An initialization section: alternative absolute URLs, range.
@@ -97,20 +97,25 @@ pub fn rewrite(
     Ok(())
 }
 
+/// Removes what says where segments are; with `decrypted`, also how they are encrypted.
 fn strip(element: &mut XmlElement<'_>, decrypted: bool) {
     const ADDRESSES: [&str; 4] = ["BaseURL", "SegmentTemplate", "SegmentList", "SegmentBase"];
     element.children.retain(|c| !(ADDRESSES.contains(&c.name) || decrypted && c.name == "ContentProtection"));
 }
 
+/// The timeline in a template or list, which is moved to the new one unchanged.
 fn timeline_of<'a>(element: &XmlElement<'a>) -> Option<XmlElement<'a>> {
     element.children.iter().find_map(|c| c.child("SegmentTimeline")).cloned()
 }
 
+/// The absolute URLs for a reference, one per base URL.
 fn resolved(representation: &Representation, reference: &str) -> Vec<String> {
     let bases = representation.bases.iter().filter_map(|b| BaseUrl::parse(b));
     bases.map(|b| b.resolve(reference)).collect()
 }
 
+/// Puts the addressing of a representation into its element, with URLs of the gateway. Inherited values are written
+/// out, since the elements that had them are gone.
 fn place_segments<'a>(
     element: &mut XmlElement<'a>,
     representation: &Representation,
@@ -202,6 +207,7 @@ fn place_segments<'a>(
     element.children.push(made);
 }
 
+/// The attributes that all forms of addressing have; those that are not set stay away.
 fn set_common_attributes(element: &mut XmlElement<'_>, a: &SegmentAddressing) {
     element.set("timescale", a.timescale.max(1).to_string());
     let duration = a.duration.map(|d| d.to_string());
@@ -238,7 +244,8 @@ fn set_common_attributes(element: &mut XmlElement<'_>, a: &SegmentAddressing) {
     }
 }
 
-/// The template with the values common to all segments filled in; `$` in these values is doubled.
+/// The template with the values common to all segments filled in. `$` in these values is doubled, since the result is
+/// a template again.
 fn fill_partially(pattern: &str, with: TemplateValues<'_>) -> String {
     let mut out = String::new();
     let mut parts = pattern.split('$');

@@ -12,7 +12,7 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::manifest_error;
 
-/// Maximum number of elements, excluding those of timelines, which are not parsed.
+/// Maximum number of elements, excluding those of timelines, which are not parsed here.
 const MAX_ELEMENTS: usize = 200_000;
 /// Maximum nesting depth, since elements are read recursively.
 const MAX_DEPTH: usize = 48;
@@ -39,10 +39,12 @@ impl<'a> XmlElement<'a> {
         self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v)
     }
 
+    /// An attribute as a number; `None` if it is absent or malformed.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name).and_then(|v| v.trim().parse().ok())
     }
 
+    /// Sets an attribute, in place of an earlier value.
     pub fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
         match self.attributes.iter_mut().find(|(n, _)| *n == name) {
             Some((_, old)) => *old = value.into(),
@@ -67,7 +69,7 @@ impl<'a> XmlElement<'a> {
         self.write_within(out, usize::MAX);
     }
 
-    /// Writes at most `most` bytes of it; returns whether that was all.
+    /// Writes at most about `most` bytes of it; returns whether that was all.
     pub fn write_within(&self, out: &mut String, most: usize) -> bool {
         if out.len() > most {
             return false;
@@ -146,6 +148,7 @@ pub fn read(bytes: &[u8]) -> Result<XmlElement<'_>> {
                 let text = unescape(&written).map_err(|_| manifest_error(format!("it uses the entity {written}")))?;
                 add(&mut open, Cow::Owned(text.into_owned()));
             }
+            // An internal subset could define entities that expand without bound.
             Event::DocType(_) => return Err(manifest_error("it has a document type, which is not allowed here")),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
             Event::Eof => return Err(manifest_error("it ends in the middle of an element")),
@@ -185,7 +188,7 @@ fn holds_only_comments(inside: &str) -> bool {
     true
 }
 
-/// Calls `each` for every element of this name in raw content, with its raw attributes.
+/// Calls `see` for every element of this name in raw content, with its raw attributes, which are not unescaped.
 pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a str, &'a str)])) {
     let mut attributes = Vec::with_capacity(8);
     let mut rest = raw;
@@ -222,6 +225,7 @@ fn next_attribute(text: &str) -> Option<((&str, &str), &str)> {
     Some(((name, value), behind))
 }
 
+/// Appends text to the innermost open element; white space before any text is dropped.
 fn add<'a>(open: &mut [XmlElement<'a>], text: Cow<'a, str>) {
     let Some(element) = open.last_mut() else { return };
     if element.text.is_empty() {

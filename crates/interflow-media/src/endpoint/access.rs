@@ -12,19 +12,22 @@ use super::router::MediaState;
 use crate::relay::address::parse;
 use crate::token::{LinkGrant, LinkKeys, QueryPairs, read_legacy};
 
-/// A request that was accepted, with the rights that its link or password grants.
+/// A request that was accepted, with the rights that its link or password grants. Endpoints get nothing else of the
+/// request's credentials.
 pub struct AuthorizedRequest {
     /// The endpoint's path, without mount and token.
     pub path: String,
     pub params: MediaParams,
-    /// Directives that a player added to a child URL: `_HLS_msn` and the like.
+    /// Directives that a player added to a child URL: `_HLS_msn` and the like (RFC 8216bis 6.2.5), which no link can
+    /// sign in advance.
     pub directives: QueryPairs,
     /// The presented link, or the grant of the password.
     pub grant: Arc<LinkGrant>,
     pub client: IpAddr,
-    /// The gateway's URL as known to the client, including the mount.
+    /// The gateway's URL as the client reached it, including the mount; child URLs begin with it.
     pub base: String,
-    /// Whether child URLs need a token even if they inherit nothing.
+    /// Whether child URLs need a token even if they inherit nothing, because the client would not be authorised
+    /// without one.
     sealed: bool,
 }
 
@@ -34,10 +37,11 @@ impl AuthorizedRequest {
         self.children_with(state, Vec::new())
     }
 
-    /// Like [`children`](Self::children), with further inherited parameters.
+    /// Like [`children`](Self::children), with further inherited parameters, such as variables of a playlist.
     pub fn children_with(&self, state: &MediaState, more: QueryPairs) -> ChildUrls {
         let mut q = self.params.inherited();
         q.extend(more);
+        // The shortest URLs: nothing to protect, and nothing to pass on.
         if !self.sealed && q.is_empty() {
             return ChildUrls::new(&self.base, None, false);
         }
@@ -47,13 +51,14 @@ impl AuthorizedRequest {
         ChildUrls::new(&self.base, Some((&token, key)), grant.hide)
     }
 
-    /// The client's user, if it presented a password or link of one.
+    /// The client's user, if it presented a password or link of one; limits and the recorder use it.
     pub fn user(&self) -> Option<&str> {
         self.grant.user.as_deref()
     }
 }
 
-/// Authorises a request. `prefix` is its mount, `shown` a password from its body.
+/// Authorises a request. `prefix` is its mount, `shown` a password from its body. A link comes first, then a
+/// password, and without either only programs on this machine are served.
 pub fn authorize(
     state: &MediaState,
     prefix: &str,
@@ -88,6 +93,7 @@ pub fn authorize(
         base: base.clone(),
         sealed,
     };
+    // A link that is presented must be valid, even where none is needed: a wrong one must not be served by accident.
     if let Some(token) = token {
         let (params, directives, grant) =
             authorize_by_token(state, &token, &origin, (&head.method, path), query, params)?;
@@ -119,6 +125,8 @@ fn directives(params: &MediaParams) -> QueryPairs {
     params.pairs().iter().filter(|(n, _)| is_one(n)).cloned().collect()
 }
 
+/// Opens a link and returns the parameters that apply: those sealed in it, or, for a child URL, those of the signed
+/// query.
 fn authorize_by_token(
     state: &MediaState,
     token: &str,
@@ -144,12 +152,14 @@ fn authorize_by_token(
     }
     let key = state.keys.child_key(token).map_err(|e| MediaError::forbidden(e.to_string()))?;
     let (signed, added) = key.open(path, query).map_err(|e| MediaError::forbidden(e.to_string()))?;
+    // The link's own parameters come second: a child's query overrides what it inherits.
     let mut params = MediaParams::read(&signed);
     params.add(grant.q.clone());
     Ok((params, directives(&MediaParams::read(&added)), grant))
 }
 
-/// The user whose password was presented; `Some(None)` for the password without a name.
+/// The user whose password was presented; `Some(None)` for the password without a name; `None` if no password is
+/// configured.
 fn authorize_by_password(
     state: &MediaState,
     params: &MediaParams,
@@ -177,9 +187,11 @@ fn constant_time_eq(a: &str, b: &str) -> bool {
     blake3::hash(a.as_bytes()) == blake3::hash(b.as_bytes())
 }
 
-/// Without a password, only programs on this machine are served, but no web pages of other sites in a local browser.
+/// Without a password, only programs on this machine are served, but no web pages of other sites in a local browser
+/// (DNS rebinding, cross-site requests).
 fn require_local_client(state: &MediaState, client: &ClientInfo, head: &RequestHead) -> Result<(), MediaError> {
     let headers = &head.headers;
+    // A local reverse proxy makes every client look local.
     let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip"].iter().any(|n| headers.contains(n));
     let loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
     if forwarded || !loopback(client.peer.ip()) || !loopback(client.local.ip()) {
@@ -207,7 +219,7 @@ fn require_local_client(state: &MediaState, client: &ClientInfo, head: &RequestH
     Ok(())
 }
 
-/// The client's address, and the gateway's URL as the client sees it.
+/// The client's address, and the gateway's URL as the client sees it, which a trusted reverse proxy may declare.
 struct ClientOrigin {
     ip: IpAddr,
     scheme: String,
@@ -230,6 +242,7 @@ impl ClientOrigin {
             origin.scheme = proto.to_owned();
         }
         if let Some(host) = headers.get_str("x-forwarded-host") {
+            // The value becomes part of URLs in playlists.
             let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']' | b'_');
             if host.bytes().all(plain) {
                 origin.host = host.to_owned();

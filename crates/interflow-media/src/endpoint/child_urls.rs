@@ -4,6 +4,7 @@ use crate::relay::address::push_value;
 use crate::token::ChildKey;
 
 /// Builds child URLs: `BASE[/_token_TOKEN]/path?query`, with the query signed or encrypted if there is a token.
+/// Writes bytes into the output directly, since a playlist has thousands of them.
 pub struct ChildUrls {
     front: Vec<u8>,
     key: Option<ChildKey>,
@@ -11,7 +12,7 @@ pub struct ChildUrls {
 }
 
 impl ChildUrls {
-    /// With a base (`http://host/media`). Without a token, queries are in clear.
+    /// With a base (`http://host/media`). Without a token, queries are in clear. `hide` encrypts them.
     pub fn new(base: &str, token: Option<(&str, ChildKey)>, hide: bool) -> Self {
         let mut front = base.trim_end_matches('/').as_bytes().to_vec();
         let key = token.map(|(token, key)| {
@@ -44,7 +45,8 @@ impl ChildUrls {
         String::from_utf8(out).expect("a base, a path and encoded values are ASCII")
     }
 
-    /// Writes everything before the query; [`write_signature`](Self::write_signature) seals what follows.
+    /// Writes everything before the query and returns where the path begins;
+    /// [`write_signature`](Self::write_signature) seals what follows.
     pub fn write_prefix(&self, path: &str, out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(&self.front);
         let from = out.len();
@@ -53,7 +55,7 @@ impl ChildUrls {
         from
     }
 
-    /// Seals what was written since `begin`.
+    /// Seals what was written since `from`; does nothing without a token.
     pub fn write_signature(&self, out: &mut Vec<u8>, from: usize) {
         match &self.key {
             Some(key) if self.hide => key.hide(out, from),

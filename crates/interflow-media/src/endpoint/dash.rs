@@ -28,9 +28,9 @@ use crate::relay::address::parse;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, ResponseTransform, header_filter};
 use crate::remux::{self, TsMuxer};
 
-/// Bytes read from a file to find its index.
+/// Bytes read from the beginning of a file to find its index, if the manifest does not say where it is.
 const INDEX_READ_BYTES: u64 = 64 << 10;
-/// Maximum number of indexes read per file.
+/// Maximum number of indexes read per file: an index may refer to further ones.
 const MAX_INDEXES: usize = 64;
 
 /// Manifests above this size are parsed on a blocking thread, in bytes.
@@ -40,7 +40,7 @@ const BLOCKING_SEGMENTS: usize = 5000;
 /// Concurrent blocking manifest jobs; others wait.
 static BLOCKING_SLOTS: Semaphore = Semaphore::const_new(4);
 
-/// Runs work on a blocking thread if it is `long`.
+/// Runs work on a blocking thread if it is `long`, and inline otherwise.
 async fn run_off_workers<T: Send + 'static>(
     long: bool,
     run: impl FnOnce() -> interflow_types::Result<T> + Send + 'static,
@@ -50,6 +50,7 @@ async fn run_off_workers<T: Send + 'static>(
     }
     let failed =
         |e: &dyn std::fmt::Display| MediaError::Failed(Error::new(ErrorKind::Internal, format!("a manifest: {e}")));
+    // The slot is kept by the work, not by this future, which may be dropped.
     let place = BLOCKING_SLOTS.acquire().await.map_err(|e| failed(&e))?;
     let done = tokio::task::spawn_blocking(move || {
         let _place = place;
@@ -62,11 +63,12 @@ struct FetchedManifest {
     /// As received, to be rewritten as MPD.
     text: Bytes,
     manifest: Arc<DashManifest>,
-    /// The URL for its next update.
+    /// The URL for its next update: its `Location`, or its own.
     address: String,
 }
 
 impl MediaRequest<'_> {
+    /// Fetches and parses the manifest that the link names. Cached only for as long as playlists are.
     async fn mpd(self) -> Result<FetchedManifest, MediaError> {
         let asked = self.asked.params.destination("d")?;
         let address = asked.url.to_string();
@@ -96,6 +98,7 @@ impl MediaRequest<'_> {
         HlsOptions { height, language: params.get("language").map(str::to_owned), ts, most }
     }
 
+    /// The content keys of the link; `None` if it has none.
     pub fn keys(self) -> Result<Option<ContentKeyRing>, MediaError> {
         let params = &self.asked.params;
         let Some(key) = params.get("key") else { return Ok(None) };
@@ -104,7 +107,8 @@ impl MediaRequest<'_> {
         Ok(Some(ring))
     }
 
-    /// The multivariant playlist of a manifest.
+    /// The multivariant playlist of a manifest. Live streams may have several periods, of which the main one decides
+    /// about the tracks.
     pub async fn mpd_master(self) -> EndpointResult {
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         // Invalid keys are reported now, and not with the first segment.
@@ -128,7 +132,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// A track's playlist.
+    /// A track's playlist. For live streams, the segments are numbered consistently with the last one.
     pub async fn mpd_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let profile =
@@ -214,7 +218,8 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// Omits segments that the link skips, and for live tracks everything but the end.
+    /// Omits segments that the link skips, and for live tracks everything but the end, which is all that players
+    /// need.
     fn trim_live_window(self, manifest: &DashManifest, parts: &mut [PlaylistPeriod<'_>]) {
         if let Some(skip) = self.asked.params.get("skip").filter(|_| !manifest.is_live) {
             let stretches = crate::hls::segment_skip::SkipRanges::read(skip);
@@ -237,7 +242,7 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// The segments of a file with an index; `None` for other addressing modes.
+    /// The segments of a file with an index (`sidx`); `None` for other addressing modes.
     async fn load_index(
         self,
         own: &Representation,
@@ -280,7 +285,7 @@ impl MediaRequest<'_> {
         Ok(ask)
     }
 
-    /// The bytes at an address, or a range of them.
+    /// The bytes at an address, or a range of them, limited by `media.document_bytes`.
     async fn bytes(self, address: &str, range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
         let ask = self.range_fetch_request(address, range)?;
         let cap = self.state.config.document_bytes.0;
@@ -296,7 +301,7 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// Like [`bytes`](Self::bytes), from the first of several URLs that succeeds.
+    /// Like [`bytes`](Self::bytes), from the first of several URLs (`BaseURL`) that succeeds.
     async fn bytes_from(self, addresses: &[String], range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
         let mut last = None;
         for address in addresses {
@@ -308,7 +313,7 @@ impl MediaRequest<'_> {
         Err(last.unwrap_or_else(|| MediaError::bad_request("no address is given")))
     }
 
-    /// The initialization section that the link names.
+    /// The initialization section that the link names; `None` if it names none.
     async fn init_bytes(self) -> Result<Option<Bytes>, MediaError> {
         let params = &self.asked.params;
         let named = params.pairs().iter().filter(|(n, _)| n == "init_url" || n == "init_alt");
@@ -319,7 +324,7 @@ impl MediaRequest<'_> {
         self.bytes_from(&addresses, parse_range(params.get("init_range"))?).await.map(Some)
     }
 
-    /// An initialization section, decrypted if the link has keys.
+    /// An initialization section, decrypted if the link has keys: then it declares a clear track.
     pub async fn mpd_init(self) -> EndpointResult {
         let params = &self.asked.params;
         let bytes =
@@ -354,6 +359,7 @@ impl MediaRequest<'_> {
                 if let Some(init) = &init {
                     init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
                 }
+                // A range of a decrypted file needs its index.
                 let file =
                     (range.is_none() && self.head.headers.contains("range")).then(|| (keys.clone(), init.clone()));
                 let at = range.map_or(0, |(first, _)| first);
@@ -375,7 +381,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// The parsed initialization section that the link names.
+    /// The parsed initialization section that the link names, for the parameters of its encryption.
     pub async fn init_section(self) -> Result<Option<Arc<InitSegment>>, MediaError> {
         let Some(bytes) = self.init_bytes().await? else { return Ok(None) };
         InitSegment::parse(&bytes).map(Some).map_err(|e| decrypt::decrypt_error(&e))
@@ -408,7 +414,7 @@ impl MediaRequest<'_> {
         last.unwrap_or_else(|| Err(MediaError::bad_request("the parameter `segment_url` is missing")))
     }
 
-    /// The segment's URL and its alternatives, with templates filled in.
+    /// The segment's URL and its alternatives, with templates filled in from what the player appended.
     fn segment_addresses(self) -> Result<Vec<String>, MediaError> {
         let params = &self.asked.params;
         let all = params.pairs().iter().filter(|(n, _)| n == "segment_url" || n == "alt").map(|(_, v)| v);
@@ -428,7 +434,7 @@ impl MediaRequest<'_> {
         Ok(all.map(|a| fill(a, filling)).collect())
     }
 
-    /// A manifest whose media is routed through the gateway.
+    /// A manifest whose media is routed through the gateway. It remains DASH, for players that prefer it.
     pub async fn mpd_manifest(self) -> EndpointResult {
         let FetchedManifest { text, manifest, address } = self.mpd().await?;
         let keyed = self.keys()?.is_some();
@@ -457,6 +463,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
+    /// A range of the origin's file as a resource of its own, through the cache.
     async fn relay_part(
         self,
         address: crate::relay::MediaAddress,
@@ -480,7 +487,7 @@ impl MediaRequest<'_> {
         Ok(Response { head, body: if self.head.method == interflow_types::Method::HEAD { Body::Empty } else { body } })
     }
 
-    /// A segment as MPEG-TS.
+    /// A segment as MPEG-TS, decrypted first if the link has keys.
     async fn mpd_ts(self) -> EndpointResult {
         let params = &self.asked.params;
         let init =
@@ -522,7 +529,7 @@ impl MediaRequest<'_> {
     }
 }
 
-/// The decryption of a segment with the link's keys.
+/// The decryption of a segment with the link's keys; `at` is its offset in the origin's resource.
 fn decrypt_transform(
     job: MediaRequest<'_>,
     keys: ContentKeyRing,
@@ -534,7 +541,7 @@ fn decrypt_transform(
     ResponseTransform { id: job.work_id("clear"), takes_ranges: false, run: Box::new(run) }
 }
 
-/// Finds the index in a part of a file.
+/// Finds the index (`sidx`) in a part of a file; `None` if it has none.
 fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaError> {
     for b in boxes(bytes, offset) {
         // A box truncated after the index is media.
@@ -547,6 +554,7 @@ fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaErro
     Ok(None)
 }
 
+/// `0-99`, or `100-` for everything from there.
 fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
     let Some(text) = text else { return Ok(None) };
     let open = text.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u64::MAX / 2)));
@@ -554,7 +562,7 @@ fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> 
     range.map(Some).ok_or_else(|| MediaError::bad_request(format!("`{text}` is no range: write it as 0-99")))
 }
 
-/// The location of a representation's initialization section: alternative URLs, and a range.
+/// The location of a representation's initialization section: alternative URLs, and a range. `None` if it has none.
 fn init_section_of(own: &Representation) -> Option<(Vec<String>, Option<DashByteRange>)> {
     let init = &own.addressing.init;
     let filling = TemplateValues { id: &own.id, bandwidth: own.bandwidth, ..TemplateValues::default() };
@@ -579,6 +587,7 @@ fn init_url(children: &ChildUrls, addresses: &[String], range: Option<DashByteRa
     children.url("/proxy/mpd/init.mp4", &parameters)
 }
 
+/// The first URL, and its alternatives under another name.
 fn init_parameters(addresses: &[String]) -> Vec<(&str, &str)> {
     let name = |i| if i == 0 { "init_url" } else { "init_alt" };
     addresses.iter().enumerate().map(|(i, a)| (name(i), a.as_str())).collect()

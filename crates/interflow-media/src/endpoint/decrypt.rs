@@ -14,7 +14,7 @@ use crate::relay::body_parts::chain_body;
 use crate::remux::{TsMuxer, TsSegment};
 use crate::sample_aes::{Aes128Cbc, SampleAesTs};
 
-/// Maps a decryption error for clients: a missing key is the link's fault, everything else the origin's.
+/// Maps a decryption error for clients: a missing key is the link's fault (422), everything else the origin's (502).
 pub fn decrypt_error(error: &cenc::CencError) -> MediaError {
     match error {
         cenc::CencError::NoKey { .. } => MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
@@ -45,7 +45,7 @@ pub fn segment(
     Ok(TransformedBody::transform_held_body(body, decrypter, remaining))
 }
 
-/// Like [`segment`], for a part of the bytes, reading no more than needed.
+/// Like [`segment`], for a part of the bytes, reading no more than needed. Output is released at once.
 pub fn piece(
     keys: ContentKeyRing,
     init: Option<Arc<InitSegment>>,
@@ -75,7 +75,8 @@ fn decrypted(
     Ok((body, decrypter.with_length(remaining), remaining))
 }
 
-/// Waits for the first valid bytes of a body: an error before them becomes the response.
+/// Waits for the first valid bytes of a body: an error before them becomes the response, since the head was not sent
+/// yet.
 pub async fn wait_for_first_bytes(mut body: Body) -> std::result::Result<Body, MediaError> {
     loop {
         return match body.frame().await {
@@ -92,17 +93,17 @@ pub async fn wait_for_first_bytes(mut body: Body) -> std::result::Result<Body, M
     }
 }
 
-/// Remuxes a clear segment to MPEG-TS, fragment by fragment.
+/// Remuxes a clear segment to MPEG-TS, fragment by fragment. The length is unknown until the end.
 pub fn transport(muxer: &Arc<TsMuxer>, body: Body) -> Body {
     TransformedBody::transform_body(body, Some(muxer.segment()), None)
 }
 
-/// Decrypts an HLS segment with `METHOD=AES-128`, removing its padding.
+/// Decrypts an HLS segment with `METHOD=AES-128` (RFC 8216 4.3.2.4), removing its PKCS #7 padding.
 pub fn aes_128(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
     TransformedBody::transform_body(body, Aes128Cbc::new(&ContentKey(key), iv), None)
 }
 
-/// Decrypts an HLS segment with `METHOD=AES-256`, removing its padding.
+/// Decrypts an HLS segment with `METHOD=AES-256`, removing its PKCS #7 padding.
 pub fn aes_256(key: [u8; 32], iv: [u8; 16], body: Body) -> Body {
     TransformedBody::transform_body(body, Aes128Cbc::new_256(&key, iv), None)
 }
@@ -113,15 +114,16 @@ pub fn sample_aes(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
     TransformedBody::transform_body(body, SampleAesTs::new(&ContentKey(key), iv), remaining)
 }
 
-/// Decrypts a range of a progressive file; the body contains the range returned by [`ProgressiveFile::cover`].
+/// Decrypts a range of a progressive file; the body contains the range returned by [`ProgressiveFile::cover`], the
+/// output exactly `range`.
 pub fn range(file: &Arc<ProgressiveFile>, range: Range<u64>, body: Body) -> Body {
     let length = range.end - range.start;
     TransformedBody::transform_body(body, file.range(range), Some(length))
 }
 
-/// A transformation of a body that is done piece by piece, as the body is read.
+/// A transformation of a body that is done piece by piece, as the body is read. An error ends the body.
 trait BodyTransform: Send + 'static {
-    /// Whether the output so far may be released.
+    /// Whether the output so far may be released. Until then an error can still become a response of its own.
     fn has_begun(&self) -> bool {
         true
     }
@@ -189,7 +191,7 @@ fn body_error(e: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::BadResponse, format!("the segment cannot be read: {e}"))
 }
 
-/// A body transformed as it is read.
+/// A body transformed as it is read; at most one chunk's output is buffered, apart from what is held back.
 struct TransformedBody<C> {
     body: Body,
     change: C,
@@ -200,7 +202,7 @@ struct TransformedBody<C> {
     hold: usize,
 }
 
-/// Maximum bytes held back before the media data.
+/// Maximum bytes held back before the media data: enough for an index of a long file.
 const MAX_HELD_BYTES: usize = 8 << 20;
 
 impl<C: BodyTransform> TransformedBody<C> {

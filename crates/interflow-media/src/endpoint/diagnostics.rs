@@ -12,7 +12,7 @@ use crate::relay::FetchRequest;
 use crate::relay::address::parse;
 use crate::token::QueryPairs;
 
-/// Services that return the caller's address, tried in turn.
+/// Services that return the caller's address, tried in turn, and the member of their JSON that has it.
 const IP_ECHO_SERVICES: [(&str, &str); 3] = [
     ("https://api.ipify.org?format=json", "ip"),
     ("https://ipinfo.io/json", "ip"),
@@ -22,7 +22,7 @@ const IP_ECHO_SERVICES: [(&str, &str); 3] = [
 /// Maximum size of a request body with a URL to check, in bytes.
 const MAX_QUESTION_BYTES: usize = 64 << 10;
 
-/// The parameters in a body that is a JSON object.
+/// The parameters in a body that is a JSON object; none if it is anything else.
 async fn params_in_body(body: &mut Body) -> Result<QueryPairs, MediaError> {
     let (bytes, _) =
         std::mem::take(body).collect(MAX_QUESTION_BYTES).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
@@ -30,7 +30,7 @@ async fn params_in_body(body: &mut Body) -> Result<QueryPairs, MediaError> {
     Ok(fields.into_iter().filter_map(|(n, v)| Some((n, v.as_str()?.to_owned()))).collect())
 }
 
-/// Endpoints without authorisation, because they reveal and fetch nothing.
+/// Endpoints without authorisation, because they reveal and fetch nothing. `None` for any other path.
 pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) -> Result<Option<Response>, MediaError> {
     let mut read = MediaParams::read(head.url.query().unwrap_or_default());
     if path.starts_with("/base64/") {
@@ -62,7 +62,7 @@ pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) ->
 }
 
 impl MediaRequest<'_> {
-    /// The gateway's public address as seen by external services.
+    /// The gateway's public address as seen by external services, by the route that fetches take.
     pub async fn exit_address(self) -> EndpointResult {
         for (url, field) in IP_ECHO_SERVICES {
             let address = parse(url)?;

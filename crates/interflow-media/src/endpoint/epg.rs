@@ -9,12 +9,12 @@ use super::router::MediaRequest;
 use crate::relay::segment_cache::remove_conditions;
 use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, header_filter};
 
-/// Client fields passed on by a forwarded request, in addition to those of every fetch.
+/// Client fields passed on by a forwarded request, in addition to those of every fetch. `Cookie` is not among them.
 const FORWARDED: [&str; 6] =
     ["Accept", "Accept-Encoding", "Content-Type", "Content-Encoding", "X-Requested-With", "Authorization"];
 
 impl MediaRequest<'_> {
-    /// A cached programme guide.
+    /// A programme guide (XMLTV), cached and shared by all clients.
     pub async fn epg(self) -> EndpointResult {
         let params = &self.asked.params;
         let ttl = match params.number("cache_ttl")? {
@@ -32,6 +32,7 @@ impl MediaRequest<'_> {
         if !document.status.is_success() {
             return Err(MediaError::Status(document.status, format!("{} has no such guide", document.url.authority)));
         }
+        // Guides are often gzip files without a matching type.
         let kind = if document.body.starts_with(&[0x1f, 0x8b]) { "application/gzip" } else { "application/xml" };
         let mut response = Response::full(StatusCode::OK, kind, document.body);
         header_filter::set_security_headers(&mut response.head);
@@ -43,7 +44,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// A request with any method and body, for services that bind a response to the client's address.
+    /// A request with any method and body, for services that bind a response to the client's address. Never cached.
     pub async fn forward(self, body: Body) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.destination("d")?;

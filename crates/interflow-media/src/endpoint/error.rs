@@ -6,9 +6,9 @@ use interflow_types::{Error, ErrorKind, Response, StatusCode};
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum MediaError {
-    /// An error with an HTTP status.
+    /// An error with an HTTP status and a text for the client.
     Status(StatusCode, String),
-    /// An error for the proxy's error table.
+    /// An error for the proxy's error table, which finds its status, log level and metric.
     Failed(Error),
 }
 
@@ -21,7 +21,7 @@ impl From<Error> for MediaError {
 }
 
 impl MediaError {
-    /// Converts to a flow error, for cases where the response has already begun.
+    /// Converts to a flow error, for cases where the response has already begun and cannot get another status.
     pub fn into_error(self) -> Error {
         match self {
             Self::Status(_, text) => Error::new(ErrorKind::BadResponse, text),
@@ -46,7 +46,7 @@ impl MediaError {
     }
 }
 
-/// A short plain-text response.
+/// A short plain-text response, which must not be cached.
 pub fn text_response(status: StatusCode, text: &str) -> Response {
     let mut response = Response::full(status, "text/plain; charset=utf-8", format!("{text}\n"));
     response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
@@ -59,7 +59,7 @@ pub fn json_response(value: &serde_json::Value) -> Response {
     response
 }
 
-/// A generated playlist as a response.
+/// A generated playlist as a response. Caches must revalidate it, since its links may expire.
 pub fn playlist_response(body: impl Into<Bytes>) -> Response {
     let mut response = Response::full(StatusCode::OK, "application/vnd.apple.mpegurl", body);
     response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");

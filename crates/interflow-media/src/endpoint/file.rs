@@ -25,10 +25,11 @@ use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
 /// Maximum number of cached indexes; each has an entry per sample.
 const MAX_FILES: usize = 16;
+/// How long an index is used without being read again; its validators are compared on every request.
 const FILE_TTL: Duration = Duration::from_secs(600);
 /// Maximum number of requests for locating a file's index.
 const MAX_STEPS: usize = 256;
-/// Bytes of a file read first.
+/// Bytes of a file read first: its type, and often its whole index.
 const HEADER_READ_BYTES: u64 = 4096;
 
 #[derive(Default)]
@@ -36,7 +37,7 @@ pub struct FileIndexCache {
     known: Mutex<VecDeque<FileIndexEntry>>,
 }
 
-/// Identity of a file, time of the probe, its result.
+/// Identity of a file (request and keys), time of the probe, its result.
 type FileIndexEntry = ([u8; 32], Instant, Arc<IndexedFile>);
 
 impl FileIndexCache {
@@ -57,13 +58,13 @@ impl FileIndexCache {
 struct IndexedFile {
     layout: FileLayout,
     length: u64,
-    /// The response head, without length and range.
+    /// The response head, without length and range, which differ between requests.
     head: ResponseHead,
 }
 
 enum FileLayout {
     Progressive(Arc<ProgressiveFile>),
-    /// A fragmented file, with known fragment offsets.
+    /// A fragmented file, with known fragment offsets; none if it has no `sidx`.
     Fragments(Option<Arc<InitSegment>>, Vec<u64>),
 }
 
@@ -74,19 +75,22 @@ enum FileProbe {
 }
 
 impl IndexedFile {
+    /// What identifies the version of the file: a strong entity tag, or its date.
     fn validator(&self) -> Option<&str> {
         let headers = &self.head.headers;
         headers.get_str("etag").filter(|e| !e.starts_with("W/")).or_else(|| headers.get_str("last-modified"))
     }
 
-    /// Whether a response of the origin refers to the same version of the file.
+    /// Whether a response of the origin refers to the same version of the file. Fields that are missing in both count
+    /// as equal.
     fn is_same(&self, head: &ResponseHead) -> bool {
         let same = |name| head.headers.get(name) == self.head.headers.get(name);
         let length = content_range(head).and_then(|(_, whole)| whole);
         same("etag") && same("last-modified") && length.is_none_or(|l| l == self.length)
     }
 
-    /// Whether the client's cached copy is current (RFC 9110 13.1).
+    /// Whether the client's cached copy is current (RFC 9110 13.1). `If-None-Match` takes precedence, and compares
+    /// weakly.
     fn is_known_to(&self, client: &interflow_types::Headers) -> bool {
         match client.get_str("if-none-match") {
             Some(list) => {
@@ -140,6 +144,7 @@ impl MediaRequest<'_> {
         Err(MediaError::upstream("the origin's file changes while it is read"))
     }
 
+    /// The cache key of a file: the request, and the keys of the link, because the index contains expanded keys.
     fn file_id(self, ask: &FetchRequest) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&crate::relay::segment_cache::key_of(ask));
@@ -159,7 +164,8 @@ impl MediaRequest<'_> {
         Response { head, body }
     }
 
-    /// A response without ranges: a file is decrypted as a stream, anything else is relayed.
+    /// A response without ranges: a file is decrypted as a stream, anything else is relayed. The player cannot seek
+    /// then.
     async fn unranged(
         self,
         response: Response,
@@ -178,7 +184,8 @@ impl MediaRequest<'_> {
         Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
     }
 
-    /// Reads the index of a file with ranges, or finds that it has none.
+    /// Reads the index of a file with ranges, or finds that it has none. Fetches headers and the index only, never
+    /// media data.
     async fn probe_file(self, ask: &FetchRequest, keys: &ContentKeyRing) -> Result<FileProbe, MediaError> {
         let response = self.part(ask, 0..HEADER_READ_BYTES).await?;
         let whole = content_range(&response.head).and_then(|(first, whole)| whole.filter(|_| first == 0));
@@ -219,7 +226,8 @@ impl MediaRequest<'_> {
         Ok(FileProbe::File(Arc::new(file)))
     }
 
-    /// Reads what precedes the fragments of a file: its initialization section, and an index of them.
+    /// Reads what precedes the fragments of a file: its initialization section, and an index of them. Stops at the
+    /// first fragment.
     async fn fragments(self, ask: &FetchRequest, file: &IndexedFile, first: Bytes) -> Result<FileLayout, MediaError> {
         let (mut init, mut borders, mut at) = (None, Vec::new(), 0_u64);
         for _ in 0..MAX_STEPS {
@@ -261,7 +269,7 @@ impl MediaRequest<'_> {
         Ok(FileLayout::Fragments(init, borders))
     }
 
-    /// The requested range of a file; `None` if the origin's version has changed.
+    /// The requested range of a file, with the status and fields for it; `None` if the origin's version has changed.
     async fn ranged(
         self,
         ask: &FetchRequest,
@@ -272,6 +280,7 @@ impl MediaRequest<'_> {
         let client = &self.head.headers;
         let mut head = file.head.clone();
         let _ = head.headers.set("Accept-Ranges", "bytes");
+        // Nothing has to be fetched to answer this.
         if file.is_known_to(client) {
             (head.status, head.reason) = (StatusCode::NOT_MODIFIED, Bytes::from_static(b"Not Modified"));
             return Ok(Some(Response { head, body: Body::Empty }));
@@ -319,8 +328,8 @@ impl MediaRequest<'_> {
         Ok(Some(Response { head, body }))
     }
 
-    /// The bytes from the last box boundary before the range, and its offset. Bytes after the range are fetched only if
-    /// it ends within a box.
+    /// The bytes from the last box boundary before the range, and its offset: decryption must begin at a fragment.
+    /// Bytes after the range are fetched only if it ends within a box.
     async fn fragment_at(
         self,
         ask: &FetchRequest,
@@ -374,7 +383,7 @@ impl MediaRequest<'_> {
         Ok(Some((start, chain_body(first.freeze(), body, rest))))
     }
 
-    /// A part of a file; `None` if its version has changed.
+    /// A part of a file; `None` if its version has changed, so that parts of two versions are never combined.
     async fn same_part(
         self,
         ask: &FetchRequest,
@@ -388,6 +397,7 @@ impl MediaRequest<'_> {
         Ok((fits && file.is_same(&response.head)).then_some(response.body))
     }
 
+    /// A range of the origin's file, resumed if the connection breaks.
     async fn part(self, ask: &FetchRequest, range: Range<u64>) -> Result<Response, MediaError> {
         let ask = with_range(ask, range);
         let fetched = self.state.fetch.send(ask.clone()).await?;
@@ -402,6 +412,7 @@ impl MediaRequest<'_> {
         Ok(Response { head, body })
     }
 
+    /// A range read completely, for the index.
     async fn bytes_of(self, ask: &FetchRequest, file: &IndexedFile, range: Range<u64>) -> Result<Bytes, MediaError> {
         let (first, cap) = (range.start, range.end - range.start);
         let response = self.part(ask, range).await?;
@@ -424,14 +435,15 @@ fn with_range(ask: &FetchRequest, range: Range<u64>) -> FetchRequest {
     ask
 }
 
-/// Whether this is the start of an MP4 file.
+/// Whether this is the start of an MP4 file, by its first box.
 fn is_mp4(data: &[u8]) -> bool {
     let known =
         [b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"sidx", b"free", b"skip", b"wide", b"emsg", b"prft", b"uuid"];
     data.get(4..8).is_some_and(|kind| known.iter().any(|k| kind == *k))
 }
 
-/// Whether a box that may separate fragments starts here.
+/// Whether a box that may separate fragments starts here. Its size must fit into the file, since four bytes of media
+/// data may look like a type.
 fn is_border(data: &[u8], at: u64, length: u64) -> bool {
     let Ok(Some(header)) = BoxHeader::read(data, at) else { return false };
     let known = [b"moof", b"styp", b"sidx", b"emsg", b"prft", b"ftyp", b"moov", b"mfra", b"ssix"];

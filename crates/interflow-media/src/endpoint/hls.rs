@@ -32,21 +32,22 @@ use crate::relay::segment_cache::remove_conditions;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter, prefetch};
 use crate::sample_aes::parse_iv;
 
-/// Maximum number of keys fetched for inlining into one playlist.
+/// Maximum number of keys fetched for inlining into one playlist; the others are relayed.
 const MAX_INLINE_KEYS: usize = 64;
 
-/// Maximum decoded size of a coded body when sniffing its type, in bytes.
+/// Maximum decoded size of a coded body when sniffing its type, in bytes; a decompression bomb ends here.
 const MAX_PEEKED_BYTES: u64 = 1 << 20;
 
 /// What turned out to be behind a URL that may be a playlist or media.
 pub enum PlaylistProbe {
     /// A playlist, read completely.
     Playlist(FetchedDocument),
-    /// Anything else, ready to be relayed.
+    /// Anything else, ready to be relayed; its first bytes were put back.
     Other(Response),
 }
 
 impl MediaRequest<'_> {
+    /// A playlist, rewritten; media behind such a URL is relayed.
     pub async fn hls_manifest(self) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         match self.find_playlist(address).await? {
@@ -68,7 +69,7 @@ impl MediaRequest<'_> {
         address
     }
 
-    /// A request for a complete document, without the client's own conditions.
+    /// A request for a complete document, without the client's own conditions and ranges, which concern its own copy.
     pub fn whole_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
         let mut ask = self.fetch_request(address)?;
         ask.method = Method::GET;
@@ -80,7 +81,7 @@ impl MediaRequest<'_> {
     }
 
     /// Fetches a resource that may be a playlist. Other content is relayed; a web page, such as a block or parking
-    /// page, is rejected.
+    /// page, is rejected, since players would report something misleading.
     pub async fn find_playlist(self, address: MediaAddress) -> Result<PlaylistProbe, MediaError> {
         let named = is_playlist_address(address.url.path.as_str().as_bytes());
         let FetchedResponse { url, response } =
@@ -140,7 +141,7 @@ impl MediaRequest<'_> {
         Ok(PlaylistProbe::Playlist(document))
     }
 
-    /// Relays a response of the origin.
+    /// Relays a response of the origin as a stream.
     fn forward_response(self, head: ResponseHead, body: Body) -> Response {
         let mut head = header_filter::response_head(&head);
         self.asked.params.apply_header_overrides(&mut head.headers, false);
@@ -154,7 +155,7 @@ impl MediaRequest<'_> {
         Response { head, body }
     }
 
-    /// A rewritten playlist as a response.
+    /// A rewritten playlist as a response, with the origin's media type and cache lifetime.
     pub async fn rewrite_playlist(self, document: &FetchedDocument) -> EndpointResult {
         let params = &self.asked.params;
         let mut response = playlist_response(self.rewrite_playlist_text(document, false).await?);
@@ -216,6 +217,7 @@ impl MediaRequest<'_> {
         Ok(rewrite_within(&text, &base, &options, &mut place, most).await?)
     }
 
+    /// How keys are delivered: by the link, else by the configuration.
     fn key_use(self, routing: &SegmentRouting<'_>) -> Result<HlsKeyMode, MediaError> {
         let wanted = match self.asked.params.get("keys") {
             None => self.state.config.hls.keys,
@@ -231,7 +233,8 @@ impl MediaRequest<'_> {
         Ok(if wanted == HlsKeyMode::Apply && !through { HlsKeyMode::Relay } else { wanted })
     }
 
-    /// The start of a live playlist, if set by the link or configuration and not by the playlist.
+    /// The start of a live playlist in seconds (`EXT-X-START`), if set by the link or configuration and not by the
+    /// playlist.
     fn start(self, text: &[u8]) -> Result<Option<f64>, MediaError> {
         let has = |needle: &[u8]| memchr::memmem::find(text, needle).is_some();
         if has(b"#EXT-X-START:") {
@@ -245,7 +248,8 @@ impl MediaRequest<'_> {
         Ok((usual != 0.0 && live && has(b"#EXT-X-TARGETDURATION")).then_some(usual))
     }
 
-    /// The keys of a playlist as `data:` URLs; keys that cannot be fetched are left to the player.
+    /// The keys of a playlist as `data:` URLs; keys that cannot be fetched are left to the player, which reports the
+    /// error.
     async fn keys_of(self, text: &[u8], base: &BaseUrl, variables: &PlaylistVariables) -> HashMap<String, String> {
         let mut found = HashMap::new();
         for line in lines(text) {
@@ -263,7 +267,7 @@ impl MediaRequest<'_> {
         found
     }
 
-    /// A key of `N` bytes, fetched from its URL or contained in it (`data:`).
+    /// A key of `N` bytes, fetched from its URL or contained in it (`data:`). Any other length is an error.
     async fn key<const N: usize>(self, address: &str) -> Result<[u8; N], MediaError> {
         if let Some(data) = address.get(..5).filter(|s| s.eq_ignore_ascii_case("data:")).and_then(|_| address.get(5..))
         {
@@ -280,7 +284,7 @@ impl MediaRequest<'_> {
         })
     }
 
-    /// A segment, part, initialization section, key or data.
+    /// A segment, part, initialization section, key or data, decrypted if the link has a key for it.
     pub async fn hls_segment(self, extension: &str) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.destination("d")?;
@@ -303,6 +307,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
+    /// A segment that is encrypted as a whole (AES-128, AES-256), or whose samples are (SAMPLE-AES in MPEG-TS).
     async fn decrypt_segment(self, address: MediaAddress, key: &str) -> EndpointResult {
         self.note_decryption();
         let params = &self.asked.params;
@@ -312,6 +317,7 @@ impl MediaRequest<'_> {
             .ok_or_else(|| MediaError::bad_request("`iv` is not a 16-byte vector"))?;
         if params.get("method") == Some("AES-256") {
             let key: [u8; 32] = self.key(key).await?;
+            // The key itself is part of the identity: two links with different keys must not share a result.
             let mut hasher = blake3::Hasher::new();
             hasher.update(b"aes-256").update(&key).update(&iv);
             let run = move |head: &mut ResponseHead, body: Body| {
@@ -356,7 +362,8 @@ impl MediaRequest<'_> {
             .await
     }
 
-    /// The initialization section of such segments, with encryption boxes removed.
+    /// The initialization section of such segments, with encryption boxes removed, so that players take the track for
+    /// a clear one.
     async fn clear_init(self, address: MediaAddress) -> EndpointResult {
         let run = |_: &mut ResponseHead, body: Body| {
             let all = ContentKeyRing::default();
@@ -366,7 +373,8 @@ impl MediaRequest<'_> {
         self.relay(address, "segment", Some(Some(work))).await
     }
 
-    /// A cache identity for a transformation of a segment, including all key parameters of the link.
+    /// A cache identity for a transformation of a segment, including all key parameters of the link. Values are
+    /// preceded by their length, so that none can be taken for another.
     pub fn work_id(self, how: &str) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(how.as_bytes());
@@ -377,7 +385,7 @@ impl MediaRequest<'_> {
         *hasher.finalize().as_bytes()
     }
 
-    /// A steering manifest, or a list of assets.
+    /// A steering manifest (RFC 8216bis 7.1), or a list of interstitial assets, with its URLs rewritten.
     pub async fn hls_json(self, is_steering: bool) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         let cap = self.state.config.document_bytes.0;
@@ -407,7 +415,7 @@ impl MediaRequest<'_> {
     }
 }
 
-/// The bytes of a `data:` address behind its scheme (RFC 2397).
+/// The bytes of a `data:` address after its scheme (RFC 2397). Base64 may be of either alphabet.
 fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     let (kind, data) = text.split_once(',')?;
     let data = address::decode_percent(data);
@@ -418,7 +426,8 @@ fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     STANDARD_NO_PAD.decode(&data).or_else(|_| URL_SAFE_NO_PAD.decode(&data)).ok()
 }
 
-/// The head of a segment that is decrypted completely: removing the padding changes the length.
+/// The head of a segment that is decrypted completely: removing the padding changes the length, and ranges no longer
+/// apply.
 fn decrypted_head(head: &mut ResponseHead) {
     (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
     for name in ["content-range", "accept-ranges", "content-length", "etag"] {
@@ -426,6 +435,7 @@ fn decrypted_head(head: &mut ResponseHead) {
     }
 }
 
+/// The media type for a file extension, for origins that send none.
 fn media_type(extension: &str) -> Option<&'static str> {
     Some(match extension {
         "ts" | "m2ts" | "mpg" => "video/mp2t",
@@ -451,10 +461,10 @@ enum SegmentSource<'a> {
     Stremio(&'a str, String),
 }
 
-/// Which resources are routed through the gateway.
+/// Which resources are routed through the gateway, by the link and the configuration.
 struct SegmentRouting<'a> {
     segments: SegmentSource<'a>,
-    /// None: URLs are only made absolute.
+    /// Nothing is routed: URLs are only made absolute.
     nothing: bool,
 }
 
@@ -479,7 +489,8 @@ impl<'a> SegmentRouting<'a> {
     }
 }
 
-/// Header fields for a Stremio server: `h=name:value` for the request, `r=name:value` for the response.
+/// Header fields for a Stremio server: `h=name:value` for the request, `r=name:value` for the response. It takes them
+/// from the URL.
 fn stremio_fields(pairs: &[(String, String)]) -> String {
     let mut out = Vec::new();
     for (name, value) in pairs {
@@ -493,13 +504,13 @@ fn stremio_fields(pairs: &[(String, String)]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Replaces origin URLs with gateway URLs.
+/// Replaces origin URLs with gateway URLs, line by line.
 struct UrlRewriter<'a> {
     children: &'a ChildUrls,
     routing: SegmentRouting<'a>,
     inline: HashMap<String, String>,
     key_url: Option<&'a str>,
-    /// Options for the next channel of the list.
+    /// Options for the next channel of the list, collected from the lines before its URL.
     channel: ChannelOptions,
 }
 
@@ -604,7 +615,7 @@ impl UriReplacer for UrlRewriter<'_> {
     }
 }
 
-/// Static strings, because most lines of a long playlist need one.
+/// Static strings, because most lines of a long playlist need one. The extension helps players that judge by it.
 fn segment_path(extension: &str) -> &'static str {
     match extension {
         "m4s" => "/proxy/hls/segment.m4s",
@@ -632,13 +643,14 @@ fn is_mpd(address: &str) -> bool {
     path.len() > 4 && path.get(path.len() - 4..).is_some_and(|e| e.eq_ignore_ascii_case(".mpd"))
 }
 
-/// The URL with scheme and host of another one.
+/// The URL with scheme and host of another one (`key_url`, for key servers that were moved).
 fn with_origin_of(address: &str, to: &str) -> String {
     let path = address.split_once("://").map_or("", |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
     let origin: Vec<&str> = to.splitn(4, '/').take(3).collect();
     format!("{}{path}", origin.join("/"))
 }
 
+/// The URL of a resource through a Stremio server.
 fn stremio(server: &str, fields: &str, address: &str) -> String {
     let end = address.split_once("://").map_or(0, |(s, rest)| s.len() + 3 + rest.find('/').unwrap_or(rest.len()));
     let (origin, path) = address.split_at(end);

@@ -15,7 +15,7 @@ use crate::cenc::ContentKeyRing;
 use crate::relay::address::{self, push_value};
 use crate::token::{LinkGrant, QueryPairs, endpoint_of};
 
-/// Maximum size of a link request, in bytes.
+/// Maximum size of a link request, in bytes; one request may contain thousands of links.
 const MAX_BODY: usize = 8 << 20;
 
 /// The properties of a requested link.
@@ -69,6 +69,7 @@ pub struct IssuedLink {
     pub expires: Option<u64>,
 }
 
+/// The members of a map as parameters with this prefix; lists and objects are dropped.
 fn pairs(prefix: &str, map: &Map<String, Value>) -> QueryPairs {
     let text = |v: &Value| match v {
         Value::String(s) => Some(s.clone()),
@@ -79,6 +80,7 @@ fn pairs(prefix: &str, map: &Map<String, Value>) -> QueryPairs {
 }
 
 impl LinkRequest {
+    /// The parameters of the link, in the form of a query.
     fn parameters(&self) -> QueryPairs {
         let mut q = Vec::new();
         if let Some(d) = &self.destination_url {
@@ -99,7 +101,8 @@ impl LinkRequest {
         q
     }
 
-    /// Creates the link below `base` (`http://host/media`).
+    /// Creates the link below `base` (`http://host/media`). Destination, hosts, address and keys are checked now, so
+    /// that a link that cannot work is not issued.
     ///
     /// # Errors
     /// The request is invalid; the error says why.
@@ -153,6 +156,7 @@ impl LinkRequest {
         Ok(IssuedLink { url, expires: grant.exp })
     }
 
+    /// The link with its parameters in clear, for which nothing is enforced.
     fn unsealed_url(&self, base: &str, path: &str) -> String {
         use base64::Engine as _;
         let mut out = format!("{base}{path}").into_bytes();
@@ -170,7 +174,7 @@ impl LinkRequest {
     }
 }
 
-/// The endpoints that links may refer to. A file name may follow `/proxy/stream`.
+/// The endpoints that links may refer to, for error messages and completion. A file name may follow `/proxy/stream`.
 pub const ENDPOINTS: [&str; 18] = [
     "/proxy/stream",
     "/proxy/forward",
@@ -233,7 +237,8 @@ pub const PARAMETERS: [&str; 36] = [
 ];
 
 impl LinkRequest {
-    /// Checks the names of the endpoint and the parameters.
+    /// Checks the names of the endpoint and the parameters. Only for people who type them: programs may send
+    /// parameters that a later version knows.
     ///
     /// # Errors
     /// The first unknown name, with the known ones.
@@ -259,21 +264,18 @@ impl LinkRequest {
 pub struct UnknownName {
     /// `endpoint` or `parameter`.
     pub what: &'static str,
-    /// The name.
     pub name: String,
-    /// The known names.
     pub known: &'static [&'static str],
 }
 
 impl MediaRequest<'_> {
-    /// One link.
     pub async fn make_link(self, body: Body) -> EndpointResult {
         let request: LinkRequest = read(body).await?;
         let linked = self.link(&request)?;
         Ok(json_response(&json!({ "url": linked.url, "encoded_url": linked.url, "expires": linked.expires })))
     }
 
-    /// Several links that share the properties outside of the list.
+    /// Several links that share the properties outside of the list `urls`. One invalid link rejects all.
     pub async fn make_links(self, body: Body) -> EndpointResult {
         let mut all: Map<String, Value> = read(body).await?;
         let Some(Value::Array(list)) = all.remove("urls") else {
@@ -293,7 +295,8 @@ impl MediaRequest<'_> {
         Ok(json_response(&json!({ "urls": urls })))
     }
 
-    /// A link cannot grant more than the one presented.
+    /// One link for the presented rights. A link cannot grant more than the one presented, so links make no links at
+    /// all.
     fn link(self, request: &LinkRequest) -> Result<IssuedLink, MediaError> {
         if self.asked.grant.child || self.asked.grant.hide {
             return Err(MediaError::forbidden("a link cannot be used to make others"));
@@ -306,7 +309,8 @@ impl MediaRequest<'_> {
     }
 }
 
-/// Reads a link request and the password in it, where clients of mediaflow-proxy present it.
+/// Reads a link request and the password in it, where clients of mediaflow-proxy present it. The body is returned for
+/// the endpoint.
 pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
     let request: Option<Value> = serde_json::from_slice(&bytes).ok();

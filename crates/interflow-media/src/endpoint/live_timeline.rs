@@ -17,9 +17,9 @@ use crate::dash::to_hls::PlaylistPeriod;
 use crate::relay::CachePolicy;
 use crate::relay::address::parse;
 
-/// Maximum number of tracks and clocks remembered.
+/// Maximum number of tracks and clocks remembered; the oldest are forgotten.
 const MAX_TRACKS: usize = 1024;
-/// How long an origin's clock offset is used.
+/// How long an origin's clock offset is used before it is measured again.
 const CLOCK_TTL: Duration = Duration::from_secs(600);
 
 /// The numbers at the start of a playlist: that of its first segment (`EXT-X-MEDIA-SEQUENCE`), and of the
@@ -30,7 +30,7 @@ pub struct PlaylistPosition {
     pub discontinuities: u64,
 }
 
-/// The numbers assigned to the segments of recent tracks.
+/// The numbers assigned to the segments of recent tracks, by manifest URL, profile and language.
 #[derive(Default)]
 pub struct LiveTimelines {
     told: Mutex<TrackHistories>,
@@ -43,9 +43,9 @@ struct TrackHistories {
 }
 
 struct TrackHistory {
-    /// Start in milliseconds and number of each segment last listed.
+    /// Start in milliseconds and number of each segment last listed, ascending.
     segments: Vec<(i64, u64)>,
-    /// Periods by name, with the number of preceding ones.
+    /// Periods by name, with the number of preceding ones, which is that of the discontinuities.
     periods: Vec<(String, u64)>,
 }
 
@@ -73,6 +73,7 @@ impl LiveTimelines {
                 periods.push((part.period.id.clone(), next));
             }
         }
+        // The discontinuity sequence is that of the first listed segment's period (RFC 8216 4.3.3.3).
         let shown = parts.iter().find(|p| !p.segments.is_empty()).map(|p| &p.period.id);
         let discontinuities = periods.iter().find(|(id, _)| Some(id) == shown).map_or(0, |(_, n)| *n);
         let over = periods.len().saturating_sub(MAX_TRACKS);
@@ -87,7 +88,7 @@ impl LiveTimelines {
     }
 }
 
-/// The first number, if the track was listed before.
+/// The first number, if the track was listed before: found by any segment that both playlists list.
 fn continued_sequence(known: &TrackHistory, begins: &[i64]) -> u64 {
     for (i, at) in begins.iter().enumerate() {
         // Origins round the same time differently from one manifest to the next.
@@ -105,6 +106,7 @@ fn continued_sequence(known: &TrackHistory, begins: &[i64]) -> u64 {
 /// The first number of a new track: that of its first segment if segments are numbered, else derived from time and
 /// duration, so that several gateways agree.
 fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
+    // Periods without segments have nothing to number.
     let Some(part) = parts.iter().find(|p| !p.segments.is_empty()) else { return 0 };
     let Some(segment) = part.segments.first() else { return 0 };
     if parts.len() == 1 && part.track.own.addressing.start_number.is_some() {
@@ -113,8 +115,8 @@ fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
     ((part.period.start + segment.start) / segment.duration.max(0.001)).max(0.0) as u64
 }
 
-/// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream exist. The
-/// least recently used ones go.
+/// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream exist
+/// (ISO 23009-1 5.8.4.11). The least recently used ones are evicted.
 pub struct OriginClocks {
     known: Mutex<LruCache<String, (f64, Instant)>>,
 }
@@ -130,7 +132,8 @@ fn local_time() -> f64 {
 }
 
 impl OriginClocks {
-    /// The time by the first usable `UTCTiming` clock, or the local clock.
+    /// The time in seconds since 1970 by the first usable `UTCTiming` clock, or the local clock. The network is asked
+    /// once for each clock and ten minutes.
     pub async fn now(&self, job: MediaRequest<'_>, clocks: &[(String, String)]) -> f64 {
         for (scheme, value) in clocks {
             if scheme.starts_with("urn:mpeg:dash:utc:direct:") {
@@ -157,6 +160,7 @@ impl OriginClocks {
     }
 }
 
+/// Asks a clock over HTTP: its `Date` field, or a date as the body.
 async fn fetch_clock(job: MediaRequest<'_>, scheme: &str, address: &str) -> Option<f64> {
     let ask = job.whole_request(parse(address.split_whitespace().next()?).ok()?).ok()?;
     let document = job.state.shared.document(ask, CachePolicy::For(Duration::ZERO), 4096).await.ok()?;

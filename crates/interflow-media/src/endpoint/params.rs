@@ -9,7 +9,8 @@ use crate::relay::address::{self, MediaAddress, decode_percent};
 use crate::relay::header_filter;
 use crate::token::QueryPairs;
 
-/// Parameters inherited by the resources of a playlist or manifest, besides `h_…`, `rp_…` and `v_…`.
+/// Parameters inherited by the resources of a playlist or manifest, besides `h_…`, `rp_…` and `v_…`. Others concern
+/// the playlist alone.
 const INHERITED: [&str; 17] = [
     "x_headers",
     "transformer",
@@ -30,7 +31,7 @@ const INHERITED: [&str; 17] = [
     "ratelimit",
 ];
 
-/// Parameters in order.
+/// Parameters in order, decoded. A name may occur several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaParams {
     pairs: QueryPairs,
@@ -57,7 +58,7 @@ impl MediaParams {
         &self.pairs
     }
 
-    /// Adds parameters that are not present yet.
+    /// Adds parameters that are not present yet, so that the first source of a name wins.
     pub fn add(&mut self, others: QueryPairs) {
         for (name, value) in others {
             if self.get(&name).is_none() {
@@ -76,10 +77,10 @@ impl MediaParams {
         self.get(name).is_some_and(|v| ["1", "true", "yes", "on"].iter().any(|yes| v.eq_ignore_ascii_case(yes)))
     }
 
-    /// A number; invalid ones are rejected.
+    /// A finite number; `None` if it is absent.
     ///
     /// # Errors
-    /// [`ErrorKind::BadRequest`].
+    /// [`ErrorKind::BadRequest`] for anything but a number.
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse::<f64>() {
@@ -88,7 +89,8 @@ impl MediaParams {
         }
     }
 
-    /// Extracts keys that were appended to the destination (`d=https://host/x.mpd&key_id=…&key=…`, encoded as a whole).
+    /// Extracts keys that were appended to the destination (`d=https://host/x.mpd&key_id=…&key=…`, encoded as a
+    /// whole), as some generators of links do.
     pub fn repair(&mut self) {
         let Some((_, d)) = self.pairs.iter_mut().find(|(n, _)| n == "d") else { return };
         let Some(at) = d.find("&key_id=").or_else(|| d.find("&key=")) else { return };
@@ -104,7 +106,7 @@ impl MediaParams {
     /// The destination, in clear or base64.
     ///
     /// # Errors
-    /// [`ErrorKind::BadRequest`] when it is missing or no address.
+    /// [`ErrorKind::BadRequest`] if it is missing or not a URL.
     pub fn destination(&self, name: &str) -> Result<MediaAddress> {
         let text = self
             .get(name)
@@ -112,7 +114,7 @@ impl MediaParams {
         address::parse(&decode_if_base64(text))
     }
 
-    /// The header fields that the link sends upstream (`h_…`).
+    /// The header fields that the link sends upstream (`h_…`), and a `User-Agent` in any case.
     pub fn request_fields(&self, user_agent: &str) -> Headers {
         let mut headers = Headers::new();
         for (name, value) in self.pairs.iter().filter(|(_, v)| !v.is_empty()) {
@@ -130,6 +132,7 @@ impl MediaParams {
     }
 
     /// Sets and removes response header fields: `r_…` on this response, `rp_…` on segments, `x_headers` removed.
+    /// Fields that affect framing or security cannot be changed.
     pub fn apply_header_overrides(&self, headers: &mut Headers, is_segment: bool) {
         for name in self.get("x_headers").into_iter().flat_map(|list| list.split(',')) {
             let name = name.trim();
@@ -148,7 +151,7 @@ impl MediaParams {
         }
     }
 
-    /// The parameters inherited by the resources of a playlist or manifest.
+    /// The parameters inherited by the resources of a playlist or manifest. A range applies to one resource only.
     pub fn inherited(&self) -> QueryPairs {
         let inherits = |name: &str| {
             ["h_", "rp_", "v_"].iter().any(|p| name.starts_with(p)) && name != "h_range" || INHERITED.contains(&name)
@@ -161,7 +164,7 @@ fn is_address(name: &str) -> bool {
     name == "d" || name == "url" || name.ends_with("_url")
 }
 
-/// A URL that may be in base64, for players that cannot handle escapes.
+/// A URL that may be in base64, for players that cannot handle escapes. Unchanged if it is neither.
 pub fn decode_if_base64(text: &str) -> String {
     if text.contains("://") || text.len() < 10 {
         return repair_escaped_colons(text);
@@ -169,7 +172,7 @@ pub fn decode_if_base64(text: &str) -> String {
     decode_base64(text).unwrap_or_else(|| repair_escaped_colons(text))
 }
 
-/// Repairs colons that wrong escaping turned into quotes: `https%22//`.
+/// Repairs colons that wrong escaping turned into quotes: `https%22//`. Found in links made by other programs.
 fn repair_escaped_colons(text: &str) -> String {
     for (scheme, right) in [("https", "https://"), ("http", "http://")] {
         // Also if escaped twice.

@@ -8,7 +8,7 @@ use crate::hls::tags::lines;
 use crate::relay::address;
 use crate::relay::fetch::FetchedDocument;
 
-/// Maximum number of lists to merge.
+/// Maximum number of lists to merge; each is a fetch.
 const MAX_PLAYLISTS: usize = 64;
 
 /// A requested list: its URL after the prefixes `sort:` and `no_proxy:`.
@@ -34,7 +34,8 @@ impl PlaylistSource {
 }
 
 impl MediaRequest<'_> {
-    /// Merges several lists: those marked `sort:` first, sorted by name, then the others in order.
+    /// Merges several lists: those marked `sort:` first, sorted by name, then the others in order. All must be
+    /// readable.
     pub async fn merged_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let list = params.get("d").ok_or_else(|| MediaError::bad_request("the parameter `d` is missing"))?;
@@ -63,7 +64,7 @@ impl MediaRequest<'_> {
         Ok(playlist_response(out))
     }
 
-    /// One list, from `url` or `d`.
+    /// One list, from `url` or `d`, as mediaflow-proxy's builder has it.
     pub async fn built_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.get("url").or_else(|| params.get("d"));
@@ -72,6 +73,7 @@ impl MediaRequest<'_> {
         Ok(playlist_response(self.rewrite_playlist_text(&document, params.is_true("no_proxy")).await?))
     }
 
+    /// Fetches a list; anything else at its URL is an error.
     async fn list(self, address: &str) -> Result<FetchedDocument, MediaError> {
         match self.find_playlist(address::parse(address)?).await? {
             PlaylistProbe::Playlist(document) => Ok(document),
@@ -83,7 +85,8 @@ impl MediaRequest<'_> {
     }
 }
 
-/// The first line of a list, and its entries: all lines up to and including a URL.
+/// The first line of a list, and its entries: all lines up to and including a URL. Lines after the last URL are
+/// dropped.
 fn entries(text: &[u8]) -> (Option<Vec<u8>>, Vec<&[u8]>) {
     let (mut head, mut found, mut from) = (None, Vec::new(), 0);
     for line in lines(text) {

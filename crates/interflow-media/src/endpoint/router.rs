@@ -25,10 +25,10 @@ use crate::relay::segment_cache::CacheLimits;
 use crate::relay::{DiskCache, MediaFetcher, SegmentCache, StreamRegistry};
 use crate::token::LinkKeys;
 
-/// The dependencies of the media service.
+/// The dependencies of the media service, given by the program.
 pub struct MediaSetup {
     pub config: MediaConfig,
-    /// The secret that seals links if the configuration names none.
+    /// The secret that seals links if the configuration names none. It must be the same after a restart.
     pub secret: Vec<u8>,
     /// The HTTP client for fetches; it also enforces the policy on private addresses.
     pub egress: Arc<dyn HttpClient>,
@@ -36,22 +36,22 @@ pub struct MediaSetup {
     pub folder: Option<PathBuf>,
 }
 
-/// The state derived from one configuration, replaced on reload.
+/// The state derived from one configuration, replaced on reload. Requests in progress keep theirs.
 pub struct MediaState {
     pub config: MediaConfig,
     pub keys: LinkKeys,
     pub password: Option<String>,
-    /// Names and passwords.
+    /// Users' names and passwords, resolved from their references.
     pub users: Vec<(String, String)>,
     /// The gateway's public URL for links, if configured; otherwise the one that the client used.
     pub public: Option<String>,
     pub fetch: Arc<MediaFetcher>,
     pub shared: Arc<SegmentCache>,
     pub ahead: Prefetcher,
-    /// The index cache of files decrypted in ranges.
+    /// The index cache of files decrypted in ranges, so that seeking needs no new index.
     pub files: FileIndexCache,
     pub clocks: OriginClocks,
-    /// Segment numbers of live tracks.
+    /// Segment numbers of live tracks, which must not change from one playlist to the next.
     pub lines: LiveTimelines,
     pub hosts: HostConcurrency,
     pub streams: Arc<StreamRegistry>,
@@ -114,12 +114,13 @@ impl MediaState {
         })
     }
 
-    /// How often and when an interrupted body is resumed.
+    /// How often an interrupted body is resumed, and after which pause.
     pub fn retry_policy(&self) -> RetryPolicy {
         RetryPolicy { attempts: self.config.resume, delay: self.config.resume_delay.0 }
     }
 
-    /// Whether scripts of this page origin may read responses without a link.
+    /// Whether scripts of this page origin may read responses without a link: pages of this machine, and those of
+    /// `media.cors`.
     pub fn allows_page(&self, origin: &str) -> bool {
         let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"]
             .iter()
@@ -128,7 +129,8 @@ impl MediaState {
     }
 }
 
-/// The disk cache. If it is disabled, files of an earlier run are deleted.
+/// The disk cache. If it is disabled, files of an earlier run are deleted, since nothing would ever use or expire
+/// them.
 fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache>>, String> {
     if config.disk.0 == 0 || config.memory.0 == 0 {
         DiskCache::clear(folder);
@@ -138,7 +140,8 @@ fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache
     opened.map(Some).map_err(|e| format!("media.cache.disk: {} cannot be used: {e}", folder.display()))
 }
 
-/// The media component: endpoints on the gateway port, with the state of the current configuration.
+/// The media component: endpoints on the gateway port, with the state of the current configuration. Active streams
+/// survive a reload.
 pub struct MediaService {
     state: ArcSwap<MediaState>,
     streams: Arc<StreamRegistry>,
@@ -148,7 +151,7 @@ impl MediaService {
     /// Builds the service.
     ///
     /// # Errors
-    /// An invalid configuration; the error names the key.
+    /// An invalid configuration, or a cache folder that cannot be used; the error names the key.
     pub fn new(setup: MediaSetup) -> Result<Arc<Self>, String> {
         let streams = Arc::new(StreamRegistry::default());
         let state = MediaState::new(setup, Arc::clone(&streams))?;
@@ -177,7 +180,8 @@ impl MediaService {
         request.issue(&self.state(), base)
     }
 
-    /// The base URL of the endpoints on this gateway, by its address or by the configured public URL.
+    /// The base URL of the endpoints on this gateway, by its address or by the configured public URL, without a
+    /// trailing slash.
     pub fn base(&self, gateway: SocketAddr) -> String {
         let state = self.state();
         let path = state.config.path.trim_end_matches('/');
@@ -188,6 +192,7 @@ impl MediaService {
         &self.streams
     }
 
+    /// Authorises a request and passes it to its endpoint.
     async fn handle(&self, state: &Arc<MediaState>, flow: &mut Flow, request: Request) -> EndpointResult {
         let prefix = prefix_of(&state.config, &request.head.url.path).unwrap_or_default();
         let Request { head, mut body } = request;
@@ -226,6 +231,7 @@ impl MediaService {
     ) -> EndpointResult {
         let job = MediaRequest { state, decrypts, flow, asked, head };
         let path = asked.path.as_str();
+        // Clients of mediaflow-proxy may ask for it; a silent fallback would look like a playback error.
         if path.starts_with("/proxy/") && asked.params.is_true("transcode") {
             let text = "`transcode=true`: nothing is transcoded here; leave it out to get the media as it is";
             return Err(MediaError::Status(StatusCode::NOT_IMPLEMENTED, text.into()));
@@ -267,11 +273,11 @@ impl MediaService {
     }
 }
 
-/// One request with its context; endpoints are methods of it.
+/// One request with its context; endpoints are methods of it. Cheap to copy.
 #[derive(Clone, Copy)]
 pub struct MediaRequest<'a> {
     pub state: &'a Arc<MediaState>,
-    /// Set if the response contains decrypted media.
+    /// Set if the response contains decrypted media, which the recorder must not keep.
     pub decrypts: &'a AtomicBool,
     pub flow: &'a Flow,
     pub asked: &'a AuthorizedRequest,
@@ -285,13 +291,13 @@ impl MediaRequest<'_> {
     }
 }
 
-/// The rest of a path after an endpoint: empty, or `/name`.
+/// The rest of a path after an endpoint: empty, or the name without its slash. `None` if another word follows.
 pub fn strip_endpoint<'a>(path: &'a str, endpoint: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(endpoint)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
-/// The mount that a path (with its query) belongs to.
+/// The mount that a path (with its query) belongs to; `None` if it is not the media service's.
 fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let own = config.path.trim_end_matches('/');
@@ -303,14 +309,14 @@ fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
     (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
 }
 
-/// Whether a request presents a link, which must then be valid.
+/// Whether a request presents a link, which must then be valid: no password can take its place.
 fn is_signed(config: &MediaConfig, path: &str) -> bool {
     let place = prefix_of(config, path).and_then(|prefix| path.strip_prefix(prefix)).unwrap_or_default();
     let query = path.split_once('?').map_or("", |(_, query)| query);
     place.starts_with("/_token_") || query.split('&').any(|p| p.strip_prefix("token=").is_some_and(|t| !t.is_empty()))
 }
 
-/// Whether a path is a media endpoint at the root.
+/// Whether a path is a media endpoint at the root, where other components have theirs.
 fn is_endpoint(path: &str) -> bool {
     const ENDPOINTS: [&str; 7] = [
         "/proxy",
@@ -324,7 +330,7 @@ fn is_endpoint(path: &str) -> bool {
     path.starts_with("/_token_") || ENDPOINTS.iter().any(|e| strip_endpoint(path, e).is_some())
 }
 
-/// The mount of the media service on the gateway port.
+/// The mount of the media service on the gateway port; its handler is the service itself.
 pub struct MediaMount(Arc<MediaService>);
 
 impl MediaMount {
@@ -346,7 +352,7 @@ impl GatewayMount for MediaMount {
         Some(MountTarget::Serve(Arc::clone(&self.0) as Arc<dyn LocalHandler>))
     }
 
-    /// By links and passwords, or by `Host` and `Origin` if there is neither.
+    /// Requests authorise themselves: by links and passwords, or by `Host` and `Origin` if there is neither.
     fn authorizes_requests(&self) -> bool {
         true
     }
@@ -388,7 +394,8 @@ impl LocalHandler for MediaService {
     }
 }
 
-/// Sets CORS headers: any page with a sealed link, otherwise those of the list.
+/// Sets CORS headers: any page with a sealed link, otherwise those of the list. Without them, a page cannot read the
+/// response.
 fn allow_page(state: &MediaState, page: Option<&str>, signed: bool, headers: &mut Headers) {
     let Some(page) = page else { return };
     // Whoever has a link may use it, so any page may read its response; nothing else authorises the request.
@@ -405,6 +412,7 @@ fn allow_page(state: &MediaState, page: Option<&str>, signed: bool, headers: &mu
     );
 }
 
+/// The response to a CORS preflight. It reveals nothing, so it needs no authorisation.
 fn preflight(state: &MediaState, page: Option<&str>, signed: bool) -> Response {
     let mut head = ResponseHead::new(StatusCode::NO_CONTENT)
         .with_header("Allow", "GET, HEAD, POST, OPTIONS")

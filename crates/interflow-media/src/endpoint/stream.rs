@@ -11,7 +11,7 @@ use crate::relay::ts_unwrap::unwrap_ts;
 use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter};
 
 impl MediaRequest<'_> {
-    /// The relay. `name` becomes the file name for downloads.
+    /// The relay of one resource. `name` becomes the file name for downloads. With keys, an MP4 file is decrypted.
     pub async fn stream(self, name: &str) -> EndpointResult {
         let address = self.asked.params.destination("d")?;
         let mut response = match self.keys()? {
@@ -25,7 +25,7 @@ impl MediaRequest<'_> {
         Ok(response)
     }
 
-    /// The request for a URL, with the link's fields and those of the client that are passed on.
+    /// The request for a URL, with the link's fields and those of the client that are passed on. Only GET and HEAD.
     pub fn fetch_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
         let method = match &self.head.method {
             m if *m == Method::GET || *m == Method::HEAD => m.clone(),
@@ -109,6 +109,7 @@ impl MediaRequest<'_> {
         Ok(Response { head, body })
     }
 
+    /// Starts prefetching what follows this segment, if it is configured.
     fn prefetch(self, ask: &mut FetchRequest) {
         let state = self.state;
         // Clients that differ only in their language share the segment.
@@ -120,7 +121,8 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// Fetches for one client. If the origin does not support HEAD, a GET is sent and its body is not read.
+    /// Fetches for one client. If the origin does not support HEAD, a GET is sent and its body is not read, only
+    /// dropped.
     async fn fetch(self, mut ask: FetchRequest) -> Result<Response, MediaError> {
         let state = self.state;
         let mut fetched = state.fetch.send(ask.clone()).await?;
@@ -134,7 +136,7 @@ impl MediaRequest<'_> {
     }
 }
 
-/// Maximum size of a download file name, in bytes: most systems do not allow longer names.
+/// Maximum size of a download file name, in bytes: most file systems allow 255.
 const MAX_NAME_LEN: usize = 200;
 
 /// A `Content-Disposition` value (RFC 6266), with the RFC 8187 form for non-ASCII names. Path separators, bidirectional
@@ -151,8 +153,8 @@ fn disposition(name: &str) -> String {
     format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{}", String::from_utf8_lossy(&coded))
 }
 
-/// A name without path separators, control characters and bidirectional marks; `_` replaces invalid characters. A name
-/// that is too long keeps its extension.
+/// A name without path separators, control characters and bidirectional marks; `_` replaces invalid characters. A
+/// name that is too long keeps its extension, by which systems choose a program.
 fn clean(name: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control()

@@ -26,7 +26,7 @@ pub struct TranslatedRequest {
     pub pairs: QueryPairs,
 }
 
-/// The provider, user and gateway password that a user name stands for.
+/// The provider, user and gateway password that a user name stands for: players have no other fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct XtreamLogin {
     origin: String,
@@ -34,6 +34,7 @@ struct XtreamLogin {
     password: Option<String>,
 }
 
+/// Base64 of either alphabet, with or without padding.
 fn decoded(text: &str) -> Option<String> {
     let text = text.trim_end_matches('=');
     let bytes = URL_SAFE_NO_PAD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok()?;
@@ -68,7 +69,7 @@ impl XtreamLogin {
     }
 }
 
-/// Translates a request of the protocol; `None` for anything else.
+/// Translates a request of the protocol; `None` for anything else, which may be another endpoint.
 pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
     let by_query = match path {
         "/player_api.php" | "/panel_api.php" => Some("/xtream/api"),
@@ -113,6 +114,7 @@ pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
 }
 
 impl XtreamLogin {
+    /// The parameters of the translated request, with what is needed to rewrite the response.
     fn translated(&self, endpoint: &'static str, name: &str, destination: String) -> TranslatedRequest {
         let mut pairs = vec![
             ("d".to_owned(), destination),
@@ -147,7 +149,8 @@ impl MediaRequest<'_> {
         }
     }
 
-    /// The provider's API response, with its URL and user name replaced by the gateway's.
+    /// The provider's API response, with its URL and user name replaced by the gateway's, so that the player stays
+    /// here.
     async fn xtream_text(self) -> EndpointResult {
         let params = &self.asked.params;
         let ask = self.whole_request(params.destination("d")?)?;
@@ -181,11 +184,11 @@ impl MediaRequest<'_> {
     }
 }
 
-/// Bytes processed before yielding to other tasks.
+/// Bytes processed before yielding to other tasks: such a list may have a hundred megabytes.
 const YIELD_BYTES: usize = 256 << 10;
 
 /// Replaces the provider's URLs in a text. In JSON a URL may be escaped (`http:\\/\\/`): decoded string values are
-/// compared.
+/// compared. The text is not parsed as a whole, which would take many times its memory.
 async fn rewrite_urls(
     text: &str,
     origin: &str,
@@ -223,13 +226,15 @@ async fn rewrite_urls(
     Ok(out)
 }
 
-/// The next string of a JSON text with its quotes, and what precedes and follows it.
+/// The next string of a JSON text with its quotes, and what precedes and follows it. A string that does not end takes
+/// the rest.
 fn next_string(text: &str) -> (&str, &str, &str) {
     let Some(start) = text.find('"') else { return (text, "", "") };
     let bytes = text.as_bytes();
     let mut at = start + 1;
     while let Some(b) = bytes.get(at) {
         match b {
+            // An escaped quote does not end the string.
             b'\\' => at += 2,
             b'"' => break,
             _ => at += 1,
@@ -247,7 +252,7 @@ fn next_line(text: &str) -> (&str, &str, &str) {
     ("", &text[..end], &text[end..])
 }
 
-/// A text with each URL of this origin replaced.
+/// A text with each URL of this origin replaced, wherever it occurs.
 fn rewrite_line(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     let mut rest = text;
@@ -266,7 +271,7 @@ fn rewrite_line(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) 
     out
 }
 
-/// Translates a protocol URL on the provider's host; `None` for any other.
+/// Translates a protocol URL on the provider's host; `None` for any other, or one of another user.
 fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> Option<String> {
     let path = url.strip_prefix(origin)?;
     if path.is_empty() || path == "/" {
@@ -299,7 +304,8 @@ fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> O
     Some(format!("{base}/{}{query}", segments.join("/")))
 }
 
-/// Replaces server address and user name in the provider's server information.
+/// Replaces server address and user name in the provider's server information, which players use for all further
+/// requests.
 fn rewrite_server_info(api: &mut Value, base: &str, name: &str) {
     let (scheme, rest) = base.split_once("://").unwrap_or(("http", base));
     let authority = rest.split('/').next().unwrap_or_default();

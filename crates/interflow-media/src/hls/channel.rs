@@ -11,7 +11,7 @@ const MAX_OPTIONS: usize = 32;
 /// Maximum size of an option's value, in bytes.
 const MAX_OPTION_LEN: usize = 8 << 10;
 
-/// Kodi options after a URL that are not header fields.
+/// Kodi options after a URL that concern its HTTP client, and are no header fields.
 const OF_TRANSPORT: [&str; 10] = [
     "active-remote",
     "auth",
@@ -63,11 +63,12 @@ impl ChannelOptions {
         true
     }
 
-    /// Takes the options, as parameters of a link.
+    /// Takes the options, as parameters of a link; the next channel begins without any.
     pub fn finish(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.pairs)
     }
 
+    /// Adds a header field as a parameter `h_NAME`; a later one of the same name replaces it.
     fn field(&mut self, name: &str, value: &str) {
         let name = match name.trim().to_ascii_lowercase().as_str() {
             "user-agent" | "useragent" => "user-agent".to_owned(),
@@ -82,6 +83,7 @@ impl ChannelOptions {
         }
     }
 
+    /// `#EXTVLCOPT:`: the options that are header fields. Others concern the player.
     fn vlc(&mut self, option: &str) -> bool {
         let Some((name, value)) = option.split_once('=') else { return false };
         let value = value.trim().trim_matches('"');
@@ -96,6 +98,7 @@ impl ChannelOptions {
         true
     }
 
+    /// `#EXTHTTP:`: a JSON object of header fields.
     fn http(&mut self, fields: &str) -> bool {
         let Ok(fields) = serde_json::from_str::<Map<String, Value>>(fields) else { return false };
         for (name, value) in &fields {
@@ -106,6 +109,7 @@ impl ChannelOptions {
         true
     }
 
+    /// `#KODIPROP:`: keys and header fields of `inputstream.adaptive`.
     fn kodi(&mut self, property: &str) -> bool {
         let Some((name, value)) = property.split_once('=') else { return false };
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
@@ -137,6 +141,7 @@ impl ChannelOptions {
     }
 }
 
+/// Whether a key system is Clear Key, whose keys are in the list itself.
 fn is_clear(scheme: &str) -> bool {
     matches!(scheme.trim().to_ascii_lowercase().as_str(), "clearkey" | "org.w3.clearkey")
 }

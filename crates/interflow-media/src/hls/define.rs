@@ -9,11 +9,12 @@ use crate::endpoint::MediaParams;
 
 /// Maximum number of variables per playlist; further definitions are an error.
 pub const MAX_VARIABLES: usize = 1000;
-/// Maximum total size of their names and values.
+/// Maximum total size of their names and values in bytes.
 pub const MAX_VARIABLE_BYTES: usize = 256 << 10;
 /// Maximum size of a URL or attribute after substitution, in bytes.
 pub const MAX_VALUE_LEN: usize = crate::relay::address::MAX_URL_LEN;
 
+/// The variables of one playlist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaylistVariables {
     pairs: Vec<(String, String)>,
@@ -30,6 +31,7 @@ impl PlaylistVariables {
     /// More than [`MAX_VARIABLES`] variables, or more than [`MAX_VARIABLE_BYTES`] of them.
     pub fn collect(text: &[u8], query: Option<&str>, imported: &[(String, String)]) -> Result<Self> {
         let mut variables = Self::default();
+        // The usual case: no variables.
         if memchr::memmem::find(text, b"#EXT-X-DEFINE").is_none() {
             return Ok(variables);
         }
@@ -53,6 +55,7 @@ impl PlaylistVariables {
         Ok(variables)
     }
 
+    /// Adds a variable; a second definition of the same name is ignored.
     fn add(&mut self, name: &str, value: &str) -> Result<()> {
         if self.index.contains_key(name) {
             return Ok(());
@@ -74,7 +77,7 @@ impl PlaylistVariables {
         self.index.get(name).and_then(|at| self.pairs.get(*at)).map(|(_, value)| value.as_str())
     }
 
-    /// All of them.
+    /// All of them, in the order of definition.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.pairs
     }

@@ -73,11 +73,12 @@ pub trait UriReplacer {
     }
 }
 
+/// What to change in a playlist besides its URIs.
 #[derive(Clone, Debug, Default)]
 pub struct HlsRewriteOptions {
     /// Remove key tags, and pass the encryption of segments to the replacer.
     pub apply_keys: bool,
-    /// `EXT-X-START` for a playlist without one, in seconds.
+    /// Adds `EXT-X-START` with this offset to a playlist; in seconds, from the end if negative.
     pub start: Option<f64>,
     /// Variables (`EXT-X-DEFINE`).
     pub variables: PlaylistVariables,
@@ -135,7 +136,7 @@ pub async fn rewrite_within(
     Ok(r.out)
 }
 
-/// The meaning of the next line without `#`.
+/// The meaning of the next line without `#`, which depends on the tag before it.
 #[derive(Clone, Copy, PartialEq)]
 enum ExpectedUri {
     Any,
@@ -229,18 +230,20 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }))
     }
 
+    /// Copies the original text up to a position.
     fn copy(&mut self, until: usize) {
         self.out.extend_from_slice(self.text.get(self.copied..until).unwrap_or_default());
         self.copied = until.max(self.copied);
     }
 
-    /// Replaces these bytes.
+    /// Copies up to a range, calls `put` to write its replacement, and continues after it.
     fn replace(&mut self, range: Range<usize>, put: impl FnOnce(&mut Self)) {
         self.copy(range.start);
         put(self);
         self.copied = range.end;
     }
 
+    /// Replaces a URI, resolved against the playlist's URL. What cannot be fetched here stays as it is.
     fn uri(&mut self, range: Range<usize>, kind: UriRole) {
         let text = self.text;
         let raw = text.get(range.clone()).unwrap_or_default();
@@ -265,6 +268,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             self.base.join(reference, &mut scratch);
             &scratch
         };
+        // Only a segment's URL carries its encryption.
         let crypt = if kind == UriRole::Segment { self.crypt.take() } else { None };
         self.copy(range.start);
         self.place.write_uri(kind, address, crypt.as_ref(), &mut self.out);
@@ -275,6 +279,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.scratch = scratch;
     }
 
+    /// A line with a URI: a segment, a variant, or a channel of a list.
     fn uri_line(&mut self, line: &[u8], at: usize) {
         let trimmed = line.trim_ascii();
         if trimmed.is_empty() {
@@ -326,6 +331,8 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         }
     }
 
+    /// A tag, whose URIs depend on its name. Unknown tags with a `URI` are data, so that no player reaches the origin
+    /// past the gateway.
     fn tag(&mut self, line: &[u8], at: usize) {
         let Some((name, list)) = tag(line) else { return };
         let list_at = at + line.len() - list.len();
@@ -460,6 +467,7 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.replace(line, |r| r.out.extend_from_slice(tag.as_bytes()));
     }
 
+    /// A key tag: removed if it is applied here, otherwise its URI is replaced or the key inlined.
     fn key(&mut self, of_segments: bool, list: &[u8], list_at: usize, line_at: usize) {
         let method = attribute_text(list, b"METHOD").unwrap_or_default();
         let format = attribute_text(list, b"KEYFORMAT").unwrap_or("identity");
@@ -525,7 +533,7 @@ fn kind_of_preload(address: &[u8]) -> UriRole {
     }
 }
 
-/// Whether a method encrypts whole segments.
+/// Whether a method encrypts whole segments, including initialization sections.
 fn is_of_whole_segments(method: &str) -> bool {
     matches!(method, "AES-128" | "AES-256")
 }
@@ -540,7 +548,7 @@ fn is_foreign_scheme(reference: &str) -> bool {
     !is_http(reference.as_bytes()) && scheme_of(reference).is_some()
 }
 
-/// Whether a URL refers to a playlist, by its name or query.
+/// Whether a URL refers to a playlist, by its file name, or the parameter `type` that IPTV panels use.
 pub fn is_playlist_address(address: &[u8]) -> bool {
     let end = memchr::memchr2(b'?', b'#', address).unwrap_or(address.len());
     let (path, query) = address.split_at(end);
@@ -561,7 +569,7 @@ pub fn is_playlist_address(address: &[u8]) -> bool {
     false
 }
 
-/// The extension of a segment's gateway URL, so that players recognise its type: that of its original URL.
+/// The extension of a segment's gateway URL, so that players recognise its type: that of its original URL, or `ts`.
 pub fn extension(address: &str) -> &'static str {
     const KNOWN: [&str; 19] = [
         "ts", "m4s", "mp4", "m4a", "m4v", "aac", "ac3", "ec3", "mp3", "vtt", "webvtt", "cmfv", "cmfa", "cmft", "m2ts",

@@ -27,7 +27,7 @@ impl SkipRanges {
         self.0.is_empty()
     }
 
-    /// Whether a segment overlaps one of them.
+    /// Whether a segment overlaps one of them, even partly.
     pub fn overlaps(&self, from: f64, to: f64) -> bool {
         self.0.iter().any(|(start, end)| from < *end && to > *start)
     }
@@ -64,6 +64,7 @@ pub fn skip_segments<'a>(text: &'a [u8], stretches: &SkipRanges) -> Cow<'a, [u8]
     Cow::Owned(out)
 }
 
+/// Whether the first segment is the start of the programme.
 fn has_fixed_start(text: &[u8]) -> bool {
     let has = |needle: &[u8]| memchr::memmem::find(text, needle).is_some();
     has(b"#EXT-X-ENDLIST") || has(b"#EXT-X-PLAYLIST-TYPE:VOD") || has(b"#EXT-X-PLAYLIST-TYPE:EVENT")
@@ -73,6 +74,7 @@ struct SegmentSkipper<'a, 's> {
     text: &'a [u8],
     stretches: &'s SkipRanges,
     out: Vec<u8>,
+    /// Start of the next segment in seconds.
     time: f64,
     duration: Option<f64>,
     sequence: u64,
@@ -119,6 +121,7 @@ impl SegmentSkipper<'_, '_> {
         self.held.push(line);
     }
 
+    /// A segment's URL: writes or drops it with the lines before it.
     fn segment(&mut self, line: PlaylistLine) {
         let duration = self.duration.take().unwrap_or(0.0);
         let (from, to) = (self.time, self.time + duration);
@@ -156,6 +159,7 @@ impl SegmentSkipper<'_, '_> {
         Some((length, offset))
     }
 
+    /// Writes the lines before a segment that stays, with what changed for it.
     fn before_segment(&mut self, held: &[PlaylistLine], number: u64, range: Option<(u64, u64)>, part: bool) {
         let mut parted = !part;
         let numbered = self.key.filter(|_| self.cut);
@@ -197,7 +201,7 @@ impl SegmentSkipper<'_, '_> {
     }
 }
 
-/// Tags that apply to a single segment (RFC 8216bis 4.4.4).
+/// Whether a tag applies to a single segment (RFC 8216bis 4.4.4), and is dropped with it.
 fn is_of_one_segment(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 7] = [
         b"EXTINF",

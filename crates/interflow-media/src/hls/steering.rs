@@ -16,7 +16,7 @@ pub fn rewrite_steering(text: &[u8], base: &BaseUrl, place: &mut impl UriReplace
     serde_json::to_vec(&manifest).ok()
 }
 
-/// Rewrites each asset's URL in an asset list.
+/// Rewrites each asset's URL in an asset list (`X-ASSET-LIST`); `None` if it is not a JSON object.
 pub fn rewrite_asset_list(text: &[u8], base: &BaseUrl, place: &mut impl UriReplacer) -> Option<Vec<u8>> {
     let mut list: Map<String, Value> = serde_json::from_slice(text).ok()?;
     for asset in list.get_mut("ASSETS").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -27,6 +27,7 @@ pub fn rewrite_asset_list(text: &[u8], base: &BaseUrl, place: &mut impl UriRepla
     serde_json::to_vec(&list).ok()
 }
 
+/// Replaces a JSON string with a URL.
 fn replace_uri(value: &mut Value, kind: UriRole, base: &BaseUrl, place: &mut impl UriReplacer) {
     let Some(address) = value.as_str().map(|reference| base.resolve(reference)) else { return };
     let mut out = Vec::new();

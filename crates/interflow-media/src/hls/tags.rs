@@ -39,6 +39,7 @@ pub struct PlaylistLine {
 }
 
 impl PlaylistLine {
+    /// The bytes of the line without its terminator.
     pub fn content<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.stop).unwrap_or_default()
     }
@@ -49,7 +50,7 @@ impl PlaylistLine {
     }
 }
 
-/// A tag's name and the text after the colon.
+/// A tag's name and the text after the colon; `None` for comments and URIs.
 pub fn tag(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = line.strip_prefix(b"#")?;
     if !rest.starts_with(b"EXT") {
@@ -60,12 +61,13 @@ pub fn tag(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, value.get(1..).unwrap_or_default()))
 }
 
-/// The raw value of an attribute without quotes. Commas inside quotes do not separate attributes.
+/// The raw value of an attribute without quotes, as a range. Commas inside quotes do not separate attributes (RFC
+/// 8216bis 4.2).
 pub fn attribute(list: &[u8], name: &[u8]) -> Option<Range<usize>> {
     attributes(list).find(|(n, _)| n == &name).map(|(_, value)| value)
 }
 
-/// The value of an attribute as text.
+/// The value of an attribute as text; `None` if it is not UTF-8.
 pub fn attribute_text<'a>(list: &'a [u8], name: &[u8]) -> Option<&'a str> {
     attribute(list, name).and_then(|r| std::str::from_utf8(list.get(r)?).ok())
 }
@@ -80,6 +82,7 @@ pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
         let value = at + equals + 1;
         let range = if list.get(value) == Some(&b'"') {
             let inside = value + 1;
+            // A quote that is not closed extends to the end of the line.
             let length = memchr::memchr(b'"', list.get(inside..)?).unwrap_or(list.len() - inside);
             inside..inside + length
         } else {

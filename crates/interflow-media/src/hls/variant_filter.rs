@@ -28,6 +28,7 @@ impl VariantChoice {
     }
 }
 
+/// The height of a variant in pixels.
 fn height(list: &[u8]) -> Option<u32> {
     attribute_text(list, b"RESOLUTION")?.split_once(['x', 'X'])?.1.trim().parse().ok()
 }

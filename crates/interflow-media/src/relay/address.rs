@@ -5,14 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use interflow_types::percent::{self, AsciiSet, CONTROLS};
 use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
 
-/// Maximum length of a URL, in bytes.
+/// Maximum length of a URL, in bytes; RFC 9110 4.1 recommends to support at least 8000.
 pub const MAX_URL_LEN: usize = 16 * 1024;
 
-/// A URL to fetch. Credentials and fragment are not part of `url`.
+/// A URL to fetch. Credentials and fragment are not part of `url`: the former become a field, the latter is never
+/// sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaAddress {
     pub url: Url,
-    /// The `Authorization` value for credentials in the URL.
+    /// The `Authorization` value for credentials in the URL (RFC 7617).
     pub basic: Option<String>,
 }
 
@@ -46,20 +47,22 @@ pub fn parse(text: &str) -> Result<MediaAddress> {
     Ok(MediaAddress { url: Url { scheme, authority, path: ByteStr::from(out) }, basic })
 }
 
+/// The beginning of a URL for messages, without its query, which often contains a token.
 fn shortened(text: &str) -> &str {
     let end = text.find('?').unwrap_or(text.len()).min(200);
     &text[..text.floor_char_boundary(end)]
 }
 
-/// What is not allowed in a request line; existing escapes are kept.
+/// What is not allowed in a request line; existing escapes are kept, so that encoding twice changes nothing.
 const NOT_IN_TARGET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
 
-/// Percent-decodes; a `%` without two hexadecimal digits is kept.
+/// Percent-decodes; a `%` without two hexadecimal digits is kept, as browsers do.
 pub fn decode_percent(text: &str) -> Vec<u8> {
     percent::decoded_bytes(text.as_bytes()).into_owned()
 }
 
-/// Bytes that need no encoding in a query's value.
+/// Bytes that need no encoding in a query's value. Slashes and colons are legal there (RFC 3986 3.4), and keep nested
+/// URLs readable.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut b = 0;
@@ -72,7 +75,7 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// Appends a query's value, percent-encoded where it must be.
+/// Appends a query's value, percent-encoded where it must be, in runs rather than byte by byte.
 pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut rest = value;
@@ -96,7 +99,7 @@ fn plain_run(bytes: &[u8]) -> usize {
     eights + rest.iter().position(|b| !is_plain(b)).unwrap_or(rest.len())
 }
 
-/// The reference's own scheme (`http:`, `data:`, `skd:`), if it has one.
+/// The reference's own scheme (`http:`, `data:`, `skd:`), if it has one (RFC 3986 3.1).
 pub fn scheme_of(reference: &str) -> Option<&str> {
     let in_scheme = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
     let end = reference.bytes().position(|b| !in_scheme(b))?;
@@ -110,7 +113,7 @@ pub fn is_http(reference: &[u8]) -> bool {
     starts(b"http://") || starts(b"https://")
 }
 
-/// The base URL of a document, parsed once for resolving references.
+/// The base URL of a document, parsed once for resolving references: a playlist has thousands of them.
 #[derive(Clone, Debug)]
 pub struct BaseUrl {
     scheme: String,
@@ -139,7 +142,8 @@ impl BaseUrl {
         parse(text).ok().map(|a| Self::from_url(&a.url))
     }
 
-    /// The reference as an absolute URL; one with its own scheme is returned unchanged.
+    /// The reference as an absolute URL; one with its own scheme is returned unchanged. An empty one means the
+    /// document itself.
     pub fn resolve(&self, reference: &str) -> String {
         let reference = reference.trim();
         if scheme_of(reference).is_some() {
@@ -150,7 +154,7 @@ impl BaseUrl {
         out
     }
 
-    /// Appends the resolution of a reference without its own scheme.
+    /// Appends the resolution of a reference without its own scheme. Cases in the order of RFC 3986 5.2.2.
     pub fn join(&self, reference: &str, out: &mut String) {
         let mut put = |parts: &[&str]| parts.iter().for_each(|part| out.push_str(part));
         match reference.as_bytes() {
@@ -159,6 +163,7 @@ impl BaseUrl {
             [b'/', ..] => put(&[&self.origin, &without_dots(reference)]),
             [b'?', ..] => put(&[&self.origin, &self.path, reference]),
             bytes => {
+                // Most references have no dot segments, and are appended without another allocation.
                 let dots = || memchr::memchr_iter(b'.', bytes).any(|at| bytes.get(at + 1).is_none_or(|b| *b == b'/'));
                 if !dots() {
                     return put(&[&self.directory, reference]);

@@ -9,7 +9,7 @@ use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, 
 /// The meaning of a `Range` field for a resource of a given length (RFC 9110 14.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedRange {
-    /// The whole resource: no field, an invalid one, or several ranges.
+    /// The whole resource: no field, an invalid one, or several ranges, all of which a server may ignore.
     Whole,
     Part(Range<u64>),
     /// Not satisfiable: to be answered with 416 (RFC 9110 15.5.17).
@@ -17,7 +17,7 @@ pub enum RequestedRange {
 }
 
 impl RequestedRange {
-    /// Reads the field's value.
+    /// Reads the field's value for a resource of `length` bytes.
     pub fn read(range: Option<&str>, length: u64) -> Self {
         let Some(text) = range.and_then(|r| r.trim().strip_prefix("bytes=")) else { return Self::Whole };
         let Some((first, last)) = text.trim().split_once('-').filter(|(_, l)| !l.contains(',')) else {
@@ -27,6 +27,7 @@ impl RequestedRange {
         let (first, last) = (first.trim(), last.trim());
         let range = match (first.is_empty(), last.is_empty()) {
             (true, true) => return Self::Whole,
+            // A suffix range: the last `n` bytes.
             (true, false) => number(last).map(|n| length.saturating_sub(n)..length),
             (false, true) => number(first).map(|f| f..length),
             (false, false) => match (number(first), number(last)) {
@@ -42,7 +43,8 @@ impl RequestedRange {
     }
 }
 
-/// `take` bytes of a body after the first `skip`; it is not read any further.
+/// `take` bytes of a body after the first `skip`; it is not read any further, so the rest is never fetched. A body
+/// that ends early is an error.
 pub fn slice_body(body: Body, skip: u64, take: u64) -> Body {
     Body::stream(SlicedBody { body, skip, take })
 }
@@ -84,10 +86,11 @@ impl BodyStream for SlicedBody {
     }
 }
 
-/// Opens the next body.
+/// Opens the next body, when the one before it has been read.
 pub type NextBodyFn = Box<dyn FnOnce() -> BoxFuture<'static, Result<Body>> + Send>;
 
-/// Some bytes, then a body, then the next one, which is opened only when the first was read to its end.
+/// Some bytes, then a body, then the next one, which is opened only when the first was read to its end. Its length is
+/// unknown until then.
 pub fn chain_body(first: Bytes, body: Body, next: Option<NextBodyFn>) -> Body {
     Body::stream(ChainedBody { first, body, next, asked: None })
 }

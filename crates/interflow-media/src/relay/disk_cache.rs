@@ -19,9 +19,11 @@ use super::address::parse;
 use super::header_filter;
 use super::segment_cache::CacheKey;
 
+/// Begins every file; the last byte is the version of the format.
 const MAGIC: &[u8; 8] = b"ifseg\x00\x00\x01";
+/// BLAKE3 over everything before it, at the end of a file.
 const CHECKSUM_LEN: usize = 32;
-/// Maximum number of concurrent writes; further segments are not cached.
+/// Maximum number of concurrent writes; further segments are not cached, which costs nothing but a later fetch.
 const MAX_WRITERS: usize = 4;
 
 /// The cache. Its index is in memory, rebuilt at start from names and modification times; a file is read and verified
@@ -83,7 +85,7 @@ impl DiskCache {
         Ok(Arc::new(disk))
     }
 
-    /// Deletes the cache of an earlier run.
+    /// Deletes the cache of an earlier run. Other files in the folder are left alone.
     pub fn clear(folder: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         for path in entries.flatten().map(|e| e.path()).filter(|p| is_cache_file(p)) {
@@ -97,9 +99,10 @@ impl DiskCache {
         self.index.lock().bytes
     }
 
-    /// The response cached for this key, if it is fresh and intact.
+    /// The response cached for this key, if it is fresh and intact. A file that fails its checksum is deleted.
     pub async fn get(self: &Arc<Self>, key: CacheKey) -> Option<CachedResponse> {
         let (_, at) = self.index.lock().files.get(&key).copied()?;
+        // A clock that was set back counts as expired.
         if at.elapsed().map_or(true, |age| age >= self.ttl) {
             self.remove(&key);
             return None;
@@ -112,7 +115,7 @@ impl DiskCache {
         kept
     }
 
-    /// Caches a response in the background; write errors are ignored.
+    /// Caches a response in the background; write errors are logged, and the response is simply not cached.
     pub fn store(self: &Arc<Self>, key: CacheKey, url: &Url, head: &ResponseHead, chunks: Vec<Bytes>) {
         // Disk slower than the network: rather drop segments than queue them in memory.
         if self.writing.fetch_add(1, Relaxed) >= MAX_WRITERS {
@@ -156,9 +159,11 @@ impl DiskCache {
         let fields = head.headers.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), v.to_vec())).collect();
         let meta = serde_json::to_vec(&CacheFileMeta { url, status: head.status.as_u16(), fields })?;
         let length = MAGIC.len() + 4 + meta.len() + chunks.iter().map(Bytes::len).sum::<usize>() + CHECKSUM_LEN;
+        // One segment must not evict everything else.
         if length as u64 > self.most / 2 {
             return Ok(());
         }
+        // Before writing, so that the limit holds while the file exists.
         self.shrink(self.most - length as u64);
         let written = (|| {
             let mut file = io::BufWriter::new(AtomicFile::create(&self.path(key), FileAccess::Private)?);
@@ -169,6 +174,7 @@ impl DiskCache {
                 file.write_all(part)?;
             }
             file.write_all(sum.finalize().as_bytes())?;
+            // Without `fsync`: a file that a crash leaves incomplete fails its checksum.
             file.into_inner()?.commit_without_sync()
         })();
         if written.is_ok() {
@@ -189,7 +195,7 @@ impl DiskCache {
         self.shrink(self.most);
     }
 
-    /// Evicts entries, oldest first, until no more than `most` bytes are left.
+    /// Evicts entries, oldest first, until no more than `most` bytes are left. The lock is released between entries.
     fn shrink(&self, most: u64) {
         loop {
             let oldest = {
@@ -210,6 +216,7 @@ impl DiskCache {
         let mut index = self.index.lock();
         if let Some((length, _)) = index.files.remove(key) {
             index.bytes -= length;
+            // Eviction takes the oldest, which is found at once; any other is searched for.
             if index.order.front() == Some(key) {
                 index.order.pop_front();
             } else {

@@ -17,9 +17,9 @@ use crate::token::LinkGrant;
 pub struct FetchRequest {
     pub method: Method,
     pub url: Url,
-    /// The header fields to send, except `Host`.
+    /// The header fields to send, except `Host`, which follows from the URL.
     pub headers: Headers,
-    /// The link whose host restrictions apply to every hop.
+    /// The link whose host restrictions apply to every hop; `None` if nothing restricts the request.
     pub scope: Option<Arc<LinkGrant>>,
 }
 
@@ -71,6 +71,7 @@ impl MediaFetcher {
             let next = parse(&BaseUrl::from_url(&ask.url).resolve(location)).map_err(|e| {
                 Error::new(ErrorKind::BadResponse, format!("{} redirects to nowhere", ask.url.authority)).with_source(e)
             })?;
+            // RFC 9110 15.4: 301 to 303 may be followed with GET, 307 and 308 must keep the method and the body.
             if had_body || !matches!(ask.method, Method::GET | Method::HEAD) {
                 if matches!(response.head.status.as_u16(), 307 | 308) {
                     let text =
@@ -81,11 +82,12 @@ impl MediaFetcher {
                 ask.headers.remove("content-type");
                 ask.headers.remove("content-encoding");
             }
-            // Same origin: scheme, host and port. Other fields carry no secrets of the client.
+            // Same origin: scheme, host and port (RFC 6454 4). Other fields carry no secrets of the client.
             if next.url.authority != ask.url.authority || next.url.scheme != ask.url.scheme {
                 ask.headers.remove("authorization");
                 ask.headers.remove("cookie");
             }
+            // Credentials in the target's URL were written by the origin for that target.
             if let Some(basic) = next.basic {
                 let _ = ask.headers.set("Authorization", basic);
             }
@@ -95,7 +97,7 @@ impl MediaFetcher {
         Err(Error::new(ErrorKind::BadResponse, text))
     }
 
-    /// The complete body of a 200 response.
+    /// The complete body of the response, decoded. The status is left to the caller.
     ///
     /// # Errors
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a body over `cap` bytes.
@@ -124,6 +126,7 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
         let text = format!("the document at {} is larger than {cap} bytes ({key})", url.authority);
         Error::new(ErrorKind::BadResponse, text)
     };
+    // The declared length first: nothing of a body that is too large is read.
     if status.is_success() && body.remaining().is_some_and(|l| l > cap) {
         return Err(too_large());
     }
@@ -146,7 +149,7 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
     Ok(FetchedDocument { url, status, headers, body })
 }
 
-/// A document read completely, with the final URL after redirects.
+/// A document read completely, with the final URL after redirects, against which its references are resolved.
 #[derive(Clone, Debug)]
 pub struct FetchedDocument {
     pub url: Url,

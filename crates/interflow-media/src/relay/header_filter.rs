@@ -2,7 +2,8 @@
 
 use interflow_types::{Headers, ResponseHead, StatusCode};
 
-/// Client fields sent upstream: range and conditional requests, and the client's language.
+/// Client fields sent upstream: range and conditional requests, and the client's language. Everything else identifies
+/// the client's program and stays here.
 const FORWARDED_HEADERS: [&str; 7] =
     ["Range", "If-Range", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "Accept-Language"];
 
@@ -24,7 +25,7 @@ const RETURNED_HEADERS: [&str; 14] = [
     "Retry-After",
 ];
 
-/// Fields that a link may not send upstream, because they affect framing or routing.
+/// Fields that a link may not send upstream, because they affect framing or routing (RFC 9110 7.6.1).
 const FORBIDDEN_REQUEST_HEADERS: [&str; 12] = [
     "host",
     "connection",
@@ -70,7 +71,8 @@ pub fn is_response_header_allowed(name: &str) -> bool {
     !contains_name(name, &FORBIDDEN_RESPONSE_HEADERS) && !name.to_ascii_lowercase().starts_with("access-control-")
 }
 
-/// Copies the client fields to send upstream, unless the link overrides them.
+/// Copies the client fields to send upstream, unless the link overrides them, since the link's author knows the
+/// origin.
 pub fn copy_request_headers(client: &Headers, to: &mut Headers) {
     for name in FORWARDED_HEADERS {
         if !to.contains(name)
@@ -93,11 +95,14 @@ pub fn response_head(origin: &ResponseHead) -> ResponseHead {
     head
 }
 
-/// Content of an origin must not be executed as a page of the gateway.
+/// Content of an origin must not be executed as a page of the gateway: it would have the gateway's origin, and with
+/// it the links of other users.
 pub fn set_security_headers(head: &mut ResponseHead) {
     head.headers.append_unchecked(b"X-Content-Type-Options", b"nosniff");
     let kind = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
     let active = ["text/html", "application/xhtml", "image/svg", "text/xml", "application/xml", "application/pdf"];
+    // A type that the browser would have to guess counts as active. A 304 has none, and refers to what was delivered
+    // before.
     if kind.is_empty() && head.status != StatusCode::NOT_MODIFIED || active.iter().any(|a| kind.starts_with(a)) {
         head.headers.append_unchecked(b"Content-Security-Policy", b"sandbox");
     }

@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum number of hosts tracked.
+/// Maximum number of hosts tracked; hosts without active streams are forgotten first.
 const MAX_HOSTS: usize = 4096;
 
 /// Stream permits per host: an origin that limits connections per account is not asked for more than it gives.
+/// Waiting is fair, first come first served.
 pub struct HostConcurrency {
     each: usize,
     wait: Duration,
@@ -28,7 +29,7 @@ impl HostConcurrency {
         Self { each: each as usize, wait, places: Mutex::default() }
     }
 
-    /// Waits for a permit.
+    /// Waits for a permit. Cancel-safe.
     ///
     /// # Errors
     /// [`ErrorKind::PoolTimeout`] if none became available in time.
@@ -49,6 +50,7 @@ impl HostConcurrency {
     fn semaphore(&self, host: &Authority) -> Arc<Semaphore> {
         let mut places = self.places.lock();
         if places.len() >= MAX_HOSTS {
+            // A semaphore with all permits free is the same as a new one.
             places.retain(|_, p| p.available_permits() < self.each);
         }
         Arc::clone(places.entry(host.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
@@ -56,7 +58,7 @@ impl HostConcurrency {
 }
 
 impl HostPermit {
-    /// Holds the permit until the body ends.
+    /// Holds the permit until the body ends or is dropped.
     pub fn attach_to(self, body: Body) -> Body {
         match self.0 {
             None => body,

@@ -17,7 +17,7 @@ const MAX_PLAYLISTS: usize = 256;
 /// Maximum number of segments remembered per playlist; later ones are not prefetched.
 const MAX_SEGMENTS: usize = 4096;
 
-/// A segment: its URL, and its range as requested by players.
+/// A segment: its URL, and its range as requested by players (`bytes=0-99`).
 pub type SegmentRef = (String, Option<String>);
 
 /// The order of segments in recent playlists.
@@ -30,7 +30,8 @@ pub struct Prefetcher {
 struct KnownPlaylists {
     lists: HashMap<String, Arc<PlaylistSegments>>,
     order: VecDeque<String>,
-    /// Maps a segment to the playlist that contains it.
+    /// Maps a segment to the playlist that contains it and its index there. A segment of several playlists belongs to
+    /// the last one.
     places: HashMap<SegmentRef, (Arc<PlaylistSegments>, usize)>,
 }
 
@@ -40,7 +41,8 @@ struct PlaylistSegments {
 }
 
 impl Prefetcher {
-    /// Remembers a playlist's segments.
+    /// Remembers a playlist's segments, in place of those of its previous version: live playlists change with every
+    /// reload.
     pub fn record_playlist(&self, playlist: &str, pieces: Vec<SegmentRef>) {
         if pieces.is_empty() {
             return;
@@ -64,7 +66,8 @@ impl Prefetcher {
         known.lists.insert(playlist.to_owned(), list);
     }
 
-    /// Fetches up to `count` segments after this one, sequentially. `like` is the player's request.
+    /// Fetches up to `count` segments after this one, sequentially, into the cache. `like` is the player's request,
+    /// whose fields are sent with each.
     pub fn prefetch_after(&self, shared: &Arc<SegmentCache>, like: &FetchRequest, piece: &SegmentRef, count: u8) {
         let Some((list, at)) = self.known.lock().places.get(piece).cloned() else { return };
         let next: Vec<SegmentRef> = list.pieces.iter().skip(at + 1).take(usize::from(count)).cloned().collect();
@@ -78,6 +81,7 @@ impl Prefetcher {
             for (address, range) in next {
                 let Ok(address) = parse(&address) else { return };
                 let mut ask = FetchRequest { url: address.url, ..like.clone() };
+                // The player's range is that of its own segment.
                 ask.headers.remove("range");
                 if let Some(range) = range {
                     let _ = ask.headers.set("Range", range);
@@ -85,6 +89,7 @@ impl Prefetcher {
                 if shared.contains_request(&ask) {
                     continue;
                 }
+                // An error ends the prefetch quietly: the player will see it itself.
                 let Ok(fetched) = shared.get(ask, CachePolicy::Segment).await else { return };
                 let mut body = fetched.response.body;
                 // A segment too long to be shared is left to the player.
@@ -119,7 +124,7 @@ impl KnownPlaylists {
     }
 }
 
-/// The segments of a media playlist, in order.
+/// The segments of a media playlist, in order (RFC 8216 4.3.2).
 pub fn segment_refs(text: &[u8], base: &BaseUrl) -> Vec<SegmentRef> {
     let (mut found, mut range, mut is_segment): (Vec<SegmentRef>, _, _) = (Vec::new(), None, false);
     let mut ends: HashMap<String, u64> = HashMap::new();
@@ -135,6 +140,8 @@ pub fn segment_refs(text: &[u8], base: &BaseUrl) -> Vec<SegmentRef> {
             Some(_) => {}
             None if is_segment && !bytes.is_empty() && !bytes.starts_with(b"#") => {
                 let address = base.resolve(&String::from_utf8_lossy(bytes));
+                // A range without an offset begins where the previous one of the same resource ended (RFC 8216
+                // 4.3.2.2).
                 let range = range.take().filter(|(length, _)| *length > 0).map(|(length, offset)| {
                     let first = offset.unwrap_or_else(|| ends.get(&address).copied().unwrap_or(0));
                     let end = first.saturating_add(length);

@@ -32,11 +32,12 @@ enum RetryRange {
     SameRange,
 }
 
+/// `Shared` until the body turns out too long; then `Asked`, then `Own`, and never back.
 enum ReaderSource {
     Shared,
     /// From the origin, for this reader alone: the body is too long to be shared.
     Asked(BoxFuture<'static, Result<FetchedResponse>>, RetryRange),
-    /// The rest, and how many bytes of it were already delivered.
+    /// The rest, and how many bytes of it were already delivered, to be skipped.
     Own(Body, u64),
 }
 
@@ -61,6 +62,7 @@ impl BodyStream for SharedBodyReader {
                         RetryRange::FromHere => content_range(&head).map_or(0, |(first, _)| first),
                         RetryRange::SameRange => 0,
                     };
+                    // Beginning after the reader's position would leave a gap.
                     if !head.status.is_success() || first > self.at {
                         let text = "the origin does not give the rest of what is too long to be shared";
                         return Poll::Ready(Some(Err(Error::new(ErrorKind::UpstreamClosed, text))));
@@ -101,7 +103,8 @@ impl SharedBodyReader {
         Self { flight, fetch, ask, index: 0, at: 0, total, rest: ReaderSource::Shared, is_worked }
     }
 
-    /// The next frame of the shared body; `None` inside if the reader must continue alone.
+    /// The next frame of the shared body; `None` inside if the reader must continue alone. The chunks are shared, so
+    /// a reader costs no memory of its own.
     fn poll_shared(&mut self, cx: &Context<'_>) -> Poll<Option<Option<Result<BodyFrame>>>> {
         let mut state = self.flight.state.lock();
         if let Some(chunk) = state.chunks.get(self.index).cloned() {
@@ -133,6 +136,7 @@ impl SharedBodyReader {
         }
     }
 
+    /// Requests the rest from the origin for this reader alone.
     fn request_rest(&mut self) {
         let (fetch, mut ask) = (Arc::clone(&self.fetch), self.ask.clone());
         let again = if ask.headers.contains("range") { RetryRange::SameRange } else { RetryRange::FromHere };

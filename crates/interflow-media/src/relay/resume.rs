@@ -67,13 +67,14 @@ impl ResumePosition {
     }
 }
 
-/// A strong entity tag, or `Last-Modified`. A weak tag must not be used in `If-Range` (RFC 9110 13.1.5).
+/// A strong entity tag, or `Last-Modified`. A weak tag must not be used in `If-Range` (RFC 9110 13.1.5): it does not
+/// promise identical bytes.
 fn validator(head: &ResponseHead) -> Option<String> {
     let etag = head.headers.get_str("etag").filter(|e| !e.starts_with("W/"));
     etag.or_else(|| head.headers.get_str("last-modified")).map(str::to_owned)
 }
 
-/// First byte and complete length, if known, of a `Content-Range` (RFC 9110 14.4).
+/// First byte and complete length, if known, of a `Content-Range` (RFC 9110 14.4). `None` for any unit but bytes.
 pub fn content_range(head: &ResponseHead) -> Option<(u64, Option<u64>)> {
     let range = head.headers.get_str("content-range")?.trim().strip_prefix("bytes")?.trim_start();
     let (range, whole) = range.split_once('/')?;
@@ -88,12 +89,14 @@ struct ResumableBody {
     ask: FetchRequest,
     fetch: Arc<MediaFetcher>,
     patience: RetryPolicy,
+    // Attempts since the last progress, and bytes since the last attempt.
     failed: u8,
     since: u64,
 }
 
 impl ResumableBody {
-    /// Requests the rest, unless the attempts are exhausted.
+    /// Requests the rest, unless the attempts are exhausted, or the error is not of a kind that a new request could
+    /// cure.
     fn retry(&mut self, error: Error) -> Result<()> {
         // Other errors, such as a refused address or a full memory budget, would only repeat.
         let broke = matches!(
@@ -138,6 +141,7 @@ impl BodyStream for ResumableBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some(again) = &mut self.again {
+                // Cleared first: a completed future must not be polled again.
                 let answered = ready!(again.as_mut().poll(cx));
                 self.again = None;
                 match answered {

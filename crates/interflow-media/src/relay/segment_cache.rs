@@ -18,9 +18,9 @@ use super::reader::SharedBodyReader;
 use super::resume::{RetryPolicy, resumable_body};
 use super::single_flight::{FetchHead, FetchOutcome, FetchStage, HeadWaiter, SharedFetch, register_waker};
 
-/// Accounting overhead of an entry, which bounds the number of small entries.
+/// Accounting overhead of an entry in bytes, which bounds the number of small entries.
 const ENTRY_OVERHEAD: u64 = 1024;
-/// How often expired entries are searched for, at most.
+/// How often expired entries are searched for, at most: the search locks the index.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How far the origin may be read ahead of the fastest reader when the memory is full, in bytes.
 const MAX_READ_AHEAD: u64 = 1 << 20;
@@ -28,9 +28,11 @@ const MAX_READ_AHEAD: u64 = 1 << 20;
 /// The kind of an entry, which determines its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
+    /// A playlist or manifest: outdated after seconds, and not completed if its last reader leaves.
     Playlist,
     /// A segment, key or initialization section. Read to the end even if its client disconnects, for the next one.
     Segment,
+    /// Any other document, fresh for this time.
     For(Duration),
 }
 
@@ -46,13 +48,15 @@ pub struct CacheLimits {
     pub patience: RetryPolicy,
 }
 
-/// A transformation of a response before it is shared, performed once for all readers.
+/// A transformation of a response before it is shared (decryption, remuxing), performed once for all readers.
 pub struct ResponseTransform {
     /// Identifies the transformation, including its key: two requests share a result only if it is equal.
     pub id: [u8; 32],
-    /// Whether the client's range is requested from the origin; otherwise the whole resource is fetched and returned.
+    /// Whether the client's range is requested from the origin; otherwise the whole resource is fetched and returned,
+    /// because positions before and after the transformation differ.
     pub takes_ranges: bool,
-    /// The transformation. Its errors are final, like those of the fetch.
+    /// The transformation. Its errors are final, like those of the fetch: no untransformed body is delivered in its
+    /// place.
     pub run: TransformFn,
 }
 
@@ -68,15 +72,17 @@ pub struct SegmentCache {
     disk: Option<Arc<DiskCache>>,
 }
 
-/// Identifies a request: see [`key_of`].
+/// Identifies a request: see [`key_of`]. A cryptographic hash, because URLs are chosen by clients, who must not be
+/// able to cause a collision.
 pub type CacheKey = [u8; 32];
 
 /// The index. Its lock is taken before that of a fetch's state, never the other way round.
 #[derive(Default)]
 struct SegmentCacheState {
     flights: HashMap<CacheKey, Arc<SharedFetch>>,
-    /// Keys in order of insertion, which is also the order of eviction.
+    /// Keys in order of insertion, which is also the order of eviction. Holds exactly the keys of `flights`.
     order: VecDeque<CacheKey>,
+    // Bodies and overhead of all entries; those of readers whose entry was evicted are not counted.
     bytes: u64,
     /// Time of the last removal of expired entries.
     swept: Option<Instant>,
@@ -96,12 +102,13 @@ impl SegmentCache {
         self.store.lock().bytes
     }
 
-    /// Maximum size of a shared body, in bytes.
+    /// Maximum size of a shared body, in bytes; never more than half the memory, so that two fit.
     pub fn max_entry_bytes(&self) -> u64 {
         self.bounds.entry.min(self.bounds.memory / 2)
     }
 
-    /// The response, shared with all identical requests.
+    /// The response, shared with all identical requests. Cancel-safe: the fetch continues for others, and is aborted
+    /// if there are none.
     ///
     /// # Errors
     /// As for [`MediaFetcher::send`].
@@ -128,6 +135,8 @@ impl SegmentCache {
             return Ok(part);
         }
         loop {
+            // The waiter is registered before anything else can fail or be dropped, since the last one to leave
+            // aborts the fetch.
             let (flight, is_leader) = self.join(key);
             let waiting = HeadWaiter::new(&flight);
             if is_leader {
@@ -200,6 +209,8 @@ impl SegmentCache {
         Ok(FetchedResponse { url, response: Response { head, body } })
     }
 
+    /// Joins the fetch in progress or the cached response for this key, or creates a new fetch; the flag says that
+    /// the caller leads it.
     fn join(&self, key: CacheKey) -> (Arc<SharedFetch>, bool) {
         let mut store = self.store.lock();
         if let Some(flight) = store.flights.get(&key).filter(|f| f.is_joinable()) {
@@ -214,6 +225,8 @@ impl SegmentCache {
         (flight, true)
     }
 
+    /// The leader's task: disk, else origin, then transformation; publishes the head, and leaves the body to the task
+    /// that fills the cache.
     async fn lead_fetch(
         &self,
         key: CacheKey,
@@ -244,6 +257,7 @@ impl SegmentCache {
         // A transformed body that turned out too long could not be continued by its readers, so its length must be
         // known.
         let fits = match (body.remaining(), &work) {
+            // An unknown length may still be shared without a transformation: its readers can continue alone.
             (Some(length), _) => length <= self.max_entry_bytes(),
             (None, work) => work.is_none(),
         };
@@ -261,6 +275,7 @@ impl SegmentCache {
         let FetchedResponse { url, response: Response { head, body } } =
             apply_transform(FetchedResponse { url, response: Response { head, body } }, work)
                 .map_err(|e| guard.fail(e))?;
+        // Errors are not shared either: they may concern this client only, and must not be repeated from a cache.
         if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             guard.end = Some(FetchStage::Alone);
             return Ok(FetchedResponse { url, response: Response { head, body } });
@@ -316,7 +331,7 @@ impl SegmentCache {
         FetchedResponse { url: started.url.clone(), response }
     }
 
-    /// A range of a completely cached response.
+    /// A range of a completely cached response, so that seeking in a cached file needs no fetch.
     fn part_of_whole(&self, ask: &FetchRequest, work: Option<&ResponseTransform>) -> Option<FetchedResponse> {
         let range = ask.headers.get_str("range")?.strip_prefix("bytes=")?;
         let (first, last) = range.split_once('-').filter(|(_, last)| !last.contains(','))?;
@@ -350,6 +365,7 @@ fn content_length(head: &ResponseHead) -> Option<u64> {
     head.headers.get_str("content-length").and_then(|l| l.trim().parse().ok())
 }
 
+/// Bytes of a chunk list, without copying if they are within one chunk.
 fn slice(chunks: &[Bytes], first: u64, length: u64) -> Bytes {
     let mut skip = usize::try_from(first).unwrap_or(usize::MAX);
     let mut left = usize::try_from(length).unwrap_or(usize::MAX);
@@ -378,12 +394,15 @@ fn apply_transform(fetched: FetchedResponse, work: Option<ResponseTransform>) ->
     Ok(FetchedResponse { url, response: Response { head, body } })
 }
 
+/// The key of a request, and of its transformation if there is one: transformed and original responses are separate
+/// entries.
 fn key_for(ask: &FetchRequest, work: Option<&ResponseTransform>) -> CacheKey {
     let key = key_of(ask);
     work.map_or(key, |work| *blake3::Hasher::new().update(&key).update(&work.id).finalize().as_bytes())
 }
 
-/// The identity of a request: method, URL, all sent fields, and its link's scope.
+/// The identity of a request: method, URL, all sent fields, and its link's scope. Fields are sorted and their names
+/// folded, because their order and case mean nothing.
 pub fn key_of(ask: &FetchRequest) -> CacheKey {
     let mut hasher = blake3::Hasher::new();
     hasher.update(ask.method.as_str().as_bytes()).update(b"\n").update(ask.url.to_string().as_bytes());
@@ -401,6 +420,7 @@ pub fn key_of(ask: &FetchRequest) -> CacheKey {
 }
 
 impl SegmentCacheState {
+    /// Removes an entry and its bytes from the accounts.
     fn forget(&mut self, key: &CacheKey) {
         if let Some(flight) = self.flights.remove(key) {
             self.bytes = self.bytes.saturating_sub(flight.state.lock().length + ENTRY_OVERHEAD);
@@ -419,7 +439,8 @@ impl SegmentCacheState {
         }
     }
 
-    /// Removes expired entries, at most every [`SWEEP_INTERVAL`], since it looks at all of them.
+    /// Removes expired entries, at most every [`SWEEP_INTERVAL`], since it looks at all of them with the index
+    /// locked.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|at| now.duration_since(at) < SWEEP_INTERVAL) {
             return;
@@ -442,7 +463,7 @@ impl SegmentCacheState {
     }
 }
 
-/// Notifies waiting requests if the fetch ends without a result.
+/// Notifies waiting requests if the fetch ends without a result, also if its task is aborted or panics.
 struct FetchLeader<'a> {
     store: &'a Mutex<SegmentCacheState>,
     key: CacheKey,
@@ -461,13 +482,14 @@ impl FetchLeader<'_> {
 impl Drop for FetchLeader<'_> {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
+            // First the index, so that a request that starts over finds no entry and leads a new fetch.
             self.store.lock().forget_if_same(&self.key, self.flight);
             self.flight.update(|s| s.stage = end);
         }
     }
 }
 
-/// Reads the origin's body for all readers.
+/// Reads the origin's body for all readers, and decides when to stop.
 struct CacheFillTask {
     store: Arc<Mutex<SegmentCacheState>>,
     key: CacheKey,
@@ -531,6 +553,7 @@ impl CacheFillTask {
         .await;
     }
 
+    /// Ends the fetch with an error. The entry is removed first, so that no new request joins a broken body.
     fn give_up(&self, started: Arc<FetchHead>, error: &Error) {
         self.store.lock().forget_if_same(&self.key, &self.flight);
         self.flight.update(|s| s.stage = FetchStage::Broken(started, error.kind(), error.message().to_owned()));
@@ -552,7 +575,8 @@ impl CacheFillTask {
     }
 }
 
-/// Removes conditional fields: shared resources are requested unconditionally.
+/// Removes conditional fields: shared resources are requested unconditionally, since a 304 would be of no use to the
+/// other readers.
 pub fn remove_conditions(headers: &mut Headers) {
     for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
         headers.remove(name);

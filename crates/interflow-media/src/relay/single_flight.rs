@@ -30,10 +30,12 @@ pub(super) struct SharedFetchState {
     pub(super) length: u64,
     /// Position of the fastest reader, in bytes; limits how far the origin is read ahead.
     pub(super) read: u64,
+    // Readers of the body; the task that fills the cache may stop when there are none.
     pub(super) readers: usize,
     pub(super) wakers: Vec<Waker>,
     /// Number of requests waiting for the head.
     waiting: usize,
+    // Aborts the fetch; only set until the head has arrived.
     asking: Option<AbortHandle>,
 }
 
@@ -49,7 +51,9 @@ pub(super) enum FetchStage {
     /// The response cannot be shared (its status, or a length that is unknown or too large): every waiting request
     /// fetches for itself.
     Alone,
+    /// The fetch failed before its head arrived; every waiting request gets the error.
     Failed(ErrorKind, String),
+    /// The head has arrived, and the body is being read.
     Coming(Arc<FetchHead>),
     /// Complete, and fresh until the given time.
     Whole(Arc<FetchHead>, Instant),
@@ -78,6 +82,8 @@ impl SharedFetch {
         }
     }
 
+    /// Changes the state and wakes everyone who waits. The wakers run after the lock is released, since a woken task
+    /// may take it at once.
     pub(super) fn update(&self, change: impl FnOnce(&mut SharedFetchState)) {
         let wakers = {
             let mut state = self.state.lock();
@@ -90,7 +96,8 @@ impl SharedFetch {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Sets the task that requests the head, to be aborted when no client waits any more.
+    /// Sets the task that requests the head, to be aborted when no client waits any more. Only before the head has
+    /// arrived.
     pub(super) fn set_task(&self, task: AbortHandle) {
         let mut state = self.state.lock();
         // The task may have finished before its handle was set.
@@ -99,7 +106,7 @@ impl SharedFetch {
         }
     }
 
-    /// Waits for the head or another outcome.
+    /// Waits for the head or another outcome. Cancel-safe; hold a [`HeadWaiter`] while waiting.
     pub(super) async fn wait_for_head(&self) -> FetchOutcome {
         std::future::poll_fn(|cx| {
             let mut state = self.state.lock();
@@ -121,7 +128,7 @@ impl SharedFetch {
     }
 }
 
-/// The outcome for requests waiting for a head.
+/// The outcome for requests waiting for a head: read along, start over, fetch alone, or fail.
 pub(super) enum FetchOutcome {
     Started(Arc<FetchHead>),
     Left,
@@ -154,6 +161,7 @@ impl Drop for HeadWaiter<'_> {
     }
 }
 
+/// Registers a waker once: a task polled repeatedly must not fill the list.
 pub(super) fn register_waker(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
     if !wakers.iter().any(|w| w.will_wake(cx.waker())) {
         wakers.push(cx.waker().clone());

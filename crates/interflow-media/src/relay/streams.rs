@@ -27,7 +27,8 @@ struct StreamEntry {
     user: Option<Arc<str>>,
     started: Timestamp,
     bytes: AtomicU64,
-    /// Time and byte count of the last rate query.
+    /// Time and byte count of the last rate query. With several viewers, each gets the rate since the last query of
+    /// any of them.
     asked: Mutex<(Instant, u64)>,
 }
 
@@ -87,7 +88,8 @@ impl StreamRegistry {
         StreamsView { streams, finished: self.finished.load(Relaxed), bytes: self.bytes.load(Relaxed) }
     }
 
-    /// Counts a body's bytes, and lists it as active until it ends or is dropped.
+    /// Counts a body's bytes, and lists it as active until it ends or is dropped. A body in memory counts as finished
+    /// at once.
     pub fn track(
         self: &Arc<Self>,
         body: Body,

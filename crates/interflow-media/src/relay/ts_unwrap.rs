@@ -5,14 +5,16 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Body, BodyFrame, BodyStream, Result};
 
+/// Size of a packet, in bytes (ISO 13818-1 2.4.3).
 const PACKET: usize = 188;
+/// The first byte of every packet.
 const SYNC: u8 = 0x47;
 /// Maximum size of the prefix, in bytes; beyond that the body is passed unchanged.
 const MAX_FRONT_BYTES: usize = 64 * 1024;
-/// Number of consecutive packets required for detection.
+/// Number of consecutive packets required for detection; one sync byte may be a coincidence.
 const REQUIRED_SYNCS: usize = 3;
 
-/// The body from its first packet on.
+/// The body from its first packet on. If no packet is found, the body is passed unchanged.
 pub fn unwrap_ts(body: Body) -> Body {
     Body::stream(TsUnwrapBody { body, held: BytesMut::new(), open: false, over: false })
 }
@@ -39,6 +41,7 @@ impl BodyStream for TsUnwrapBody {
                 Some(Ok(BodyFrame::Trailers(_))) | None => (self.open, self.over) = (true, true),
             }
             let found = first_packet(&self.held, self.open);
+            // Not enough bytes to decide.
             if found.is_none() && !self.open && self.held.len() < MAX_FRONT_BYTES {
                 continue;
             }

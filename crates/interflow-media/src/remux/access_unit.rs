@@ -16,7 +16,7 @@ pub enum ElementaryFormat {
     Plain,
 }
 
-/// Start code, then an access unit delimiter that allows any slice.
+/// A start code, then an access unit delimiter that allows any slice type.
 const AVC_DELIMITER: [u8; 6] = [0, 0, 0, 1, 0x09, 0xf0];
 const HEVC_DELIMITER: [u8; 7] = [0, 0, 0, 1, 0x46, 0x01, 0x50];
 
@@ -46,6 +46,7 @@ impl ElementaryFormat {
         })
     }
 
+    /// MPEG audio in an `mp4a` entry: AAC, or MP3 by its object type.
     fn for_mpeg_audio(
         entry: &SampleEntry,
         listed: impl Fn(u8, Option<[u8; 4]>) -> PmtStream,
@@ -65,7 +66,7 @@ impl ElementaryFormat {
         }
     }
 
-    /// The stream id of its PES packets.
+    /// The stream id of its PES packets (ISO 13818-1 2.4.3.7).
     pub fn stream_id(&self, listed: &PmtStream) -> u8 {
         match (self, listed.stream_type) {
             (Self::AnnexB(..), _) => 0xe0,
@@ -74,7 +75,8 @@ impl ElementaryFormat {
         }
     }
 
-    /// Writes a sample; `None` if it is invalid for its codec.
+    /// Writes a sample; `None` if it is invalid for its codec. Parameter sets precede a `sync` sample, so that
+    /// decoding can begin there.
     pub fn write(&self, sample: &[u8], sync: bool, out: &mut Vec<u8>) -> Option<()> {
         match self {
             Self::AnnexB(sets, hevc) => return annex_b(sets, *hevc, sample, sync, out),
@@ -98,6 +100,8 @@ fn adts(aac: &AacConfig, frame: usize) -> Option<[u8; 7]> {
     Some([0xff, 0xf1, a, b, c, d, 0xfc])
 }
 
+/// NAL units with start codes: delimiter first, which MPEG-TS requires, and parameter sets before a sync sample that
+/// has none.
 fn annex_b(sets: &ParameterSets, hevc: bool, sample: &[u8], sync: bool, out: &mut Vec<u8>) -> Option<()> {
     let kind = |unit: &[u8]| unit.first().map(|b| if hevc { b >> 1 & 63 } else { b & 31 });
     let is_set = |k: u8| if hevc { (32..=34).contains(&k) } else { matches!(k, 7 | 8) };
@@ -122,6 +126,7 @@ fn annex_b(sets: &ParameterSets, hevc: bool, sample: &[u8], sync: bool, out: &mu
     Some(())
 }
 
+/// Empty units are dropped: a start code needs a unit.
 fn push_start_code(unit: &[u8], out: &mut Vec<u8>) {
     if !unit.is_empty() {
         out.extend_from_slice(&[0, 0, 0, 1]);

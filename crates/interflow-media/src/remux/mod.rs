@@ -25,8 +25,10 @@ pub enum RemuxError {
         "this AAC (object type {0}, channel configuration {1}) cannot be carried in MPEG-TS: play the fragmented MP4"
     )]
     Aac(u8, u8),
+    /// Only clear samples can be remuxed.
     #[error("track {0} is encrypted: decrypt it first")]
     Encrypted(u32),
+    /// Neither a video nor an audio track.
     #[error("the init segment has no video or audio track")]
     NoTracks,
     /// A sample outside of the fragment's data.

@@ -26,7 +26,7 @@ impl Default for RemuxOptions {
     }
 }
 
-/// A parsed init segment, usable for any number of segments.
+/// A parsed init segment, usable for any number of segments, also at the same time.
 pub struct TsMuxer {
     options: RemuxOptions,
     streams: Vec<MuxedStream>,
@@ -34,6 +34,7 @@ pub struct TsMuxer {
     clock: usize,
 }
 
+/// A track and how its samples are written.
 struct MuxedStream {
     track: MovieTrack,
     forms: Vec<ElementaryFormat>,
@@ -41,8 +42,9 @@ struct MuxedStream {
     is_video: bool,
 }
 
-/// Maximum audio PES, in bytes and ticks: short enough for a quick start, long enough not to waste packets.
+/// Maximum audio PES in bytes: short enough for a quick start, long enough not to waste packets.
 const AUDIO_BYTES: usize = 2_900;
+/// Maximum duration of an audio PES in ticks of 90 kHz: 200 ms.
 const AUDIO_TICKS: i64 = 18_000;
 /// Maximum number of streams that fit into a one-packet PMT.
 const MAX_STREAMS: usize = 8;
@@ -115,11 +117,13 @@ pub struct TsSegment {
     moof: Option<PendingMoof>,
 }
 
+/// A `moof` that waits for its `mdat`, with the positions of its samples.
 struct PendingMoof {
     fragment: MovieFragment,
     placed: Vec<Vec<LocatedSample>>,
 }
 
+/// A PES with its header, ready to be packetized.
 struct PesPacket {
     data: Vec<u8>,
     mark: PesMarker,
@@ -192,6 +196,7 @@ impl TsSegment {
     /// Processes `input`, which contains what was needed: a header, or a complete box.
     fn step(&mut self, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         let Some(header) = BoxHeader::read(&self.input, self.pos)? else {
+            // The size of the header is not known before it is complete.
             self.need = (self.input.len() as u64 + 8).min(BoxHeader::MAX_HEADER_LEN as u64);
             return Ok(());
         };
@@ -227,6 +232,7 @@ impl TsSegment {
         Ok(())
     }
 
+    /// Parses a `moof`, and finds its samples before the media data arrives.
     fn index(&self, moof: &[u8]) -> Result<PendingMoof, RemuxError> {
         let broken = BoxError::new(FourCc(*b"moof"), self.pos, "it is empty");
         let b = boxes(moof, self.pos).next().unwrap_or(Err(broken))?;
@@ -238,6 +244,7 @@ impl TsSegment {
         Ok(PendingMoof { fragment, placed })
     }
 
+    /// Writes a fragment: tables, then the samples of all tracks.
     fn fragment(&mut self, moof: &PendingMoof, media: &[u8], out: &mut Vec<u8>) -> Result<(), RemuxError> {
         let muxer = Arc::clone(&self.muxer);
         self.tables(out);
@@ -251,6 +258,7 @@ impl TsSegment {
             let (track, offset) = (stream.track.id, unit.placed.offset);
             let form = stream.forms.get(unit.form).ok_or(RemuxError::Sample { track, offset })?;
             let start = offset.checked_sub(self.pos).and_then(|at| usize::try_from(at).ok());
+            // The fragment's data begins at the position of its box.
             let sample = start.and_then(|at| media.get(at..)?.get(..unit.placed.size as usize));
             let sample = sample.ok_or(RemuxError::Misplaced { track, offset })?;
             let joins = |g: &PesBatch| {
@@ -289,6 +297,7 @@ impl TsSegment {
         }
     }
 
+    /// Writes PAT and PMT, one packet each.
     fn tables(&mut self, out: &mut Vec<u8>) {
         let listed: Vec<PmtStream> = self.muxer.streams.iter().map(|s| s.listed.clone()).collect();
         let [first, second] = &mut self.tables;

@@ -1,5 +1,6 @@
 //! Transport packets of 188 bytes (ISO 13818-1 2.4.3), and the packetization of PES packets.
 
+/// Size of a transport packet in bytes.
 pub const PACKET: usize = 188;
 /// Bytes of a packet after its 4-byte header.
 const MAX_PAYLOAD: usize = 184;
@@ -42,7 +43,7 @@ impl PidCounter {
         out.resize(end, 0xff);
     }
 
-    /// The number of packets of a PES.
+    /// The number of packets that a PES needs.
     pub fn packets(pes: &[u8], mark: PesMarker) -> usize {
         (pes.len() + adaptation_of(mark)).div_ceil(MAX_PAYLOAD)
     }
@@ -84,6 +85,7 @@ impl PidCounter {
         out.extend_from_slice(payload);
     }
 
+    /// The four bytes of a packet's header; advances the continuity counter.
     fn header(&mut self, first: bool, adaptation: bool, out: &mut Vec<u8>) {
         let [high, low] = self.id.to_be_bytes();
         let counter = (self.count % 16) as u8;
@@ -92,7 +94,7 @@ impl PidCounter {
     }
 }
 
-/// Bytes of the adaptation field needed for the flags.
+/// Bytes of the adaptation field needed for the flags: with a PCR six more than the length and flag bytes.
 fn adaptation_of(mark: PesMarker) -> usize {
     match mark {
         PesMarker { pcr: Some(_), .. } => 8,
@@ -116,6 +118,7 @@ pub fn pes_header(stream_id: u8, pts: i64, dts: i64, length: usize, out: &mut Ve
     }
 }
 
+/// A timestamp of 33 bits in five bytes with marker bits (ISO 13818-1 2.4.3.7).
 fn timestamp(prefix: u8, ticks: i64, out: &mut Vec<u8>) {
     let t = ticks.rem_euclid(WRAP) as u64;
     out.extend_from_slice(&[

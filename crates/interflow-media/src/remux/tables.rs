@@ -2,6 +2,7 @@
 
 /// PID of the program map.
 pub const PMT: u16 = 0x1000;
+/// PID of the first elementary stream; the others follow.
 pub const FIRST: u16 = 0x100;
 
 /// An elementary stream as listed in the PMT.
@@ -9,7 +10,7 @@ pub const FIRST: u16 = 0x100;
 pub struct PmtStream {
     /// Stream type (table 2-34; 0x81 and 0x87 as ATSC and HLS use them).
     pub stream_type: u8,
-    /// The format identifier of a registration descriptor.
+    /// The format identifier of a registration descriptor (ISO 13818-1 2.6.8).
     pub registration: Option<[u8; 4]>,
     /// ISO 639-2 code for the language descriptor (ISO 13818-1 2.6.18).
     pub language: Option<[u8; 3]>,
@@ -44,6 +45,7 @@ pub fn pmt(streams: &[PmtStream], clock: usize) -> Vec<u8> {
     section(2, &body)
 }
 
+/// A section with its header and CRC.
 fn section(table: u8, body: &[u8]) -> Vec<u8> {
     let [high, low] = ((body.len() + 9) as u16).to_be_bytes();
     // Program or stream 1, version 0, current, the only section.

@@ -24,6 +24,7 @@ pub fn parse_iv(text: &str) -> Option<[u8; 16]> {
         .map(u128::to_be_bytes)
 }
 
+/// A key of 128 or 256 bits, expanded.
 enum WholeKey {
     Short(Box<AesKey>),
     Long(Box<Aes256>),
@@ -39,6 +40,7 @@ pub struct Aes128Cbc {
 }
 
 impl Aes128Cbc {
+    /// For `METHOD=AES-128`.
     pub fn new(key: &ContentKey, iv: [u8; 16]) -> Self {
         Self::with_key(WholeKey::Short(Box::new(AesKey::new(key))), iv)
     }
@@ -52,6 +54,7 @@ impl Aes128Cbc {
         Self { key, chain: CbcCipher::new(iv), held: BytesMut::new(), length: 0 }
     }
 
+    /// Decrypts whole blocks in place; the chain continues over calls.
     fn decrypt(&mut self, data: &mut [u8]) {
         match &self.key {
             WholeKey::Short(key) => self.chain.apply(key, data),
@@ -74,6 +77,7 @@ impl Aes128Cbc {
             self.decrypt(&mut block);
             out.push(block.freeze());
         }
+        // At least one byte stays, since the last block contains the padding.
         let ready = chunk.len().saturating_sub(1) / BLOCK * BLOCK;
         self.held = chunk.split_off(ready);
         if !chunk.is_empty() {

@@ -5,6 +5,7 @@ use crate::cenc::{AesKey, CbcCipher};
 /// Audio formats whose frames state their own length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AudioFraming {
+    /// AAC in ADTS frames.
     Adts,
     /// AC-3 or E-AC-3 sync frames.
     Ac3,
@@ -44,6 +45,7 @@ fn adts(data: &[u8]) -> Option<(usize, usize)> {
 fn ac3(data: &[u8]) -> Option<(usize, usize)> {
     let [0x0b, 0x77, c, d, e, f, ..] = *data else { return None };
     let bsid = f >> 3;
+    // Values above 10 are E-AC-3, which states its length directly.
     if bsid > 10 {
         return Some((16, (usize::from(c & 7) << 8 | usize::from(d)) * 2 + 2));
     }

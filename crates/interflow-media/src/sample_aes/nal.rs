@@ -40,6 +40,7 @@ pub fn decrypt(stream: &[u8], key: &AesKey, iv: [u8; 16]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Appends a NAL unit, decrypted if it is an encrypted slice (types 1 and 5).
 fn decrypt_unit(unit: &[u8], key: &AesKey, iv: [u8; 16], out: &mut Vec<u8>) {
     let is_slice = unit.first().is_some_and(|b| matches!(b & 31, 1 | 5));
     if !is_slice || unit.len() <= MIN_ENCRYPTED_LEN {

@@ -15,6 +15,7 @@ use super::nal;
 use crate::cenc::{AesKey, ContentKey};
 use crate::remux::crc;
 
+/// Size of a transport packet in bytes.
 const PACKET: usize = 188;
 /// Maximum bytes of packets waiting for a frame to end.
 const MAX_WAITING_BYTES: usize = 32 << 20;
@@ -33,12 +34,14 @@ pub struct SampleAesTs {
     streams: Vec<EncryptedStream>,
 }
 
+/// A packet in the queue.
 struct TsPacket {
     data: [u8; PACKET],
     /// Contains part of an incomplete PES.
     waits: bool,
 }
 
+/// An elementary stream to decrypt.
 struct EncryptedStream {
     pid: u16,
     kind: EncryptedStreamKind,
@@ -46,6 +49,7 @@ struct EncryptedStream {
     packets: Vec<u64>,
 }
 
+/// What the frames of a stream look like.
 #[derive(Clone, Copy)]
 enum EncryptedStreamKind {
     Video,
@@ -111,6 +115,7 @@ impl SampleAesTs {
         Ok(())
     }
 
+    /// Takes one packet: tables are read, and packets of encrypted streams wait for the end of their PES.
     fn packet(&mut self, data: [u8; PACKET]) -> Result<(), SampleAesError> {
         if data[0] != 0x47 {
             return Err(SampleAesError::Sync(self.pos));
@@ -140,6 +145,7 @@ impl SampleAesTs {
                 }
             }
         }
+        // Other streams wait behind the first incomplete PES too.
         if self.queue.len() * PACKET > 2 * MAX_WAITING_BYTES {
             return Err(SampleAesError::TooLarge(pid, 2 * MAX_WAITING_BYTES));
         }
@@ -178,6 +184,7 @@ impl SampleAesTs {
             let found = TYPES.iter().find(|(sealed, ..)| usize::from(*sealed) == at(packet, i));
             if let (Some((_, clear, kind)), Some(place)) = (found, packet.data.get_mut(i)) {
                 *place = *clear;
+                // A program has a few streams; more are damage.
                 if !self.streams.iter().any(|s| s.pid == pid) && self.streams.len() < 64 {
                     self.streams.push(EncryptedStream { pid, kind: *kind, packets: Vec::new() });
                 }
@@ -207,6 +214,7 @@ impl SampleAesTs {
         Ok(())
     }
 
+    /// Decrypts a PES after its header, and adjusts the length in it.
     fn decrypt(&self, pid: u16, kind: EncryptedStreamKind, mut pes: Vec<u8>) -> Result<Vec<u8>, SampleAesError> {
         let at = match pes.get(..9) {
             Some([0, 0, 1, .., n]) => 9 + usize::from(*n),
@@ -248,6 +256,7 @@ impl SampleAesTs {
     }
 }
 
+/// Where the payload of a packet begins, after the adaptation field; at its end if it has none.
 fn payload_at(packet: &[u8; PACKET]) -> usize {
     match packet[3] >> 4 & 3 {
         1 => 4,

@@ -9,10 +9,12 @@ use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 
 use super::TokenError;
 
+/// Bytes of a signature; 128 bits cannot be guessed online.
 const MAC_LEN: usize = 16;
+/// XChaCha20's nonce, long enough to be derived from a hash.
 const NONCE_LEN: usize = 24;
 
-/// Signs and encrypts the queries below one token.
+/// Signs and encrypts the queries below one token. Independent keys for each purpose, derived from the token's.
 pub struct ChildKey {
     mac: [u8; 32],
     nonce: [u8; 32],
@@ -25,7 +27,7 @@ impl ChildKey {
         Self { mac: derive("mac"), nonce: derive("nonce"), seal: XChaCha20Poly1305::new(&derive("seal").into()) }
     }
 
-    /// Signs `out[from..]`, which is `path?query`: adds `&m=…`.
+    /// Signs `out[from..]`, which is `path?query`: adds `&m=…`. In place, since a playlist has thousands of URLs.
     pub fn sign(&self, out: &mut Vec<u8>, from: usize) {
         let mac = blake3::keyed_hash(&self.mac, out.get(from..).unwrap_or_default());
         out.extend_from_slice(b"&m=");
@@ -34,7 +36,7 @@ impl ChildKey {
         out.extend_from_slice(&text[..written]);
     }
 
-    /// Encrypts the query of `out[from..]`, which is `path?query`.
+    /// Encrypts the query of `out[from..]`, which is `path?query`; the path is authenticated as well.
     pub fn hide(&self, out: &mut Vec<u8>, from: usize) {
         let text = out.split_off(from);
         let at = text.iter().position(|b| *b == b'?').unwrap_or(text.len());
@@ -57,10 +59,11 @@ impl ChildKey {
         out.extend_from_slice(B64.encode(sealed).as_bytes());
     }
 
-    /// Verifies or decrypts the query for this path; returns it with what a player appended.
+    /// Verifies or decrypts the query for this path; returns it with what a player appended, which is not
+    /// authenticated.
     ///
     /// # Errors
-    /// [`TokenError::Foreign`].
+    /// [`TokenError::Foreign`], whatever is wrong.
     pub fn open(&self, path: &str, query: &str) -> Result<(String, String), TokenError> {
         if let Some(hidden) = query.strip_prefix("e=") {
             let (hidden, added) = hidden.split_once('&').unwrap_or((hidden, ""));
@@ -85,7 +88,8 @@ impl ChildKey {
     }
 }
 
-/// Compares in constant time, because the response time would otherwise reveal how much of a forged signature is right.
+/// Compares in constant time, because the response time would otherwise reveal how much of a forged signature is
+/// right. The length is no secret.
 fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

@@ -6,7 +6,7 @@ use interflow_types::{Authority, HostPattern, Method};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// Parameters in order, named as in a query.
+/// Parameters in order, named as in a query; values are decoded.
 pub type QueryPairs = Vec<(String, String)>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,10 +14,10 @@ pub struct LinkGrant {
     /// The parameters of the request: `d`, `h_…`, `key` and so on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub q: QueryPairs,
-    /// Expiry in seconds since 1970.
+    /// Expiry in seconds since 1970; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exp: Option<u64>,
-    /// The client address or network it is bound to.
+    /// The client address or network it is bound to; any if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
     /// The endpoint it was created for, as named by [`endpoint_of`]. A link without one (of another program) only
@@ -33,10 +33,11 @@ pub struct LinkGrant {
     /// Only these hosts upstream, as host patterns: `cdn.test`, `*.cdn.test`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// The user of the link.
+    /// The user of the link, whose limits apply to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// It belongs to a playlist: only queries signed for it are served.
+    /// It belongs to a playlist: only queries signed for it are served, so that it cannot be used for other
+    /// destinations.
     #[serde(default, skip_serializing_if = "is_false")]
     pub child: bool,
     /// Child URLs are encrypted, so that they do not reveal their destination.
@@ -48,30 +49,25 @@ fn is_false(b: &bool) -> bool {
     !b
 }
 
-/// Why a link does not apply to a request.
+/// Why a link does not apply to a request. The text goes to the client; it reveals nothing about the link's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantRefusal {
     #[error("the link has expired")]
     Expired,
-    /// It is bound to another client address.
     #[error("the link was made for another client address")]
     OtherClient,
-    /// It is limited to other paths.
     #[error("the link does not hold for this path")]
     OtherPath,
-    /// It was created for another endpoint.
     #[error("the link was made for another endpoint")]
     OtherEndpoint,
-    /// It does not allow this method.
     #[error("the link does not allow this method: it was made for reading (GET and HEAD)")]
     OtherMethod,
-    /// It is limited to other hosts.
     #[error("the link does not hold for this host")]
     OtherHost,
 }
 
 impl LinkGrant {
-    /// The first value of a parameter.
+    /// The first value of a parameter; `None` if it is absent.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.q.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -108,7 +104,7 @@ impl LinkGrant {
         if allowed { Ok(()) } else { Err(GrantRefusal::OtherMethod) }
     }
 
-    /// Checks that this host may be fetched from.
+    /// Checks that this host may be fetched from. Called for each redirect too.
     ///
     /// # Errors
     /// [`GrantRefusal::OtherHost`].
@@ -118,7 +114,8 @@ impl LinkGrant {
     }
 }
 
-/// The endpoint of a path: without a file name and without an extension meant for players.
+/// The endpoint of a path: without a file name and without an extension meant for players, which may be added or left
+/// out.
 pub fn endpoint_of(path: &str) -> &str {
     for named in ["/proxy/stream", "/xtream"] {
         if path.strip_prefix(named).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {

@@ -11,11 +11,11 @@ use super::{ChildKey, LinkGrant, TokenError};
 
 /// The prefix of tokens of this format; the legacy formats never contain a dot.
 const TOKEN_PREFIX: &str = "i1.";
-/// Maximum size of a token, in bytes.
+/// Maximum size of a token, in bytes: it is part of a URL.
 const MAX_TOKEN_LEN: usize = 16 * 1024;
 const NONCE_LEN: usize = 24;
 
-/// The keys; the first one is used for sealing.
+/// The keys; the first one is used for sealing, all of them for opening, so that keys can be rotated.
 pub struct LinkKeys {
     keys: Vec<LinkSealKey>,
 }
@@ -32,22 +32,22 @@ struct LinkSealKey {
 pub enum LinkKeyError {
     #[error("there is no key to seal links with")]
     None,
-    /// The id is not valid in a link.
+    /// The id is not valid in a link, or longer than 16 characters.
     #[error("`{0}` is no name for a key: use up to 16 letters and digits")]
     Name(String),
-    /// Duplicate ids.
+    /// Duplicate ids: a link would be ambiguous.
     #[error("two keys are named `{0}`")]
     Twice(String),
-    /// The secret is too short.
+    /// The secret is too short to resist guessing offline.
     #[error("the secret of key `{0}` is shorter than 16 characters")]
     Short(String),
 }
 
 impl LinkKeys {
-    /// From ids and secrets.
+    /// From ids and secrets, the sealing key first. Keys for each purpose are derived by HKDF (RFC 5869).
     ///
     /// # Errors
-    /// An invalid id or secret.
+    /// An invalid id or secret, or none at all.
     pub fn new(secrets: &[(String, Vec<u8>)]) -> Result<Self, LinkKeyError> {
         let mut keys: Vec<LinkSealKey> = Vec::new();
         for (id, secret) in secrets {
@@ -83,7 +83,7 @@ impl LinkKeys {
         format!("{aad}{}", B64.encode(sealed))
     }
 
-    /// The grant in a token.
+    /// The grant in a token. Its conditions are not checked here: see [`LinkGrant::check`].
     ///
     /// # Errors
     /// [`TokenError`].
@@ -98,7 +98,7 @@ impl LinkKeys {
         serde_json::from_slice(&plain).map_err(|_| TokenError::Foreign)
     }
 
-    /// The key for the child URLs of a token.
+    /// The key for the child URLs of a token. Derived from the token's text, so a child URL is bound to its token.
     ///
     /// # Errors
     /// [`TokenError`] if the token names an unknown key; its authenticity is verified by [`open`](Self::open).
@@ -107,7 +107,7 @@ impl LinkKeys {
         Ok(ChildKey::new(blake3::keyed_hash(&key.child, token.as_bytes()).as_bytes()))
     }
 
-    /// Whether a token has this format, not a legacy one.
+    /// Whether a token has this format, not a legacy one; says nothing about its validity.
     pub fn is_sealed_token(token: &str) -> bool {
         token.starts_with(TOKEN_PREFIX)
     }

@@ -18,6 +18,7 @@ use super::{LinkGrant, TokenError};
 pub fn read_legacy(token: &str, password: &str) -> Result<LinkGrant, TokenError> {
     let sealed = B64.decode(token.trim_end_matches('=')).map_err(|_| TokenError::Foreign)?;
     let (iv, text) = sealed.split_at_checked(16).ok_or(TokenError::Foreign)?;
+    // Both programs pad the password with spaces to the length of the key.
     let mut key = [b' '; 32];
     key.iter_mut().zip(password.bytes()).for_each(|(k, p)| *k = p);
     let cipher = cbc::Decryptor::<Aes256>::new_from_slices(&key, iv).map_err(|_| TokenError::Foreign)?;
@@ -31,6 +32,7 @@ pub fn read_legacy(token: &str, password: &str) -> Result<LinkGrant, TokenError>
     }
 }
 
+/// The password inside the link has done its service, and must not reach playlists.
 fn without_password(mut grant: LinkGrant) -> LinkGrant {
     grant.q.retain(|(name, _)| name != "api_password");
     // What these links hid stays hidden in their children.
@@ -38,7 +40,7 @@ fn without_password(mut grant: LinkGrant) -> LinkGrant {
     grant
 }
 
-/// Both formats: flat parameters, or `destination` with `query_params`, `request_headers`, `response_headers`.
+/// Reads both formats: flat parameters, or `destination` with `query_params`, `request_headers`, `response_headers`.
 fn read(fields: Map<String, Value>) -> LinkGrant {
     let mut grant = LinkGrant::default();
     for (name, value) in fields {

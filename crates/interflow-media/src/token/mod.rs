@@ -16,10 +16,10 @@ pub use legacy::read_legacy;
 /// A token error; does not reveal which check failed, which would help a forger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Sealed elsewhere, or modified.
+    /// Sealed elsewhere, modified, or not a token at all.
     #[error("the link is not valid here: it was changed, cut off, or sealed by another gateway")]
     Foreign,
-    /// It names a key that is no longer configured.
+    /// It names a key that is no longer configured; the link was valid once.
     #[error("the link was sealed with a key that is no longer in use")]
     Retired,
 }

@@ -84,7 +84,7 @@ const LOWERCASE_NUMBERED_PREFIXES: &[&str] =
 /// Maximum number of words of a street's name on one side of its street word.
 const MAX_NAME_WORDS: usize = 5;
 
-/// Addresses anywhere in the text.
+/// Reports addresses anywhere in the text, and the addressees above them.
 pub(super) fn addresses(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::StreetAddress]) {
         return;
@@ -95,6 +95,7 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
         let plain = token.shape == TokenShape::Lower
             && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0
             && (token.len() < 7 || marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0);
+        // Most words of a text can neither begin nor be a street, so they are left early.
         let found = match token.is_word() {
             _ if plain && !(token.len() == 1 && scan.byte_at(token.end()) == b'/') => None,
             true => address_core(scan, i, token),
@@ -106,6 +107,7 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
         };
         let (last, pieces) = extend_address(scan, part.last);
         part.last = last.min(scan.list().len() - 1);
+        // Each further part of an address makes it more certain.
         let confidence = part.confidence + if pieces > 0 { 20 } else { 0 };
         let cued = scan.has_topic_near(part.first, topic::ADDRESS, 6, 0);
         let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
@@ -124,6 +126,7 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
     }
 }
 
+/// An address that was found, by its tokens.
 struct AddressPart {
     first: usize,
     last: usize,
@@ -134,6 +137,7 @@ fn address_part(first: usize, last: usize, confidence: u8) -> Option<AddressPart
     Some(AddressPart { first, last, confidence })
 }
 
+/// The address that begins with or contains the word at `i`, by the kind of word that it is.
 fn address_core(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     let marks = token.flags();
     if token.shape == TokenShape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {

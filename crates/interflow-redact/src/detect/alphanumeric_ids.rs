@@ -43,7 +43,7 @@ pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {
     i + 1
 }
 
-/// The longest national id.
+/// The longest national id in letters and digits, without separators.
 const MAX_ID_LEN: usize = 26;
 
 /// The word in capitals, in the buffer.
@@ -77,6 +77,7 @@ pub(super) fn detect_word(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
+/// Whether the token is part of a path or an identifier, so that its format means nothing.
 fn is_glued(scan: &ScanState<'_>, token: &WordToken) -> bool {
     matches!(scan.byte_before(token.start()), b'_' | b'/' | b'\\') || matches!(scan.byte_at(token.end()), b'_')
 }
@@ -165,6 +166,7 @@ fn iban_length(country: &[u8]) -> Option<usize> {
     })
 }
 
+/// An IBAN in one piece or in groups; returns the next token to examine.
 fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> {
     let word = scan.word(token).as_bytes();
     let country = word.get(..2)?.to_ascii_uppercase();
@@ -240,7 +242,7 @@ fn postcode(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     }
 }
 
-/// `12.345.678-K`: the digits before the letter.
+/// Chile's `12.345.678-K`: the digits before the letter, detected from it.
 fn rut(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let mut first = i;
     while first > 0
@@ -257,12 +259,14 @@ fn rut(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     }
 }
 
+/// A BIC is eight or eleven capitals like any others, so a word before it must say so.
 fn bic(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     if scan.near_word(i, &["bic", "swift"], 4, 2) {
         scan.push(Kind::Bic, token.start(), token.end(), 85);
     }
 }
 
+/// Addresses of Bitcoin, Litecoin, Dogecoin, Dash, Tron, Ripple, Ethereum and Monero.
 fn crypto_address(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     if !scan.wants.kinds.any(&[Kind::Bitcoin, Kind::CryptoAddress]) || is_glued(scan, token) {
         return;
@@ -291,6 +295,7 @@ fn crypto_address(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
         {
             Some((Kind::CryptoAddress, 95))
         }
+        // Monero's checksum is not verified, so a word nearby must name a currency.
         [b'4' | b'8', ..] if word.len() == 95 && named() => Some((Kind::CryptoAddress, 90)),
         _ => None,
     };

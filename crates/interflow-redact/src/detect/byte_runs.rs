@@ -26,7 +26,7 @@ impl RunClass {
     }
 }
 
-/// A scanned run.
+/// A scanned run, by byte offsets.
 #[derive(Clone, Copy, Debug, Default)]
 struct ByteRun {
     start: usize,
@@ -35,7 +35,6 @@ struct ByteRun {
     trimmed: usize,
 }
 
-/// The last run of each class.
 #[derive(Debug, Default)]
 pub(crate) struct ByteRunCache {
     last: [ByteRun; 3],

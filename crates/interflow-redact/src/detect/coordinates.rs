@@ -28,6 +28,7 @@ pub(super) fn coordinates(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
+/// A pair of fractions. Many decimals make it likely, a geographic word before it almost certain.
 fn coordinate_pair(scan: &ScanState<'_>, i: usize, first: &DecimalFraction) -> Option<(usize, usize, u8)> {
     if let Some(found) = hemispheres(scan, first) {
         return Some(found);
@@ -49,7 +50,7 @@ fn coordinate_pair(scan: &ScanState<'_>, i: usize, first: &DecimalFraction) -> O
     (decimals >= 4 && gap.contains(',')).then_some((first.start, second.end, if told { 65 } else { 40 }))
 }
 
-/// `48.8584° N, 2.2945° E`.
+/// Two fractions with hemisphere letters: `48.8584° N, 2.2945° E`.
 fn hemispheres(scan: &ScanState<'_>, first: &DecimalFraction) -> Option<(usize, usize, u8)> {
     let north = hemisphere_letter(scan, first, &["N", "S"])?;
     let second = parse_fraction(scan, north + 1).filter(|s| s.value <= 180.0 && first.value <= 90.0)?;
@@ -64,7 +65,7 @@ fn hemisphere_letter(scan: &ScanState<'_>, number: &DecimalFraction, letters: &[
     matches!(scan.text.get(number.end..token.start())?, "" | " " | "°" | "° ").then_some(number.next)
 }
 
-/// `"latitude": 48.8584`, `lng=2.2945`.
+/// A fraction under a key: `"latitude": 48.8584`, `lng=2.2945`.
 fn keyed_coordinate(scan: &ScanState<'_>, i: usize, number: &DecimalFraction) -> Option<(usize, usize, u8)> {
     let key = scan.token(i.checked_sub(1)?)?;
     let word = scan.word(key);
@@ -74,6 +75,7 @@ fn keyed_coordinate(scan: &ScanState<'_>, i: usize, number: &DecimalFraction) ->
     (named && assigned && number.decimals >= 3 && number.value <= 180.0).then_some((number.start, number.end, 80))
 }
 
+/// A number with one decimal point, whose integer part is token `i`.
 fn parse_fraction(scan: &ScanState<'_>, i: usize) -> Option<DecimalFraction> {
     let (whole, part) = (scan.token(i)?, scan.token(i + 1)?);
     let joined = whole.is_digits()

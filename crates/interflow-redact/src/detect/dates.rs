@@ -6,6 +6,7 @@ use crate::Kind;
 use crate::lexicon::{mark, topic};
 use crate::token::{TokenShape, WordToken};
 
+/// Years of dates that concern living people or their records.
 const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;
 
 /// A numeric date that begins at group `k`.
@@ -20,7 +21,7 @@ pub(super) fn numeric_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Op
     iso_date(scan, run, k).or_else(|| day_month_year(scan, run, k))
 }
 
-/// `2024-06-01`, optionally with `T12:30:00Z`.
+/// A date as in ISO 8601: `2024-06-01`, optionally with `T12:30:00Z`.
 fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     if run.group_len(k) != 4 || !YEARS.contains(&run.number(scan.bytes, k)) {
         return None;
@@ -77,7 +78,7 @@ fn is_in_prose(scan: &ScanState<'_>, at: usize, start: usize, end: usize) -> boo
         && !super::names::is_code_line(scan, at)
 }
 
-/// `1/30/1950`, `30.1.1950`, `30-1-50`.
+/// Three numbers with the same separator: `1/30/1950`, `30.1.1950`, `30-1-50`.
 fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let lengths = [run.group_len(k), run.group_len(k + 1), run.group_len(k + 2)];
     if k + 3 > run.groups.len()
@@ -140,6 +141,7 @@ fn time_end(scan: &ScanState<'_>, end: usize) -> Option<usize> {
         .then_some(end + gap + clock.len())
 }
 
+/// Whether nothing but brackets and spaces precedes the position on its line.
 fn is_line_start(scan: &ScanState<'_>, at: usize) -> bool {
     matches!(scan.bytes[..at].iter().rev().find(|b| !matches!(b, b' ' | b'[' | b'(')), None | Some(b'\n'))
 }
@@ -176,6 +178,7 @@ pub(super) fn date_or_age_word(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
+/// Whether the token can be a day of a month, also as an ordinal: `1st`.
 fn is_day(scan: &ScanState<'_>, i: usize) -> bool {
     let Some(token) = scan.token(i) else { return false };
     let word = scan.word(token);
@@ -191,6 +194,7 @@ fn is_year(scan: &ScanState<'_>, i: usize) -> bool {
         .is_some_and(|t| t.is_digits() && t.len() == 4 && scan.word(t).parse().is_ok_and(|y| YEARS.contains(&y)))
 }
 
+/// A date with the name of the month at token `i`, and day or year on either side.
 fn month_date(scan: &mut ScanState<'_>, i: usize) {
     let small_gap = |gap: &str| matches!(gap, " " | "-" | ". " | ", " | "/" | "." | " of " | " de " | " del " | "");
     let token = scan.list()[i];

@@ -5,7 +5,7 @@ use super::tables::is_name;
 use crate::Kind::{self, *};
 use crate::token::{TokenShape, WordToken};
 
-/// Maximum length of a key and of a value.
+/// Maximum length of a key and of a value in bytes.
 const MAX_FIELD_LEN: usize = 80;
 
 /// Keys without `_`, `-` and capitals, sorted.
@@ -195,11 +195,13 @@ pub(super) fn fields(scan: &mut ScanState<'_>) {
     }
 }
 
+/// Reports the value of the key that ends with token `i`, if it is one of [`FIELD_KINDS`] and the value fits.
 fn detect_field(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let after = scan.byte_at(token.end());
     if !matches!(after, b'"' | b'\'' | b':' | b'=' | b' ' | b'\\') || scan.token(i + 1).is_none() {
         return;
     }
+    // The punctuation between a key and its value, in JSON, YAML, query strings and source code.
     let gap = scan.gap(i);
     let assigned = gap.len() <= 8
         && gap.contains([':', '='])
@@ -262,6 +264,7 @@ fn is_plain_value(value: &str) -> bool {
     value.split([' ', '-']).all(|w| word(w) || w.bytes().any(|b| b.is_ascii_digit())) && value.len() <= 60
 }
 
+/// Whether a value has the form of the kind that its key names; keys are used for other things too.
 fn fits_kind(kind: Kind, value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let code = |least: usize, most: usize| {

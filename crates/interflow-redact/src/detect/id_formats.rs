@@ -12,19 +12,18 @@ struct IdFormat {
     /// Check digits, letters of a register, plausible dates: of the identifier in capitals.
     check: fn(&[u8]) -> bool,
     cue: IdCue,
-    /// Confidence with the cue nearby.
     high: u8,
     /// Confidence without it; 0 is not reported.
     low: u8,
 }
 
-/// What is expected near an identifier.
+/// What is expected near an identifier for its higher confidence.
 enum IdCue {
-    /// Nothing: the check is enough.
+    /// Nothing: the format and the check are enough.
     None,
-    /// One of these words.
+    /// One of these words, in any case.
     Words(&'static [&'static str]),
-    /// One of these topics.
+    /// One of these topics of the lexicon.
     Topic(u32),
     /// One of these topics, within a few words.
     CloseTopic(u32),
@@ -121,16 +120,19 @@ pub(super) fn digits(text: &[u8]) -> Vec<u8> {
     text.iter().filter(|b| b.is_ascii_digit()).map(|b| b - b'0').collect()
 }
 
+/// The check letter of Spanish identity numbers, by the number modulo 23.
 pub(super) fn dni_letter(number: u64) -> u8 {
     b"TRWAGMYFPDXBNJZSQVHLCKE"[(number % 23) as usize]
 }
 
+/// Spain's number for foreigners: the first letter stands for a digit.
 fn nie(upper: &[u8]) -> bool {
     let Some(lead) = b"XYZ".iter().position(|l| *l == upper[0]) else { return false };
     let rest = digits(&upper[1..8]).iter().fold(lead as u64, |n, d| n * 10 + u64::from(*d));
     upper[8] == dni_letter(rest)
 }
 
+/// Singapore: a weighted sum selects a letter of a list that depends on the first letter.
 fn nric(upper: &[u8]) -> bool {
     let sum = check_digits::weighted(&digits(&upper[1..8]), &[2, 7, 6, 5, 4, 3, 2]) as usize;
     let (letters, shift): (&[u8], usize) = match upper[0] {
@@ -144,6 +146,7 @@ fn nric(upper: &[u8]) -> bool {
     letters[(sum + shift) % 11] == upper[8]
 }
 
+/// The format of British national insurance numbers, without those that are never issued.
 pub(super) fn nino(upper: &[u8]) -> bool {
     // What is never issued, so that product codes of the same form are left alone.
     let bad = |b: u8| matches!(b, b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
@@ -155,6 +158,7 @@ pub(super) fn nino(upper: &[u8]) -> bool {
         && matches!(upper[8], b'A'..=b'D')
 }
 
+/// Ireland: a weighted sum modulo 23 selects the check letter.
 fn pps(upper: &[u8]) -> bool {
     let second = upper.get(8).map_or(0, |b| u32::from(b.saturating_sub(b'A')) + 1);
     // The second letter counts times nine; W as second letter, like its absence, counts nothing.
@@ -163,6 +167,7 @@ fn pps(upper: &[u8]) -> bool {
     upper[7] == b"WABCDEFGHIJKLMNOPQRSTUV"[(sum % 23) as usize]
 }
 
+/// The DEA's check digit, and the letters of its registrant types.
 fn dea(upper: &[u8]) -> bool {
     let d = digits(&upper[2..]);
     let sum = u32::from(d[0] + d[2] + d[4]) + 2 * u32::from(d[1] + d[3] + d[5]);
@@ -204,6 +209,7 @@ fn indian_plate(upper: &[u8]) -> bool {
     STATES.iter().any(|s| upper.starts_with(*s))
 }
 
+/// China: the check character `X`, and a birth year in the last two centuries.
 fn cn_id(upper: &[u8]) -> bool {
     national_ids::cn_check(&digits(&upper[..17])) == 10 && matches!(&upper[6..8], b"19" | b"20")
 }

@@ -69,7 +69,7 @@ pub(super) fn is_code_line(scan: &ScanState<'_>, i: usize) -> bool {
     is_in_code(scan, i, i)
 }
 
-/// Names anywhere in the text.
+/// Reports names anywhere in the text.
 pub(super) fn names(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::Person, Kind::Title, Kind::Organization, Kind::Location, Kind::Nationality]) {
         return;
@@ -99,7 +99,7 @@ fn candidates(scan: &mut ScanState<'_>) -> Vec<NameCandidate> {
 /// The threshold of default policies; only less certain candidates are examined again.
 const CONFIDENT_SCORE: i16 = 45;
 
-/// Candidates below this are not reported.
+/// Candidates below this are not reported, whatever the policy's threshold is.
 const MIN_REPORTED_SCORE: i16 = 30;
 
 /// The maximum confidence in a name: a list of names is never complete.
@@ -108,6 +108,7 @@ const MAX_SCORE: i16 = 95;
 /// A company form behind it makes an organisation even of a word with this little evidence.
 const MIN_COMPANY_SCORE: i16 = 15;
 
+/// Reports a candidate; a company form behind it makes it an organisation.
 fn report_name(scan: &mut ScanState<'_>, candidate: &NameCandidate) {
     let list = scan.list();
     let (start, end) = (list[candidate.first].start(), list[candidate.last].end());
@@ -121,6 +122,7 @@ fn report_name(scan: &mut ScanState<'_>, candidate: &NameCandidate) {
     push_name(scan, candidate, start, end);
 }
 
+/// Reports a candidate with the kind of its highest score.
 fn push_name(scan: &mut ScanState<'_>, candidate: &NameCandidate, start: usize, end: usize) {
     let kind = candidate.scores.kind();
     let score = candidate.scores.of(kind);

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use super::ScanState;
 use crate::Kind;
 
+/// Bytes of the local part of an address (RFC 5322 3.2.3), and letters beyond ASCII (RFC 6531).
 const fn is_local_part_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric()
         || matches!(
@@ -32,6 +33,7 @@ const fn is_local_part_byte(b: u8) -> bool {
         || b >= 0x80
 }
 
+/// Bytes of a host name, also of an internationalized one.
 const fn is_host_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_') || b >= 0x80
 }
@@ -60,7 +62,7 @@ fn host_end(scan: &ScanState<'_>, from: usize) -> usize {
     end
 }
 
-/// E-mail addresses around every `@`.
+/// Reports e-mail addresses around every `@`.
 pub(super) fn emails(scan: &mut ScanState<'_>) {
     if !scan.wants(Kind::Email) {
         return;
@@ -70,6 +72,7 @@ pub(super) fn emails(scan: &mut ScanState<'_>) {
         let end = host_end(scan, at + 1);
         let host = scan.text.get(at + 1..end).unwrap_or_default();
         let Some((labels, tld)) = host.rsplit_once('.') else { continue };
+        // A top-level domain has no digits, unless it is in Punycode (RFC 3492).
         let tld_ok = tld.len() >= 2 && tld.chars().all(|c| c.is_alphabetic() || c == '-') || tld.starts_with("xn--");
         if labels.is_empty() || !tld_ok || labels.contains("..") {
             continue;
@@ -313,6 +316,7 @@ fn is_reserved_host(host: &str) -> bool {
         .any(|h| host.strip_suffix(h).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
+/// Whether a host or one of its parent domains is well known.
 fn is_public_host(host: &str) -> bool {
     static HOSTS: LazyLock<HashSet<&str>> = LazyLock::new(|| PUBLIC_HOSTS.iter().copied().collect());
     let host = host.to_ascii_lowercase();
@@ -539,6 +543,7 @@ pub(super) fn colon_addresses(scan: &mut ScanState<'_>) {
     }
 }
 
+/// The confidence in an IPv6 address; `None` if the text is none, or a time or a path.
 fn ipv6_confidence(address: &str) -> Option<u8> {
     if address.matches(':').count() < 2 || !address.bytes().any(|b| b.is_ascii_digit()) {
         return None;

@@ -166,7 +166,7 @@ const NON_PHONE_FOLLOWERS: &[&str] = &[
     "ids",
 ];
 
-/// Those who can be called.
+/// Words for those who can be called.
 const CALLABLE_WORDS: &[&str] = &[
     "me", "my", "us", "our", "him", "his", "her", "them", "their", "your", "you", "i", "customer", "client", "patient",
 ];

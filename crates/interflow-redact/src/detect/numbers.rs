@@ -37,6 +37,7 @@ impl DigitRun {
         self.groups.get(k).map_or(0, |(s, e)| e - s)
     }
 
+    /// The separator after group `k`; 0 after the last.
     pub fn separator_after(&self, k: usize) -> u8 {
         self.seps.get(k).copied().unwrap_or(0)
     }
@@ -47,6 +48,7 @@ impl DigitRun {
         groups.iter().flat_map(|(s, e)| bytes[*s..*e].iter().map(|b| b - b'0')).collect()
     }
 
+    /// Start and end of `n` groups from `k` on, in bytes.
     pub fn span(&self, k: usize, n: usize) -> (usize, usize) {
         (self.groups[k].0, self.groups[k + n - 1].1)
     }
@@ -60,6 +62,7 @@ impl DigitRun {
                 .all(|i| seps.contains(&self.separator_after(i)) && self.separator_after(i) == self.separator_after(k))
     }
 
+    /// The value of a group; `u32::MAX` if it is absent or too large.
     pub fn number(&self, bytes: &[u8], k: usize) -> u32 {
         let Some((s, e)) = self.groups.get(k) else { return u32::MAX };
         bytes[*s..*e]
@@ -85,6 +88,7 @@ impl NumberMatch {
     }
 }
 
+/// The separator that joins two groups to one number; `None` if they are separate.
 fn separator(gap: &str) -> Option<u8> {
     match gap.as_bytes() {
         [b @ (b' ' | b'-' | b'.' | b'/' | b':')] => Some(*b),
@@ -102,6 +106,7 @@ fn extension_number(word: &str) -> Option<usize> {
     (number.len() >= 2 && digits(number, 7) && digits(extension, 6)).then_some(number.len())
 }
 
+/// Collects the run of groups that begins at token `i`.
 fn collect_run(scan: &ScanState<'_>, i: usize) -> Option<DigitRun> {
     let first = scan.token(i)?;
     let mut run = DigitRun {
@@ -173,6 +178,7 @@ pub(super) fn detect_run(scan: &mut ScanState<'_>, i: usize) -> usize {
     next
 }
 
+/// Matches the groups of a run one after the other.
 fn detect_groups(scan: &mut ScanState<'_>, i: usize, run: &DigitRun, length: usize) -> usize {
     if run.groups.len() == 1 && length < 5 {
         return i + 1;
@@ -196,12 +202,14 @@ fn detect_groups(scan: &mut ScanState<'_>, i: usize, run: &DigitRun, length: usi
     i + run.groups.len()
 }
 
+/// The match that begins at group `k`, the stricter formats first.
 fn best_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     ip(scan, run, k)
         .or_else(|| dates::numeric_date(scan, run, k))
         .or_else(|| if is_decimal(run, k) || run.glued_left && k == 0 { None } else { plain_match(scan, run, k) })
 }
 
+/// The match of a number that is neither an address nor a date, and no fraction.
 fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     card(scan, run, k)
         .or_else(|| ssn(scan, run, k))
@@ -288,6 +296,7 @@ fn card_lengths(digits: &[u8]) -> &'static [usize] {
     }
 }
 
+/// A card number of one or several groups. The check digit alone is not enough: one number in ten passes it.
 fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     if !scan.wants(Kind::CreditCard) {
         return None;
@@ -354,6 +363,7 @@ fn card_groups(run: &DigitRun, k: usize, n: usize, total: usize) -> bool {
         || total == 19 && n == 2 && lengths().eq([6, 13])
 }
 
+/// A US social security number, or a taxpayer number of the same format.
 fn ssn(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let dashed = run.has_shape(k, &[3, 2, 4], b"-n .") || run.has_wrapped_ssn_shape(k);
     let bare = run.group_len(k) == 9;

@@ -9,7 +9,7 @@ use crate::token::TokenShape;
 const CURRENCY_CODES: &[&str] =
     &["USD", "EUR", "GBP", "JPY", "CHF", "CAD", "AUD", "INR", "CNY", "SEK", "NOK", "DKK", "PLN", "BRL", "MXN"];
 
-/// US states and territories (ISO 3166-2:US).
+/// US states and territories, by their postal abbreviations (ISO 3166-2:US).
 const US_STATES: &[&str] = &[
     "AL", "AK", "AZ", "AR", "CA", "CO", "CT", "DE", "FL", "GA", "HI", "ID", "IL", "IN", "IA", "KS", "KY", "LA", "ME",
     "MD", "MA", "MI", "MN", "MS", "MO", "MT", "NE", "NV", "NH", "NJ", "NM", "NY", "NC", "ND", "OH", "OK", "OR", "PA",
@@ -72,7 +72,7 @@ fn state(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
-/// `x123`, `ext. 123`.
+/// An extension without a number before it: `x123`, `ext. 123`.
 fn extension(scan: &mut ScanState<'_>, i: usize) {
     let token = scan.list()[i];
     let word = scan.word(&token);

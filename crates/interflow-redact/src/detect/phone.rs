@@ -97,6 +97,7 @@ fn groups_for_length(run: &DigitRun, k: usize, least: usize, most: usize) -> Opt
     fit
 }
 
+/// A number with a calling code, after `+` or `00`.
 fn international(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let start = run.groups[k].0;
     let plus =
@@ -114,6 +115,7 @@ fn international(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numbe
     (grouped && all.len() - zeros > code + 4).then(|| NumberMatch::new(n, Kind::Phone, if plus { 95 } else { 75 }))
 }
 
+/// Numbers of the North American Numbering Plan: three, three and four digits.
 fn north_american(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let near = || number_context::has_phone_context(scan, run.first + k, 8, 3);
     let lead = usize::from(

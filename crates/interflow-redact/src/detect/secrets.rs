@@ -12,16 +12,17 @@ use crate::Kind;
 use crate::lexicon::{mark, topic};
 use crate::token::{TokenShape, WordToken};
 
-/// The known key prefixes.
 #[cfg(test)]
 pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {
     (0..=u8::MAX).flat_map(prefixes_from).map(|known| &*known.prefix)
 }
 
+/// Bytes of keys without dots.
 const fn is_key_byte(b: u8) -> bool {
     RunClass::Key.contains(b)
 }
 
+/// Bytes of tokens, which may have dots and base64 characters.
 const fn is_token_byte(b: u8) -> bool {
     RunClass::Token.contains(b)
 }
@@ -67,10 +68,12 @@ pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
+/// The topics of a `camelCase` token; a long one is data rather than a name.
 fn camel(scan: &ScanState<'_>, token: &WordToken) -> u32 {
     if token.len() > 40 { 0 } else { super::camel_topics(scan.word(token)) }
 }
 
+/// A value with a known prefix, of the right length and not a placeholder.
 fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     let start = token.start();
     // In the middle of a longer run, a prefix means nothing.
@@ -312,6 +315,7 @@ fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
     }
 }
 
+/// Accounts of machines and examples, whose names reveal nothing.
 const MACHINE_ACCOUNTS: &[&str] = &[
     "user",
     "username",
@@ -471,6 +475,7 @@ fn is_element(scan: &ScanState<'_>, end: usize) -> bool {
     scan.byte_before(end - length) == b'<'
 }
 
+/// The value at a position, up to its quote or, without one, to what may follow a value.
 fn value_at<'t>(scan: &ScanState<'t>, from: usize, quote: u8) -> &'t str {
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(512)];
@@ -494,6 +499,7 @@ fn value_at<'t>(scan: &ScanState<'t>, from: usize, quote: u8) -> &'t str {
     if quote == 0 { value.trim_end_matches(['.', ')', ']', '}', '!', '?', ':']) } else { value }
 }
 
+/// The confidence that a value is a password; `None` if it looks like code or an ordinary word.
 fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bool) -> Option<u8> {
     let pin = announced_by.eq_ignore_ascii_case("pin")
         || announced_by.eq_ignore_ascii_case("pass")
@@ -519,6 +525,7 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
     }
 }
 
+/// The confidence that a value is a secret, by its length, character classes and entropy.
 fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     let length = value.len();
     // Keys of Django and WordPress contain any punctuation.

@@ -5,7 +5,7 @@ use super::names::{ORG_LABELS, PLACE_LABELS};
 use crate::Kind;
 use crate::lexicon::{look_up, mark};
 
-/// Maximum number of columns.
+/// Maximum number of columns of a table.
 const MAX_COLUMNS: usize = 40;
 /// Maximum length of a header line in bytes.
 const MAX_HEADING_BYTES: usize = 400;
@@ -39,6 +39,7 @@ pub(super) fn detect_rows(scan: &mut ScanState<'_>) {
     }
 }
 
+/// The number of cells of a line.
 fn cell_count(line: &str, separator: u8) -> usize {
     memchr::memchr_iter(separator, line.as_bytes()).count() + 1
 }
@@ -65,6 +66,7 @@ fn headings(line: &str, below: &str) -> Option<(u8, Vec<Option<Kind>>)> {
     (short && named).then_some((separator, kinds))
 }
 
+/// The kind that the heading of a column names.
 fn column_kind(cell: &str) -> Option<Kind> {
     let cell = cell.trim().trim_matches('"').to_ascii_lowercase();
     let last = cell.rsplit([' ', '_', '-', '.']).next().unwrap_or_default();
@@ -85,6 +87,7 @@ fn column_kind(cell: &str) -> Option<Kind> {
     }
 }
 
+/// Reports the cells of a row in columns of known kinds.
 fn detect_row(scan: &mut ScanState<'_>, start: usize, line: &str, separator: u8, kinds: &[Option<Kind>]) {
     let mut at = start;
     for (cell, kind) in line.split(char::from(separator)).zip(kinds) {

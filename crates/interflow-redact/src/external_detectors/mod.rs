@@ -24,7 +24,7 @@ use service::DetectorService;
 
 pub use config::{BackendConfig, BackendFailure, BackendKind};
 
-/// Maximum number of texts in flight, over all services.
+/// Maximum number of texts in flight, over all services, of one request.
 const MAX_CONCURRENT_TEXTS: usize = 16;
 
 /// Findings of the external detectors, by text.
@@ -36,7 +36,7 @@ impl ExternalFindings {
         self.0.get(text).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there are no findings in any text.
+    /// Whether there are no findings in any text, also if none was sent.
     pub fn is_empty(&self) -> bool {
         self.0.values().all(Vec::is_empty)
     }
@@ -62,6 +62,7 @@ impl ExternalDetectors {
         Ok(Self { services, memo: FindingCache::new(20_000)?, egress })
     }
 
+    /// Whether none is configured, so that texts need not be collected.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
@@ -73,6 +74,7 @@ impl ExternalDetectors {
     pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<ExternalFindings, RedactError> {
         let mut found: HashMap<String, Vec<Finding>> = HashMap::new();
         let mut open = Vec::new();
+        // A text without letters and digits contains nothing personal.
         for text in
             texts.iter().map(AsRef::as_ref).filter(|t| t.bytes().any(|b| b.is_ascii_alphanumeric() || b >= 0x80))
         {
@@ -103,6 +105,8 @@ impl ExternalDetectors {
         Ok(ExternalFindings(Arc::new(found)))
     }
 
+    /// Asks one service about one text. An error means that the request must be rejected; `None` that it goes on
+    /// without.
     async fn query_service<'t>(
         &self,
         place: usize,

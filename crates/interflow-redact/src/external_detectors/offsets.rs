@@ -11,7 +11,7 @@ pub(super) enum OffsetUnit {
 }
 
 impl OffsetUnit {
-    /// The byte range of a range in these units; `None` if it is outside the text.
+    /// The byte range of a range in these units; `None` if it is empty or outside of the text.
     pub fn to_byte_range(self, text: &str, range: &Range<u64>) -> Option<Range<usize>> {
         if range.start >= range.end {
             return None;

@@ -19,20 +19,22 @@ use super::window::windows;
 use crate::detect::Finding;
 use crate::{Kind, RedactError};
 
+/// Maximum size of a response in bytes: 32 MiB.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
 /// Maximum number of windows of one text in flight.
 const MAX_CONCURRENT_WINDOWS: usize = 8;
 
+/// One external detector, with its configuration validated.
 pub(super) struct DetectorService {
     config: BackendConfig,
     url: Url,
     token: Option<String>,
-    /// Separates its findings from others in the cache.
+    /// Separates its findings from others in the cache: the whole configuration, since each setting may change them.
     scope: Vec<u8>,
 }
 
-/// A span in a service's response; `score` is from 0 to 1.
+/// A span in a service's response, in its own units; `score` is from 0 to 1.
 struct RemoteSpan {
     label: String,
     range: Range<u64>,
@@ -73,11 +75,13 @@ impl DetectorService {
         }
     }
 
+    /// The findings in a text, in bytes.
     pub async fn find(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
         let mut found = Vec::new();
         match self.config.kind {
             BackendKind::Philter => {
                 let answer = self.post(egress, "text/plain; charset=utf-8", text.to_owned().into()).await?;
+                // Java counts UTF-16 code units, Python code points.
                 found.extend(self.findings(text, 0, OffsetUnit::Utf16, parse_philter(&answer)?)?);
             }
             BackendKind::Presidio => {
@@ -105,6 +109,7 @@ impl DetectorService {
         Ok(found)
     }
 
+    /// The findings in a part of a text, with offsets in the whole text.
     async fn find_in_window(
         &self,
         egress: &dyn HttpClient,
@@ -147,6 +152,7 @@ impl DetectorService {
             .collect()
     }
 
+    /// Posts a text; the response is at most [`MAX_RESPONSE_BYTES`].
     async fn post(&self, egress: &dyn HttpClient, media_type: &str, body: Bytes) -> Result<Bytes, String> {
         let mut headers = Headers::new();
         let mut add = |name: &str, value: &str| headers.append(name, value).map_err(|e| e.to_string());
@@ -175,6 +181,8 @@ impl DetectorService {
     }
 }
 
+/// The URL with the default path of the kind of service, if it has none. Philter takes context and policy as
+/// parameters.
 fn service_url(config: &BackendConfig) -> Result<Url, String> {
     let wrong = |why: &str| format!("url: `{}`: {why}; write it as https://host:port", config.url);
     let (scheme, rest) = config.url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
@@ -206,6 +214,7 @@ struct PhilterSpan {
     confidence: f64,
 }
 
+/// The spans in the response of Philter's `/api/explain`.
 fn parse_philter(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
     let value: Value = serde_json::from_slice(answer).map_err(|_| not_json_error())?;
     let spans = &value["explanation"]["appliedSpans"];
@@ -225,6 +234,7 @@ struct PresidioSpan {
     score: f64,
 }
 
+/// The spans in the response of Presidio's `/analyze`.
 fn parse_presidio(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
     let spans: Vec<PresidioSpan> = serde_json::from_slice(answer).map_err(|_| bad_spans_error())?;
     let told = |s: PresidioSpan| RemoteSpan { label: s.entity_type, range: s.start..s.end, score: s.score };
@@ -245,6 +255,7 @@ const fn default_score() -> f64 {
     1.0
 }
 
+/// The spans of GLiNER or Ph-Eye, in a list or in a member `entities` or `spans`.
 fn parse_gliner(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
     let value: Value = serde_json::from_slice(answer).map_err(|_| not_json_error())?;
     let list = ["entities", "spans"].iter().map(|n| &value[*n]).find(|v| v.is_array()).unwrap_or(&value);
@@ -261,7 +272,8 @@ fn bad_spans_error() -> String {
     "its answer holds no list of spans as expected".into()
 }
 
-/// The built-in kind for a service's label; unknown labels are redacted as custom identifiers.
+/// The built-in kind for a service's label. An unknown label counts as a person's name, the most common purpose of
+/// such services.
 fn kind_for_label(label: &str) -> Kind {
     let name = label.trim().to_ascii_lowercase().replace(['_', ' '], "-");
     let known = match name.as_str() {

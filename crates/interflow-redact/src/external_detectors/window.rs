@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Byte ranges of at most `size` characters that overlap by about `overlap` of them.
+/// Byte ranges of at most `size` characters that overlap by about `overlap` of them, at most half of the size.
 pub(super) fn windows(text: &str, size: usize, overlap: usize) -> Vec<Range<usize>> {
     let size = size.max(1);
     let overlap = overlap.min(size / 2);
@@ -21,6 +21,7 @@ pub(super) fn windows(text: &str, size: usize, overlap: usize) -> Vec<Range<usiz
         let back = text[start..end].char_indices().rev().nth(overlap.saturating_sub(1)).map_or(0, |(at, _)| at);
         let from = start + if overlap == 0 { end - start } else { back };
         let gap = text[from..end].find(char::is_whitespace).map_or(from, |gap| from + gap);
+        // Always progresses, also in a text without spaces.
         start = if gap > start { gap } else { end };
     }
 }

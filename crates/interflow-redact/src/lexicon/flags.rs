@@ -6,37 +6,31 @@ pub mod mark {
     pub const STOP: u32 = 1;
     /// Among the most common English words.
     pub const COMMON: u32 = 1 << 1;
-    /// A rarer English word.
     pub const WORD: u32 = 1 << 2;
-    /// A first name somewhere.
     pub const FIRST: u32 = 1 << 3;
-    /// A family name somewhere.
     pub const LAST: u32 = 1 << 4;
-    /// A town.
+    /// A town, as a place name.
     pub const PLACE: u32 = 1 << 5;
     /// A country or a large part of one.
     pub const REGION: u32 = 1 << 6;
-    /// A nationality or a religion.
     pub const NRP: u32 = 1 << 7;
-    /// Mr, Dr.
+    /// A title before a name: Mr, Dr.
     pub const HONORIFIC: u32 = 1 << 8;
-    /// Inc, GmbH.
+    /// A company form after a name: Inc, GmbH.
     pub const ORG_SUFFIX: u32 = 1 << 9;
-    /// Bank, University.
+    /// A word that belongs to names of organisations: Bank, University.
     pub const ORG_WORD: u32 = 1 << 10;
     /// Street, Ave: after a street's name.
     pub const STREET_SUFFIX: u32 = 1 << 11;
     /// Rue, Via: before a street's name.
     pub const STREET_PREFIX: u32 = 1 << 12;
-    /// Apt, Suite.
+    /// A unit of a building: Apt, Suite.
     pub const UNIT: u32 = 1 << 13;
     /// Said, asked: verbs with a person as subject.
     pub const SAY: u32 = 1 << 14;
-    /// A month's name.
+    /// The name of a month, or its abbreviation.
     pub const MONTH: u32 = 1 << 15;
-    /// A weekday's name.
     pub const DAY: u32 = 1 << 16;
-    /// A profession.
     pub const JOB: u32 = 1 << 17;
     /// A computing term or a product, never a person.
     pub const TECH: u32 = 1 << 18;
@@ -44,13 +38,12 @@ pub mod mark {
     pub const PHRASE: u32 = 1 << 19;
     /// Mother, friend: often followed by a person's name.
     pub const RELATION: u32 = 1 << 20;
-    /// In, from, to.
+    /// A preposition of place: in, from, to.
     pub const PREP: u32 = 1 << 21;
-    /// A known organisation.
     pub const ORG: u32 = 1 << 22;
-    /// Van, de.
+    /// A small word inside of names: van, de.
     pub const PARTICLE: u32 = 1 << 23;
-    /// Name, called.
+    /// A word that announces a name: name, called.
     pub const NAME_CUE: u32 = 1 << 24;
     /// PhD, Jr: after a name.
     pub const CREDENTIAL: u32 = 1 << 25;
@@ -107,49 +100,34 @@ pub mod topic {
         };
     }
     topics! {
-        /// Social security.
+        /// Social security numbers.
         SSN = 0, "ssn";
-        /// Telephones.
         PHONE = 1, "phone";
-        /// Payment cards.
         CARD = 2, "card";
-        /// Bank accounts.
         BANK = 3, "bank";
-        /// Passports.
         PASSPORT = 4, "passport";
-        /// Driving licences.
         LICENCE = 5, "licence";
         /// Birth and other personal dates.
         BIRTH = 6, "birth";
-        /// Postal codes.
         ZIP = 7, "zip";
-        /// Residence.
+        /// Residence and postal addresses.
         ADDRESS = 8, "address";
-        /// Keys and tokens.
+        /// Keys, tokens and other secrets of machines.
         SECRET = 9, "secret";
-        /// Passwords.
         PASSWORD = 10, "password";
-        /// Tax numbers.
         TAX = 11, "tax";
-        /// Health care.
         HEALTH = 12, "health";
-        /// National identity numbers.
         NATIONAL_ID = 13, "nationalid";
-        /// Parcels.
+        /// Parcels and their tracking numbers.
         TRACKING = 14, "tracking";
-        /// Cars.
+        /// Vehicles and their identification numbers.
         VEHICLE = 15, "vehicle";
-        /// Coordinates.
+        /// Coordinates and other positions.
         GEO = 16, "geo";
-        /// User names.
         USER = 17, "user";
-        /// Software versions.
         VERSION = 18, "version";
-        /// Dates.
         DATE = 19, "date";
-        /// Crypto currencies.
         CRYPTO = 20, "crypto";
-        /// Number plates.
         PLATE = 21, "plate";
         /// Orders, parts and counts: a number that is not personal.
         ORDER = 22, "order";

@@ -6,6 +6,7 @@ use crate::RedactError;
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategyCondition(Vec<ConditionComparison>);
 
+/// One comparison of a field with a value.
 #[derive(Clone, Debug, PartialEq)]
 struct ConditionComparison {
     field: ConditionField,
@@ -20,7 +21,7 @@ enum ConditionField {
     Confidence,
     Type,
     Class,
-    /// The population of a ZIP area; not available.
+    /// The population of a ZIP area (Phileas); not available, so that such a condition always holds.
     Population,
 }
 
@@ -42,12 +43,12 @@ enum ComparisonOp {
 pub(crate) struct ConditionInput<'a> {
     pub token: &'a str,
     pub context: &'a str,
-    /// From 0 to 1.
+    /// The confidence from 0 to 1, although policies use percent elsewhere.
     pub confidence: f64,
     pub type_name: &'a str,
     /// The classification; the type's name if the policy has none.
     pub class: &'a str,
-    /// The text before the value.
+    /// Up to 80 bytes of text before the value.
     pub before: &'a str,
 }
 
@@ -104,6 +105,7 @@ impl StrategyCondition {
         Ok(Self(all))
     }
 
+    /// Whether all comparisons hold.
     pub(crate) fn holds(&self, facts: &ConditionInput<'_>) -> bool {
         self.0.iter().all(|c| c.holds(facts))
     }
@@ -127,6 +129,7 @@ impl ConditionComparison {
         }
     }
 
+    /// Compares as text; with an order operator as numbers, where both are numbers.
     fn compare_text(&self, actual: &str) -> bool {
         match self.op {
             ComparisonOp::StartsWith => actual.starts_with(&self.value),

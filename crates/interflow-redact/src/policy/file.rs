@@ -330,6 +330,7 @@ fn kind_named(name: &str) -> Result<Kind, RedactError> {
     })
 }
 
+/// The closest known word as a suggestion; empty if none is close.
 pub(super) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     let near = known.map(|k| (strsim::jaro_winkler(word, k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
     near.filter(|(score, _)| *score > 0.75).map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
@@ -344,6 +345,7 @@ pub(super) fn with_suggestion(message: &str) -> String {
 }
 
 impl PolicyFile {
+    /// Compiles the file; `text` is what the fingerprint is of.
     pub(super) fn compile(self, text: &[u8]) -> Result<Policy, RedactError> {
         let mut builder = PolicyBuilder {
             name: if self.name.is_empty() { "default".to_owned() } else { self.name.clone() },
@@ -378,6 +380,7 @@ impl PolicyFile {
         if !self.kinds.is_empty() {
             kinds = self.kinds.iter().map(|k| kind_named(k)).collect::<Result<_, _>>()?;
         }
+        // Settings for a kind enable it, and `except` prevails over everything.
         for name in self.kind.keys() {
             kinds.insert(kind_named(name)?);
         }
@@ -391,6 +394,7 @@ impl PolicyFile {
         let strategy =
             |file: &Option<StrategyFile>| file.clone().map_or_else(|| default.clone(), RedactionStrategy::from);
         if !self.always.is_empty() {
+            // Confidence 0: what the policy itself names is certain.
             let rule = builder.add_custom_rule(custom_rule(
                 Kind::Custom.as_str(),
                 Kind::Custom.label(),
@@ -460,6 +464,7 @@ impl KindFile {
     }
 }
 
+/// A rule with one strategy and no condition.
 pub(super) fn custom_rule(name: &str, label: &str, confidence: u8, strategy: RedactionStrategy) -> KindRule {
     KindRule {
         name: name.to_owned(),
@@ -470,13 +475,14 @@ pub(super) fn custom_rule(name: &str, label: &str, confidence: u8, strategy: Red
     }
 }
 
-/// A placeholder's label from a user-defined name: capital letters only.
+/// A placeholder's label from a user-defined name: its ASCII letters in capitals, at most 16.
 pub(super) fn label_from(name: &str) -> String {
     let label: String =
         name.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase()).take(16).collect();
     if label.is_empty() { Kind::Custom.label().to_owned() } else { label }
 }
 
+/// Two-letter region codes in capitals; whether such a region exists is not checked.
 pub(super) fn regions(names: &[String]) -> Result<Vec<[u8; 2]>, RedactError> {
     let code = |name: &String| {
         let upper = name.to_ascii_uppercase();

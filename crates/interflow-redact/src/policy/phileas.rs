@@ -11,6 +11,7 @@ use crate::{Kind, KindSet, RedactError};
 /// A Phileas identifier: its key, the kinds here, its `filterType`, the key of its strategies.
 struct PhileasIdentifier(&'static str, &'static [Kind], &'static str, &'static str);
 
+/// The identifiers that Phileas knows, by its key. Several may have the same kind here.
 const IDENTIFIERS: &[PhileasIdentifier] = &[
     PhileasIdentifier("age", &[Kind::Age], "age", "ageFilterStrategies"),
     PhileasIdentifier(
@@ -73,6 +74,8 @@ const IDENTIFIERS: &[PhileasIdentifier] = &[
 /// Keys of custom rule lists, or without meaning for text.
 const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes", "medicalCondition"];
 
+/// Compiles Phileas's JSON. Unknown identifiers and strategies are errors, since text would pass that the policy
+/// meant to redact.
 pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
     let root: Value =
         serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is no JSON: {e}")))?;
@@ -118,6 +121,7 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
     )
 }
 
+/// Adds an identifier of [`IDENTIFIERS`]; a disabled one is ignored.
 fn identifier(
     known: &PhileasIdentifier,
     value: &Map<String, Value>,
@@ -166,6 +170,7 @@ const fn min_confidence(kind: Kind) -> u8 {
     }
 }
 
+/// Adds a dictionary: a list of terms, exact or fuzzy.
 fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
     if !enabled(value) {
         return Ok(());
@@ -188,6 +193,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result
     Ok(())
 }
 
+/// Adds a custom pattern.
 fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
     if !enabled(value) {
         return Ok(());
@@ -229,6 +235,7 @@ fn validator_named(name: &str) -> Result<PatternValidator, RedactError> {
     }
 }
 
+/// Adds a section between two patterns.
 fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
     if !enabled(value) {
         return Ok(());
@@ -244,6 +251,7 @@ fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()
     Ok(())
 }
 
+/// The strategies of an identifier with their conditions; `REDACT` if there are none.
 fn strategies(
     value: Option<&Value>,
     of: &str,
@@ -347,6 +355,7 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy, Red
     })
 }
 
+/// Replacements from files: one per line, value and replacement separated by a tab.
 fn mapping_files(map: &Map<String, Value>) -> Result<Vec<(String, String)>, RedactError> {
     let mut all = Vec::new();
     for path in strings(map.get("mappingFiles")) {
@@ -361,6 +370,7 @@ fn read(path: &str) -> Result<String, RedactError> {
         .map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))
 }
 
+/// Terms from files, one per line.
 fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>, RedactError> {
     let mut all = Vec::new();
     for path in strings(map.get("files")) {
@@ -369,6 +379,7 @@ fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>, RedactError> {
     Ok(all)
 }
 
+/// The ignore lists of the whole policy.
 fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
     for list in root.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let map = as_object(list, "ignored")?;
@@ -389,6 +400,7 @@ fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
     Ok(())
 }
 
+/// The ignore lists of one identifier.
 fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
     strings(map.get("ignored")).for_each(|t| ignore.add(t, false));
     for path in strings(map.get("ignoredFiles")) {
@@ -418,6 +430,7 @@ fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
     map.get(key)?.as_str()
 }
 
+/// A boolean, which may be written as text.
 fn flag(map: &Map<String, Value>, key: &str, default: bool) -> bool {
     map.get(key).and_then(|v| v.as_bool().or_else(|| v.as_str()?.parse().ok())).unwrap_or(default)
 }

@@ -36,6 +36,7 @@ impl Policy {
     }
 }
 
+/// The first error of the TOML parser; `None` if it accepts the text.
 fn in_toml(text: &str) -> Option<PolicyProblem> {
     let error = toml::from_str::<PolicyFile>(text).err()?;
     let told = file::with_suggestion(error.message());
@@ -48,6 +49,7 @@ fn in_toml(text: &str) -> Option<PolicyProblem> {
     Some(at_byte(text, at, message))
 }
 
+/// The first error of the JSON parser; `None` if it accepts the text.
 fn in_json(text: &str) -> Option<PolicyProblem> {
     let error = serde_json::from_str::<serde_json::Value>(text).err()?;
     let (line, column) = (error.line().max(1), error.column().max(1));
@@ -66,6 +68,7 @@ fn by_name(text: &str, error: &RedactError) -> PolicyProblem {
     at_byte(text, at, message)
 }
 
+/// The problem at a byte offset.
 fn at_byte(text: &str, at: usize, message: String) -> PolicyProblem {
     let before = text.get(..at.min(text.len())).unwrap_or_default();
     let line_start = before.rfind('\n').map_or(0, |n| n + 1);

@@ -36,6 +36,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
+/// Runs of digits, and runs of letters, by start and end.
 fn runs(text: &str) -> Vec<(usize, usize)> {
     let mut out = Vec::new();
     let mut start = None;
@@ -53,6 +54,7 @@ fn runs(text: &str) -> Vec<(usize, usize)> {
     out
 }
 
+/// The month, from 1, of an English name or an abbreviation of at least three letters.
 fn month_named(word: &str) -> Option<i8> {
     let at = MONTHS.iter().position(|m| {
         word.len() >= 3 && m.len() >= word.len() && m[..word.len().min(m.len())].eq_ignore_ascii_case(word)
@@ -60,6 +62,7 @@ fn month_named(word: &str) -> Option<i8> {
     at.map(|m| m as i8 + 1)
 }
 
+/// A complete date: three numbers, or two and a month's name.
 fn parse(text: &str) -> Option<ParsedDate> {
     let (mut numbers, mut named) = (Vec::new(), None);
     for (s, e) in runs(text) {
@@ -73,6 +76,7 @@ fn parse(text: &str) -> Option<ParsedDate> {
             break;
         }
     }
+    // Two-digit years up to 50 are in this century.
     let century = |n: i32, len: usize| if len == 2 { n + if n > 50 { 1900 } else { 2000 } } else { n };
     let mut parts = Vec::new();
     let (y, m, d) = match (named, numbers.as_slice()) {
@@ -107,6 +111,7 @@ fn parse(text: &str) -> Option<ParsedDate> {
     Some(ParsedDate { date, parts })
 }
 
+/// The year of a date, or a number of four digits in the text.
 pub(super) fn year(text: &str) -> Option<String> {
     parse(text).map(|p| p.date.year().to_string()).or_else(|| {
         let years = runs(text)
@@ -121,6 +126,7 @@ pub(super) fn year(text: &str) -> Option<String> {
 pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>, RedactError> {
     let Some(parsed) = parse(text) else { return Ok(None) };
     let span: Span = if by.random {
+        // One to 730 days earlier: never in the future.
         let days = i64::from(u16::from_le_bytes(random()?) % 730) + 1;
         (-days).days()
     } else {
@@ -129,6 +135,7 @@ pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>, Redact
     Ok(parsed.date.checked_add(span).ok().map(|date| write(text, &parsed, date)))
 }
 
+/// Writes a date in the places of the old one, with the same kind of zeros and month names.
 fn write(text: &str, parsed: &ParsedDate, date: Date) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     let mut at = 0;

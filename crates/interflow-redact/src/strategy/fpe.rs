@@ -6,6 +6,7 @@ use aes::{Aes128, Aes192, Aes256, Block};
 
 use crate::RedactError;
 
+/// The cipher with its key, and the two halves of the tweak.
 pub(crate) struct Ff3Cipher {
     cipher: AesBlockCipher,
     left: [u8; 4],
@@ -18,7 +19,7 @@ enum AesBlockCipher {
     K256(Box<Aes256>),
 }
 
-/// Minimum domain size (SP 800-38G r1: one million).
+/// Minimum number of possible values: one million (SP 800-38G r1). Fewer could be tried out.
 const MIN_DOMAIN: u128 = 1_000_000;
 
 impl Ff3Cipher {
@@ -43,6 +44,7 @@ impl Ff3Cipher {
         Ok(Self { cipher, left, right })
     }
 
+    /// One block of the cipher, with REVB before and after.
     fn block(&self, mut p: [u8; 16]) -> u128 {
         p.reverse();
         let mut block = Block::from(p);
@@ -63,6 +65,7 @@ impl Ff3Cipher {
         self.block(p)
     }
 
+    /// The Feistel network, in place.
     fn run(&self, numerals: &mut [u8], radix: u128, forward: bool) {
         let u = numerals.len().div_ceil(2);
         let (a, b) = numerals.split_at(u);

@@ -1,4 +1,4 @@
-//! Annotation actions: tags, comments, variables, log lines and lines in files.
+//! Annotation actions: tags, comments, variables, log lines and lines in files. They change nothing that is sent.
 
 use std::io::Write as _;
 
@@ -51,6 +51,8 @@ pub(super) fn apply(
     ActionEffect::Continue
 }
 
+/// Stores a part of the flow in variables: the whole text, or the groups of a regex. Nothing is stored if it is
+/// absent.
 fn capture_value(at: &mut ActionContext<'_>, c: &CaptureParams, program: &RuleProgram) {
     let mut found: Vec<(String, String)> = Vec::new();
     {
@@ -72,6 +74,7 @@ fn capture_value(at: &mut ActionContext<'_>, c: &CaptureParams, program: &RulePr
             Some(regex) => {
                 let Some(groups) = regex.captures(text.as_bytes()) else { return };
                 let lossy = |m: regex::bytes::Match<'_>| String::from_utf8_lossy(m.as_bytes()).into_owned();
+                // The first group if there is one, else the whole match.
                 found.extend(groups.get(1).or(groups.get(0)).map(|m| (c.name.clone(), lossy(m))));
                 found.extend(
                     crate::matching::text_predicate::group_names(regex)

@@ -56,7 +56,7 @@ pub(super) fn apply(
     }
 }
 
-/// Closes the connection without a response.
+/// The verdict that closes the connection without a response.
 pub(super) fn abort_verdict(rule: &CompiledRule) -> RuleVerdict {
     RuleVerdict::Deny(Error::new(ErrorKind::ClientGone, format!("rule `{}` closed the connection", rule.name)))
 }
@@ -65,6 +65,7 @@ fn response_head(status: u16) -> ResponseHead {
     ResponseHead::new(StatusCode::from_u16(status).expect("statuses are checked when rules are read"))
 }
 
+/// The response for a blocked request. Status 444 closes the connection, as in nginx.
 fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, program: &RuleProgram) -> RuleVerdict {
     if b.status == 444 {
         return abort_verdict(rule);
@@ -106,7 +107,7 @@ fn answer_response(
     Ok(Response { head, body: Body::from(body) })
 }
 
-/// Loads the body of a local response.
+/// Loads the body of a local response; a file is read for each response, so it may change.
 pub(super) fn load_body(at: &ActionContext<'_>, body: &AnswerBody, program: &RuleProgram) -> Result<Bytes, Error> {
     match body {
         AnswerBody::Text(t) => Ok(at.render(program, t).into()),
@@ -115,6 +116,7 @@ pub(super) fn load_body(at: &ActionContext<'_>, body: &AnswerBody, program: &Rul
     }
 }
 
+/// Reads a file up to [`MAX_FILE_SIZE`].
 pub(super) fn read_file(path: &Path) -> Result<Bytes, Error> {
     let failed = |why: String| {
         Error::new(ErrorKind::StageFailed, format!("a rule's file {} cannot be read: {why}", path.display()))
@@ -158,6 +160,7 @@ fn map_local(
 
 struct MissingFile;
 
+/// The file for a URL; `None` if the action's own regex does not match it.
 fn local_file(
     at: &ActionContext<'_>,
     l: &MapLocalParams,
@@ -196,7 +199,7 @@ fn local_file(
     static_files::find_in_folder(&base, &path).map(Some).ok_or(MissingFile)
 }
 
-/// The folder before the first variable of a path.
+/// The folder before the first variable of a path; empty if the path has none. Files are served from within it only.
 fn literal_folder(path: &TextTemplate) -> String {
     if path.as_literal().is_some() {
         return String::new();

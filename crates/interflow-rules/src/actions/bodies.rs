@@ -1,4 +1,5 @@
-//! Actions on bodies and messages.
+//! Actions on bodies and messages. Edits of bodies are collected here, and applied when all rules of the phase have
+//! run.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ pub(super) fn apply(
     }
 }
 
-/// Renders the templates of an edit.
+/// Renders the templates of an edit with the flow as it is now.
 pub(crate) fn render_edit(
     at: &ActionContext<'_>,
     edit: &EditParams,
@@ -51,6 +52,7 @@ pub(crate) fn render_edit(
     Ok(match edit {
         EditParams::Find(find, with) => {
             let (find, with) = (find.render_view(&view).into_owned(), with.render_view(&view).into_owned());
+            // An empty text would match everywhere.
             if find.is_empty() {
                 return Err(Error::new(ErrorKind::StageFailed, "a rule looks for a text that turned out empty"));
             }
@@ -164,11 +166,13 @@ fn inject_html(
         Err(e) => return action_failed(program, rule, at.flow, e),
     };
     let foreign = media.split_once("charset=").is_some_and(|(_, c)| !c.trim_matches(['"', ' ']).starts_with("utf-8"));
+    // Bytes of UTF-8 would be misread in a page with another charset.
     let html = if foreign { html::escape_non_ascii(&String::from_utf8_lossy(&html)).into() } else { html };
     at.edits.changes.push(BodyChange::Html(tag.tag.as_str().into(), html));
     ActionEffect::Continue
 }
 
+/// Limits the speed of each direction; a later rule replaces an earlier one.
 fn add_throttle(at: &mut ActionContext<'_>, speed: &ThrottleParams) -> ActionEffect {
     let cap = |side: Direction| {
         let rate = if side == Direction::Request { speed.request } else { speed.response }?;

@@ -13,16 +13,16 @@ use crate::flow::render::RenderContext;
 use crate::flow::view::FlowView;
 use crate::text::template::TextTemplate;
 
-/// The request at the current phase: mutable, or read-only.
+/// The request at the current phase: mutable, read-only, or absent.
 pub(crate) enum RequestAccess<'a> {
     None,
     Seen(&'a RequestHead),
     Changing(&'a mut RequestHead),
-    /// Saved at an earlier phase.
+    /// Saved at an earlier phase, because the pipeline no longer has it.
     Kept(std::sync::Arc<RequestHead>),
 }
 
-/// A head before the rules edited it.
+/// A head before the rules edited it, for the record of changes.
 #[derive(Debug)]
 pub(crate) enum HeadBeforeEdit {
     Request(RequestHead),
@@ -39,13 +39,14 @@ pub(crate) struct ActionContext<'a> {
     pub message: Option<&'a mut StreamMessage>,
     /// The body of this phase's side without its content coding, if it was buffered.
     pub body: Option<Bytes>,
-    /// Edits to apply to the body of this phase.
+    /// Edits to apply to the body of this phase, in the order of the rules.
     pub edits: BodyEdits,
-    /// The flow is an intercepted tunnel: its requests are matched individually.
+    /// The flow is an intercepted tunnel: its requests are matched individually, so actions on requests do not run
+    /// here.
     pub opens: bool,
-    /// The URL as text, computed on demand; cleared when the request changes.
+    /// The URL as text, computed on demand and shared by all conditions; cleared when the request changes.
     pub url: OnceCell<String>,
-    /// What programs answered about the current rule.
+    /// What programs (`exec` conditions) answered about the current rule.
     pub exec: ExecAnswers,
     /// The head of this phase's side before the first rule that may edit it.
     pub before: Option<Box<HeadBeforeEdit>>,
@@ -78,6 +79,7 @@ impl<'a> ActionContext<'a> {
         }
     }
 
+    /// The request, if this phase may change it. Invalidates the cached URL.
     pub fn request_mut(&mut self) -> Option<&mut RequestHead> {
         self.url.take();
         match &mut self.request {
@@ -86,6 +88,7 @@ impl<'a> ActionContext<'a> {
         }
     }
 
+    /// What conditions and templates see of the flow at this phase.
     pub fn view<'v>(&'v self, program: &'v RuleProgram) -> FlowView<'v> {
         let mut view = FlowView::new(self.phase, self.flow, &program.constants);
         view.request = self.request();
@@ -108,7 +111,7 @@ impl<'a> ActionContext<'a> {
         template.render(&RenderContext::from_view(&self.view(program))).into_owned()
     }
 
-    /// The fields of this phase's side.
+    /// The fields that actions of this phase change; `None` if they have been sent.
     pub fn head_mut(&mut self) -> Option<&mut Headers> {
         if self.phase >= Phase::ResponseHead {
             return self.response.as_deref_mut().map(|r| &mut r.headers);
@@ -116,7 +119,7 @@ impl<'a> ActionContext<'a> {
         self.request_mut().map(|r| &mut r.headers)
     }
 
-    /// The fields of this phase's side.
+    /// The fields of the message that this phase is about.
     pub fn head(&self) -> Option<&Headers> {
         match self.side() {
             Direction::Response => self.response.as_ref().map(|r| &r.headers),

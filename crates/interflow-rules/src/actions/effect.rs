@@ -1,4 +1,4 @@
-//! What an action leads to.
+//! What an action leads to: the next action, the end of the flow, or an operation to wait for.
 
 use std::time::Duration;
 
@@ -9,15 +9,13 @@ use crate::config::OnFailure;
 use crate::flow::exec_run::ExecRun;
 use crate::flow::verdict::RuleVerdict;
 
-/// Result of an action.
 pub(crate) enum ActionEffect {
-    /// Continue with the next action.
     Continue,
-    /// The flow ends with this verdict, or is redirected.
+    /// The flow ends with this verdict, or takes another route.
     End(RuleVerdict),
-    /// Skip the remaining rules of this phase.
+    /// Skip the remaining rules of this phase (`stop`).
     Stop,
-    /// An asynchronous operation must complete first.
+    /// An asynchronous operation must complete first; the following actions run after it.
     Wait(PendingAction),
 }
 
@@ -43,7 +41,7 @@ pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &m
     }
 }
 
-/// A rendered template is not a valid value.
+/// The error for a rendered template that is not a valid value of its kind.
 pub(crate) fn invalid_value_error(rule: &CompiledRule, what: &str, text: &str, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::StageFailed, format!("rule `{}`: the {what} `{text}` cannot be used: {why}", rule.name))
 }

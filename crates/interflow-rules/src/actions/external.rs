@@ -42,6 +42,7 @@ pub(super) fn apply(
     }
 }
 
+/// Answers from a recording, or as configured if it does not contain the request.
 fn answer_from_recording(at: &mut ActionContext<'_>, r: &ReplayParams, rule: &CompiledRule) -> ActionEffect {
     let answer = at.request().and_then(|request| r.answer(request, at.body.as_deref()));
     match (answer, r.extra) {
@@ -59,6 +60,7 @@ fn answer_from_recording(at: &mut ActionContext<'_>, r: &ReplayParams, rule: &Co
     }
 }
 
+/// Compiles the script, once for all flows, and takes the snapshot that it works on.
 fn prepare_script(
     at: &mut ActionContext<'_>,
     s: &ScriptParams,
@@ -73,7 +75,8 @@ fn prepare_script(
     }
 }
 
-/// Applies the result of a script.
+/// Applies the result of a script to the flow: tags, variables, changes, and its verdict. A failed script changes
+/// nothing.
 pub(super) fn apply_script_outcome(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
@@ -118,6 +121,7 @@ fn answer_from_script(
     headers: &[(String, Vec<u8>)],
     body: Bytes,
 ) -> ActionEffect {
+    // Informational responses cannot end a request.
     let Some(status) = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200) else {
         return action_failed(
             program,
@@ -135,7 +139,8 @@ fn answer_from_script(
     ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
 }
 
-/// Calls a service with the current message and applies its decision.
+/// Calls a service with the current message and applies its decision. The service has said in its handshake which
+/// messages it wants.
 pub(super) async fn call_service(
     at: &mut ActionContext<'_>,
     service: Arc<ExternalService>,
@@ -149,6 +154,7 @@ pub(super) async fn call_service(
     let request = at.phase < Phase::ResponseHead;
     let kind = if request { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
     let id = format!("{:032x}", u128::from_be_bytes(interflow_types::random_bytes::<16>()));
+    // Chunks are sent while the body is relayed, after this phase.
     if !request && hello.wants_message(ServiceMessageKind::Chunk, at.flow, at.request(), at.response.as_deref()) {
         at.edits.chunks.push((Arc::clone(&service), id.clone()));
     }
@@ -179,6 +185,8 @@ pub(super) async fn call_service(
     }
 }
 
+/// Applies a service's changes. A field that is not valid is dropped with a warning: the service's text must not
+/// break the message.
 fn apply_rewrite(
     at: &mut ActionContext<'_>,
     status: Option<u16>,
@@ -207,7 +215,7 @@ fn apply_rewrite(
     }
 }
 
-/// The service is unavailable or timed out: its `on_failure` decides.
+/// The service is unavailable or timed out: its own `on_failure` decides, not that of the rules.
 fn service_failed(
     at: &mut ActionContext<'_>,
     service: &ExternalService,

@@ -12,7 +12,6 @@ use crate::text::template::TextTemplate;
 use crate::text::url::parse_url;
 use crate::text::{cookies, query_params};
 
-/// Operation on a header field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HeaderOp {
     Add,
@@ -216,6 +215,7 @@ fn set_field(
     }
 }
 
+/// Removes a field; `NAME*` removes all fields whose names begin so.
 fn remove_fields(headers: &mut Headers, name: &str) {
     match name.strip_suffix('*') {
         None => drop(headers.remove(name)),
@@ -251,6 +251,7 @@ fn replace_in_field(
         headers.get_all(&name).map(one).collect()
     };
     let Some(headers) = at.head_mut() else { return ActionEffect::Continue };
+    // Rebuilt in place order, so that the positions and spellings of the other fields stay.
     let mut new = Headers::with_capacity(headers.len(), headers.size());
     let mut next = values.iter();
     for (n, v) in headers.iter() {
@@ -295,6 +296,8 @@ fn retarget(
     }
 }
 
+/// Another base URL with the request's path appended, or the result of a regex replacement; a regex that does not
+/// match changes nothing.
 fn map_remote(
     at: &mut ActionContext<'_>,
     remote: &MapRemoteParams,
@@ -329,6 +332,8 @@ fn map_remote(
     retarget(at, &new, remote.keep_host, rule, program)
 }
 
+/// A `Set-Cookie` line (RFC 6265 4.1). Separators and line breaks in rendered values are dropped, so that a value
+/// cannot add attributes.
 fn set_cookie(at: &ActionContext<'_>, line: &CookieLine, program: &RuleProgram) -> String {
     let clean = |t: &TextTemplate| at.render(program, t).replace([';', '\r', '\n', '\0'], "");
     let mut out = format!("{}={}", clean(&line.name), clean(&line.value));
@@ -356,7 +361,7 @@ fn set_cookie(at: &ActionContext<'_>, line: &CookieLine, program: &RuleProgram) 
     out
 }
 
-/// Request phase: removes conditional fields. Response phase: forbids storing.
+/// Request phase: removes conditional fields and forbids caches to answer; the response phase then forbids storing.
 fn anticache(at: &mut ActionContext<'_>) -> ActionEffect {
     if let Some(r) = at.request_mut() {
         for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "etag"] {
@@ -369,7 +374,7 @@ fn anticache(at: &mut ActionContext<'_>) -> ActionEffect {
     ActionEffect::Continue
 }
 
-/// The response part of [`anticache`].
+/// The response part of [`anticache`]: removes validators and forbids storing.
 pub(crate) fn disable_caching(headers: &mut Headers) {
     for name in ["etag", "last-modified", "expires", "age"] {
         headers.remove(name);
@@ -411,6 +416,7 @@ fn sticky_auth(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffec
     ActionEffect::Continue
 }
 
+/// Sends the stored cookies for a host and path; with `merge`, the client's own come first.
 fn apply_cookies(at: &mut ActionContext<'_>, host: &str, merge: bool, program: &RuleProgram) {
     let view = at.view(program);
     let Some(path) = view.request.map(|r| r.url.path_only().to_owned()) else { return };

@@ -15,7 +15,7 @@ use crate::flow::verdict::RuleVerdict;
 use crate::params::HoldParams;
 use crate::state::hold::{HoldDecision, HoldRequest};
 
-/// Maximum part of a body presented to the operator.
+/// Maximum part of a body presented to the operator, in bytes; a larger or binary one is not presented at all.
 const MAX_SHOWN_BODY: usize = 256 << 10;
 
 pub(super) fn hold(
@@ -57,6 +57,7 @@ pub(super) fn hold(
     ActionEffect::Wait(PendingAction::Decision(Box::pin(waiting), h.pass))
 }
 
+/// Applies the operator's decision; `None` means that nobody decided in time.
 pub(super) fn apply_decision(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
@@ -77,6 +78,7 @@ pub(super) fn apply_decision(
         Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(RuleVerdict::Drop),
         Some(HoldDecision::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
         Some(HoldDecision::Answer { status, headers, body }) => match decision_response(status, &headers, body) {
+            // A tunnel has no request yet that could be answered, so the answer is kept for it.
             Ok(response) if at.phase == Phase::Authority && at.flow.is_outside_tunnel() => {
                 *at.state().answer.get_mut() = Some(Box::new(response));
                 ActionEffect::Stop
@@ -115,6 +117,8 @@ fn decision_response(status: u16, headers: &[(String, String)], body: String) ->
 }
 
 impl ExternalChanges {
+    /// Applies changes made outside (operator, script, service) as far as the phase allows. An empty value removes a
+    /// field.
     pub fn apply(self, at: &mut ActionContext<'_>) -> Result<(), String> {
         let request = at.phase < Phase::ResponseHead;
         if let (Some(method), true) = (&self.method, request) {

@@ -21,7 +21,7 @@ use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::flow::verdict::RuleVerdict;
 
 impl PendingAction {
-    /// Waits for the operation and applies its result.
+    /// Waits for the operation and applies its result to the flow as it is then.
     pub async fn complete(
         self,
         at: &mut ActionContext<'_>,
@@ -51,7 +51,7 @@ impl PendingAction {
     }
 }
 
-/// Executes an action.
+/// Executes an action. Never blocks: what takes time is returned as [`ActionEffect::Wait`].
 pub(crate) fn apply(
     at: &mut ActionContext<'_>,
     action: &Action,
@@ -109,7 +109,7 @@ pub(crate) fn apply(
     }
 }
 
-/// Stores the named groups of the condition's regexes in variables.
+/// Stores the named groups of the condition's regexes in variables, from the first value that matches.
 pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, program: &RuleProgram) {
     if rule.captures.is_empty() {
         return;

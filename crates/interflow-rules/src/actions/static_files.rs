@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
-/// Resolves a request's path below a folder; `None` if it would leave the folder by dots, escapes or links.
+/// Resolves a request's path below a folder; `None` if it would leave the folder by dots, escapes or symbolic links.
 pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let decoded = percent_decode_str(path).decode_utf8().ok()?;
@@ -25,7 +25,7 @@ pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
     real.starts_with(folder).then_some(real)
 }
 
-/// The file for a path below a folder; `index.html` for a folder.
+/// The file for a path below a folder; `index.html` for a folder; `None` if there is none.
 pub(crate) fn find_in_folder(folder: &Path, path: &str) -> Option<PathBuf> {
     let found = resolve_below(folder, path)?;
     if found.is_dir() {

@@ -83,7 +83,7 @@ pub(super) fn apply(
     ActionEffect::Continue
 }
 
-/// `host`, `host:port` or `:port`; missing parts are taken from `now`.
+/// `host`, `host:port` or `:port`; missing parts are taken from `now`, the authority of the request.
 fn parse_connect_target(text: &str, now: &Authority) -> Result<Authority, String> {
     let bare_v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
     if let Some(port) = text.strip_prefix(':').filter(|_| !bare_v6) {

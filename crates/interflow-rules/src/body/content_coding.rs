@@ -7,7 +7,7 @@ use bytes::Bytes;
 use interflow_codec::content_coding::{self, ContentDecoder};
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, Result};
 
-/// Maximum decoded size of a buffered body.
+/// Maximum decoded size of a buffered body; protects against decompression bombs.
 const MAX_DECODED_BODY: u64 = 64 << 20;
 
 /// Whether a head names a content coding; `None` if one is unknown, or there are too many.
@@ -41,7 +41,7 @@ pub(crate) fn decode_stream(headers: &Headers, body: Body) -> Body {
 
 struct DecodingBody {
     body: Body,
-    /// Present until the end of the body.
+    /// Present until the end of the body; trailers pass after it.
     decoder: Option<ContentDecoder>,
     /// What ended the body, kept until its last bytes are delivered.
     end: Option<Option<Result<BodyFrame>>>,

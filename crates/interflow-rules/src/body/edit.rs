@@ -12,29 +12,25 @@ use serde_json::Value;
 use super::html::HtmlInjector;
 use crate::text::json::{JsonPath, PatchOperation, patch};
 
-/// Maximum size of a server-sent event that is edited.
+/// Maximum size of a server-sent event that is edited; a larger one ends the editing, not the stream.
 const MAX_EVENT_SIZE: usize = 16 << 20;
 
-/// One edit with rendered templates.
 #[derive(Clone, Debug)]
 pub(crate) enum BodyChange {
-    /// Replaces a literal text.
     Find(Bytes, Bytes),
-    /// Replaces the matches of a regex.
     Regex(Regex, Vec<ReplacementPart>),
-    /// Replaces the whole text.
     Set(Bytes),
     /// Sets values by JSONPath.
     JsonSet(Vec<(JsonPath, Value)>),
     /// Removes values by JSONPath.
     JsonRemove(Vec<JsonPath>),
-    /// Applies a JSON Patch.
+    /// Applies a JSON Patch (RFC 6902), as a whole or not at all.
     JsonPatch(Vec<PatchOperation>),
-    /// Inserts HTML after a tag.
+    /// Inserts HTML after the first opening tag of this name.
     Html(Arc<str>, Bytes),
 }
 
-/// A part of a replacement text.
+/// A part of a replacement text, rendered but for the groups of each match.
 #[derive(Clone, Debug)]
 pub(crate) enum ReplacementPart {
     Text(Bytes),
@@ -43,7 +39,7 @@ pub(crate) enum ReplacementPart {
 }
 
 impl BodyChange {
-    /// Whether it can be applied to a stream.
+    /// Whether it can be applied to a stream, without knowing what follows.
     pub fn streams(&self) -> bool {
         matches!(self, Self::Find(..) | Self::Html(..) | Self::Set(_))
     }
@@ -103,6 +99,7 @@ fn edit_json(text: &[u8], change: impl FnOnce(&mut Value) -> Result<bool, String
     Ok(changed.then(|| serde_json::to_vec(&value).expect("a value that was read can be written").into()))
 }
 
+/// Replaces every occurrence; `None` if there is none, so that an unchanged body is not copied.
 fn replace_all(text: &[u8], find: &[u8], with: &[u8]) -> Option<Vec<u8>> {
     let mut out: Option<Vec<u8>> = None;
     let mut from = 0;
@@ -168,7 +165,7 @@ pub(crate) fn stream_change(change: &BodyChange, body: Body) -> Body {
     }
 }
 
-/// Replaces a text in a stream. Only a possible start of a match is held back.
+/// Replaces a text in a stream. Only a possible start of a match is held back, at most one byte less than the text.
 struct FindReplaceBody {
     body: Body,
     find: Bytes,
@@ -196,7 +193,7 @@ impl FindReplaceBody {
     }
 }
 
-/// Length of the longest suffix of the text that is a prefix of `find`.
+/// Length of the longest suffix of the text that is a prefix of `find`: it may become a match with the next bytes.
 fn suffix_overlap(text: &[u8], find: &[u8]) -> usize {
     (1..find.len().min(text.len() + 1)).rev().find(|n| text.ends_with(&find[..*n])).unwrap_or(0)
 }
@@ -275,7 +272,7 @@ struct SseEditingBody {
     body: Body,
     changes: Vec<BodyChange>,
     parser: SseParser,
-    /// An event was too large: the rest is passed on unchanged.
+    /// An event was too large: the rest is passed on unchanged, since event boundaries are no longer known.
     lost: bool,
     ended: Option<Option<Result<BodyFrame>>>,
 }

@@ -16,7 +16,7 @@ pub struct ThrottleBudget {
     next: Mutex<Option<Instant>>,
 }
 
-/// A speed limit.
+/// A speed limit, whose budget several bodies may share.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     bytes_per_second: u64,
@@ -28,12 +28,13 @@ impl Throttle {
         Self { bytes_per_second: bytes_per_second.max(1), budget }
     }
 
-    /// The most that is sent at once: a tenth of a second's worth.
+    /// The most that is sent at once: a tenth of a second's worth, so that the speed is even.
     fn chunk_size(&self) -> usize {
         usize::try_from(self.bytes_per_second / 10).unwrap_or(usize::MAX).clamp(1, 64 << 10)
     }
 
-    /// The time from which this many more bytes may be sent.
+    /// The time from which this many more bytes may be sent. Reserving under the lock keeps the bodies that share the
+    /// budget below the limit together.
     fn reserve(&self, bytes: usize) -> Instant {
         let mut next = self.budget.next.lock();
         let from = next.unwrap_or_else(Instant::now).max(Instant::now());
@@ -42,7 +43,7 @@ impl Throttle {
         from + takes
     }
 
-    /// Limits the speed of the body.
+    /// Limits the speed of the body by delaying its chunks; nothing is dropped.
     pub fn limit_body(self: &Arc<Self>, body: Body) -> Body {
         match body {
             Body::Empty => Body::Empty,
@@ -85,14 +86,14 @@ impl BodyStream for ThrottledBody {
     }
 }
 
-/// An injected body fault.
+/// An injected body fault, for tests of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BodyFault {
-    /// Ends cleanly after this many bytes.
+    /// Ends cleanly after this many bytes, as if the body were complete.
     Truncate(u64),
-    /// Breaks after this many bytes.
+    /// Breaks the connection after this many bytes.
     Reset(u64),
-    /// Flips one bit per this many bytes.
+    /// Flips one bit per this many bytes, always at the same positions.
     Corrupt(u64),
 }
 

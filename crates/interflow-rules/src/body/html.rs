@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-/// Maximum length of a tag or comment; longer ones end the search.
+/// Maximum length of a tag or comment in bytes; longer ones end the search, and the page stays unchanged.
 const MAX_TAG_LEN: usize = 64 << 10;
 
-/// Searches for the tag.
+/// Searches for the first opening tag of a name, ignoring case and comments, over chunks of any size.
 pub(crate) struct HtmlInjector {
     tag: Arc<str>,
     html: Bytes,
@@ -19,9 +19,9 @@ pub(crate) struct HtmlInjector {
 #[derive(PartialEq, Eq)]
 enum InjectorState {
     Looking,
-    /// Inside `<!-- … -->`.
+    /// Inside `<!-- … -->`, where tags do not count.
     Comment,
-    /// Inserted, or given up.
+    /// Inserted, or given up: everything passes.
     Idle,
 }
 
@@ -30,7 +30,6 @@ impl HtmlInjector {
         Self { tag, html, held: BytesMut::new(), state: InjectorState::Looking, injected: false }
     }
 
-    /// Whether the HTML was inserted.
     pub fn is_done(&self) -> bool {
         self.injected
     }
@@ -61,6 +60,7 @@ impl HtmlInjector {
                         self.state = InjectorState::Looking;
                     }
                     None => {
+                        // The end mark may be split between chunks.
                         let keep = self.held.len().min(2);
                         out.extend_from_slice(&self.held.split_to(self.held.len() - keep));
                         return out;
@@ -107,6 +107,7 @@ impl HtmlInjector {
         if !matches!(next, b'>' | b'/' | b' ' | b'\t' | b'\n' | b'\r' | b'\x0c') {
             return TagMatch::Other;
         }
+        // A `>` in a quoted attribute does not end the tag.
         let mut quote = None;
         for (i, b) in behind.iter().enumerate().skip(name.len()) {
             match (quote, b) {

@@ -15,20 +15,18 @@ use interflow_types::{Body, CollectError, Error, ErrorKind, Headers, Result};
 use crate::body::fault_injection::{BodyFault, Throttle};
 use edit::BodyChange;
 
-/// What rules requested for a body.
+/// What the rules of a phase requested for a body; applied together when all have run.
 #[derive(Debug, Default)]
 pub(crate) struct BodyEdits {
-    /// Edits, in order.
     pub changes: Vec<BodyChange>,
     /// The names of the rules that requested them.
     pub by: Vec<String>,
-    /// Injected faults, in order.
     pub faults: Vec<BodyFault>,
-    /// Speed limit.
+    /// Speed limit of this direction; the last rule wins.
     pub throttle: Option<Arc<Throttle>>,
-    /// Services that receive its chunks.
+    /// Services that receive its chunks, with the id of their exchange.
     pub chunks: Vec<(Arc<crate::service::ExternalService>, String)>,
-    /// Files to which it is saved.
+    /// Files to which the body is saved as it is sent.
     pub save: Vec<PathBuf>,
 }
 
@@ -41,7 +39,7 @@ impl BodyEdits {
             && self.chunks.is_empty()
     }
 
-    /// Whether the body may change.
+    /// Whether the body may change, so that validators and length no longer apply.
     pub fn may_change_body(&self) -> bool {
         !self.changes.is_empty() || !self.faults.is_empty() || !self.chunks.is_empty()
     }
@@ -54,7 +52,7 @@ impl BodyEdits {
     }
 }
 
-/// A body, streaming or buffered.
+/// A body, streaming or buffered, depending on what the rules need.
 #[derive(Debug)]
 pub(crate) enum BodyReadState {
     Stream(Body),
@@ -63,9 +61,9 @@ pub(crate) enum BodyReadState {
 
 #[derive(Clone, Debug)]
 pub(crate) struct WholeBody {
-    /// As received.
+    /// As received, to be forwarded if nothing changes.
     pub raw: Bytes,
-    /// Without its content coding.
+    /// Without its content coding, as conditions and edits see it.
     pub plain: Bytes,
     pub trailers: Option<Headers>,
 }
@@ -103,6 +101,7 @@ pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers
     let mut body = if work.changes.is_empty() { into_body(seen) } else { apply_changes(&work.changes, seen, headers)? };
     if !work.chunks.is_empty() {
         let coded = content_coding::is_encoded(headers) == Some(true);
+        // Services get plain chunks.
         body = content_coding::decode_stream(headers, body);
         strip_body_headers(headers, coded);
         for (service, id) in work.chunks {
@@ -121,7 +120,7 @@ pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers
     })
 }
 
-/// The unchanged body.
+/// The unchanged body, with its content coding.
 pub(crate) fn into_body(seen: BodyReadState) -> Body {
     match seen {
         BodyReadState::Stream(body) => body,

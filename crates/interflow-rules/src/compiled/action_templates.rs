@@ -4,7 +4,8 @@ use crate::action::Action;
 use crate::params::{AnswerBody, CaptureSource, EditParams, InjectText, JsonTemplate};
 use crate::text::template::TextTemplate;
 
-/// Every template of an action.
+/// Visits every template of an action, to find the variables and the phases it needs. New templates must be added
+/// here.
 pub(crate) fn visit_templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a TextTemplate)) {
     let mut pairs = |pairs: &'a [(TextTemplate, TextTemplate)]| {
         for (a, b) in pairs {

@@ -19,7 +19,7 @@ pub fn name(phase: Phase) -> &'static str {
     PHASE_NAMES.iter().find(|(p, ..)| *p == phase).map_or("send", |(_, n, _)| n)
 }
 
-/// Case-insensitive.
+/// Finds a phase by its name or an alias, ignoring case.
 pub fn find(text: &str) -> Option<Phase> {
     let is = |n: &str| n.eq_ignore_ascii_case(text);
     PHASE_NAMES.iter().find(|(_, n, others)| is(n) || others.iter().any(|o| is(o))).map(|(p, ..)| *p)

@@ -24,10 +24,10 @@ use crate::state::runtime::RuleRuntime;
 pub struct CompiledRule {
     pub name: String,
     pub file: String,
-    /// Its line; 0 if unknown.
+    /// Its line in the file, from 1; 0 if unknown.
     pub line: usize,
     pub cond: ConditionExpr,
-    /// Its actions with their phases.
+    /// Its actions in order, each with the phase in which it runs.
     pub actions: Vec<(Phase, Action)>,
     pub enabled: bool,
     /// Whether later rules of the phase are skipped once it matched.
@@ -43,7 +43,7 @@ pub struct CompiledRule {
 }
 
 impl CompiledRule {
-    /// Number of matches.
+    /// Number of matches since the start of the process.
     pub fn matches(&self) -> u64 {
         self.matches.load(Relaxed)
     }
@@ -57,14 +57,14 @@ impl CompiledRule {
     }
 }
 
-/// The compiled rules of a configuration.
+/// The compiled rules of a configuration. Immutable; a reload compiles a new one.
 #[derive(Debug)]
 pub struct RuleProgram {
     /// The rules in order of evaluation.
     pub rules: Vec<CompiledRule>,
     /// Tests written in the rule files.
     pub tests: Vec<Expectation>,
-    /// Notes on the rules.
+    /// Notes on the rules that are not errors.
     pub notes: Vec<RuleProblem>,
     /// The rule files, including included ones.
     pub files: Vec<PathBuf>,
@@ -77,7 +77,7 @@ pub struct RuleProgram {
 }
 
 impl RuleProgram {
-    /// The queue of held flows.
+    /// The queue of held flows, shared by all programs of the process.
     pub fn holds(&self) -> Arc<crate::state::hold::HoldQueue> {
         Arc::clone(&self.runtime.holds)
     }

@@ -63,7 +63,7 @@ impl RuleProgram {
     }
 }
 
-/// Compiles rules and collects errors.
+/// Compiles rules and collects errors, so that all of them are reported at once.
 struct Compiler<'c> {
     config: &'c RulesConfig,
     around: Arc<RuleRuntime>,
@@ -74,9 +74,9 @@ struct Compiler<'c> {
     problems: Vec<RuleProblem>,
     notes: Vec<RuleProblem>,
     files: Vec<PathBuf>,
-    /// Variables that are read, with the location.
+    /// Variables that are read, with the location for the error if nothing sets them.
     read: Vec<(String, RuleProblem)>,
-    /// Variables that something sets.
+    /// Variables that something sets: constants, actions, named groups.
     set: Vec<String>,
 }
 
@@ -285,6 +285,7 @@ impl<'c> Compiler<'c> {
         }
         let mut hosts = HostIndex::default();
         for (i, rule) in self.rules.iter_mut().enumerate() {
+            // By name, so that the count of an unchanged rule survives a reload.
             rule.matches = around.counter(&rule.name);
             if rule.enabled {
                 hosts.add(i as u32, &rule.cond);

@@ -8,7 +8,8 @@ use crate::params::{AnswerBody, EditParams, ReplaySource, ScriptSource};
 use crate::state::runtime::RuleRuntime;
 use crate::text::template::{ReplacementTemplate, TextTemplate};
 
-/// Makes relative files relative to the rule file.
+/// Makes relative files relative to the rule file, whatever the working directory. Templates that begin with a
+/// variable stay.
 pub(crate) fn resolve_relative(action: &mut Action, folder: Option<&Path>) {
     let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty()) else { return };
     let path = |p: &mut PathBuf| *p = folder.join(&*p);

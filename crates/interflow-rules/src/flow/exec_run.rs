@@ -16,6 +16,7 @@ const MAX_PROGRAMS: usize = 32;
 
 static SLOTS: Semaphore = Semaphore::const_new(MAX_PROGRAMS);
 
+/// A condition that runs a program; it holds if the program ends with 0. Its output is discarded.
 #[derive(Debug)]
 pub struct ExecCondition {
     pub program: TextTemplate,
@@ -27,6 +28,7 @@ pub struct ExecCondition {
 }
 
 impl ExecCondition {
+    /// The first phase in which its input is known.
     pub(crate) fn phase(&self) -> Phase {
         if self.head_in_env { Phase::RequestHead } else { Phase::Authority }
     }
@@ -97,6 +99,7 @@ impl ExecRun {
             command.env("Exec.RequestHead", head);
         }
         let ran = tokio::time::timeout(limit, async {
+            // The wait for a slot counts towards the limit, so that slow programs cannot build up a queue.
             let _slot = SLOTS.acquire().await.expect("the semaphore is never closed");
             command.status().await
         });

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// Changes made by a person, a service or a script.
+/// Changes made by a person, a service or a script. `None` leaves a part as it is.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalChanges {
     pub method: Option<String>,

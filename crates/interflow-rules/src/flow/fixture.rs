@@ -9,7 +9,7 @@ use interflow_types::{
 use crate::flow::view::{FlowView, RuleConstants};
 use crate::text::url::parse_url;
 
-/// A complete flow; bodies are without their content coding.
+/// A complete flow for tests and explanations of rules. Bodies are without their content coding.
 #[derive(Debug)]
 pub struct FlowFixture {
     pub flow: Flow,
@@ -95,7 +95,7 @@ impl FlowFixture {
         Ok(self)
     }
 
-    /// What rules can read at a phase.
+    /// What rules can read at a phase: nothing of later phases, as in a running flow.
     pub(crate) fn view<'a>(&'a self, phase: Phase, constants: &'a RuleConstants) -> FlowView<'a> {
         let mut view = FlowView::new(phase, &self.flow, constants);
         if phase >= Phase::RequestHead {
@@ -114,6 +114,7 @@ impl FlowFixture {
     }
 
     #[must_use]
+    /// Adds a text message of a stream.
     pub fn with_message(mut self, direction: Direction, text: impl Into<Bytes>) -> Self {
         self.messages.push(crate::flow::view::test_message(direction, interflow_types::MessageKind::Text, text.into()));
         self

@@ -13,19 +13,19 @@ use crate::body::fault_injection::Throttle;
 #[derive(Default)]
 pub(crate) struct RuleState {
     vars: SmallVec<[(String, String); 2]>,
-    /// Decisions made at an earlier phase, by rule.
+    /// Decisions made at an earlier phase, by rule, so that a rule with actions in several phases decides once.
     decided: SmallVec<[(u32, bool); 4]>,
-    /// Speed limits per direction.
+    /// Speed limits by direction; they outlive the phase that set them.
     pub throttle: [Option<Arc<Throttle>>; 2],
-    /// Body edits requested at an earlier phase.
+    /// Body edits requested at a phase without a body (the head), applied at the next one with a body.
     pub pending: Option<BodyEdits>,
     /// The rules of the phase `connect` were already evaluated on this flow itself.
     pub connected: bool,
     /// The answer that was decided before the request's head, and is given there.
     pub answer: Mutex<Option<Box<Response>>>,
-    /// The response must be marked as uncacheable.
+    /// The response must be marked as uncacheable (`anticache`).
     pub uncached: bool,
-    /// Cookies of the response are stored.
+    /// Cookies of the response are stored (`sticky-cookie`).
     pub sticky: bool,
     /// The decoded request body, for services that are called about the response.
     pub request_body: Option<bytes::Bytes>,

@@ -10,6 +10,8 @@ use crate::flow::view::FlowView;
 use crate::text::template::{TemplatePart, TemplateVariable, TextTemplate};
 
 /// The input of rendering.
+/// The flow, and what the current action adds to it: the field's value so far, and the groups of the regex that
+/// matched.
 pub(crate) struct RenderContext<'a, 'v> {
     pub view: &'a FlowView<'v>,
     pub previous: Option<&'a [u8]>,
@@ -59,6 +61,7 @@ impl TextTemplate {
 }
 
 impl TemplateVariable {
+    /// What is absent renders as nothing. Bytes that are not UTF-8 become replacement characters.
     fn write(&self, with: &RenderContext<'_, '_>, out: &mut String) {
         let view = with.view;
         let lossy = |out: &mut String, bytes: &[u8]| out.push_str(&String::from_utf8_lossy(bytes));
@@ -107,6 +110,7 @@ impl TemplateVariable {
     }
 }
 
+/// The facts of a flow by their names in templates; those of later phases are empty.
 fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
     let flow = view.flow;
     let written = match name {

@@ -64,6 +64,7 @@ impl From<RuleVerdict> for MessageVerdict {
     }
 }
 
+/// The denial in place of a decision that the phase cannot honour.
 fn unsupported(what: &str, place: &str) -> Error {
     let text = format!("a rule decided to {what}, which is impossible for {place}: it was denied");
     Error::new(ErrorKind::StageFailed, text)

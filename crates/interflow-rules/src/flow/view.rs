@@ -11,10 +11,10 @@ use interflow_types::{
 use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
 
-/// Constants of the rule files, sorted by name.
+/// Constants of the rule files, sorted by name for binary search.
 pub(crate) type RuleConstants = Vec<(String, String)>;
 
-/// A flow at one phase. Data of later phases is `None`.
+/// A flow at one phase, as conditions and templates see it. Data of later phases is `None`.
 pub(crate) struct FlowView<'a> {
     pub phase: Phase,
     pub flow: &'a Flow,
@@ -94,6 +94,7 @@ impl<'a> FlowView<'a> {
         }
     }
 
+    /// Whether the response may still arrive, so that a question about it is open rather than answered with no.
     fn response_is_due(&self) -> bool {
         self.response.is_none() && self.phase < Phase::ResponseHead
     }
@@ -118,16 +119,18 @@ impl<'a> FlowView<'a> {
         }
     }
 
-    /// A tunnel never has a request; otherwise it may still arrive.
+    /// For a question about the request that is absent: a tunnel never has one; otherwise it may still arrive.
     pub fn no_request(&self) -> Tristate {
         if self.phase < Phase::RequestHead { Tristate::NotYet } else { Tristate::Known(false) }
     }
 
+    /// For a question about the response that is absent.
     pub fn no_response(&self) -> Tristate {
         if self.phase < Phase::ResponseHead { Tristate::NotYet } else { Tristate::Known(false) }
     }
 }
 
+/// A text that is known, known to be absent, or not known yet.
 enum MaybeText<'a> {
     Is(Option<&'a str>),
     NotYet,
@@ -169,6 +172,7 @@ impl QuerySubject for FlowView<'_> {
                 None => self.no_request(),
             },
             Key::Type => {
+                // Either side may match; only if the request's does not, the response's decides or leaves it open.
                 let request = self.media_type(Direction::Request).ask(fits);
                 if request.holds() { request } else { request.or(self.media_type(Direction::Response).ask(fits)) }
             }
@@ -275,6 +279,7 @@ impl QuerySubject for FlowView<'_> {
     }
 
     fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        // A message is the body of its direction; the other direction has none.
         if let Some(m) = self.message.filter(|m| m.direction == side) {
             return Tristate::Known(fits(&m.payload));
         }
@@ -290,6 +295,7 @@ impl QuerySubject for FlowView<'_> {
 fn format_url(url: &interflow_types::Url) -> String {
     let path = url.path.as_str();
     if path == "*" {
+        // Asterisk form (RFC 9112 3.2.4) is rare and left to the general formatter.
         return url.to_string();
     }
     let mut text = String::with_capacity(url.authority.host.name().map_or(40, str::len) + path.len() + 16);
@@ -312,6 +318,7 @@ fn format_url(url: &interflow_types::Url) -> String {
 }
 
 trait TristateExt {
+    /// Known and true only if `and` holds too.
     fn map_known(self, and: bool) -> Tristate;
 }
 
@@ -324,7 +331,8 @@ impl TristateExt for Tristate {
     }
 }
 
-/// A copy of the flow's facts, tags and variables for code that cannot hold the flow itself.
+/// A copy of the flow's facts, tags and variables for code that cannot hold the flow itself. Other extensions are not
+/// copied.
 pub(crate) fn copy_facts(flow: &Flow) -> Flow {
     let mut copy = Flow::begin(flow.client.clone(), flow.transport, flow.scheme, flow.authority.clone());
     copy.id = flow.id;

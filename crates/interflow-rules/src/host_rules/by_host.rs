@@ -24,7 +24,8 @@ impl RulesByHost {
         Arc::new(Self { program, cache: Mutex::new(LruCache::new(MAX_HOST_RULE_SETS)) })
     }
 
-    /// The rules that can match a host; `None` if there are none.
+    /// The rules that can match a host; `None` if there are none. Hosts with the same candidates share a rule set, so
+    /// the cache is by candidates and not by host.
     pub fn rules_for(self: &Arc<Self>, host: &Host) -> Option<Arc<HostRules>> {
         let candidates = self.program.hosts.candidates(host);
         if candidates.is_empty() {

@@ -15,10 +15,10 @@ use super::HostRules;
 use crate::actions::{ActionContext, RequestAccess};
 use crate::body::{content_coding, is_event_stream, strip_body_headers};
 
-/// Maximum size of an event that rules see; larger ones are passed on.
+/// Maximum size of an event in bytes that rules see; from a larger one on, the stream passes unchanged.
 const MAX_MESSAGE_SIZE: usize = 16 << 20;
 
-/// What is needed to evaluate message rules on a body.
+/// What is needed to evaluate message rules on a body. It outlives the phase, so it owns copies.
 pub(crate) struct MessageRuleContext {
     bound: Arc<HostRules>,
     flow: Flow,
@@ -39,7 +39,8 @@ impl MessageRuleContext {
         })
     }
 
-    /// The message after the rules; `None` if it was dropped.
+    /// The message after the rules; `None` if it was dropped. The response's head is a copy: changes to it have no
+    /// effect, since it has been sent.
     async fn apply_rules(&mut self, kind: MessageKind, payload: Bytes) -> Result<Option<Bytes>> {
         let mut message = StreamMessage { direction: self.direction, kind, payload, at: Timestamp::now() };
         let request = self.request.clone().map_or(RequestAccess::None, RequestAccess::Kept);
@@ -68,7 +69,8 @@ impl MessageRuleContext {
     }
 }
 
-/// Applies message rules to the body if it is an event stream.
+/// Applies message rules to the body if it is an event stream (WHATWG HTML, server-sent events). Its content coding
+/// is removed.
 pub(crate) fn apply_message_rules(watched: Option<MessageRuleContext>, body: Body, headers: &mut Headers) -> Body {
     let Some(watched) = watched else { return body };
     if matches!(body, Body::Empty) || !is_event_stream(headers) {
@@ -91,6 +93,7 @@ pub(crate) fn apply_message_rules(watched: Option<MessageRuleContext>, body: Bod
 struct MessageRuleBody {
     body: Body,
     now: MessageRuleState,
+    /// The end of the source, held back until the unfinished event has been sent.
     ended: Option<Option<Result<BodyFrame>>>,
 }
 
@@ -102,6 +105,7 @@ enum MessageRuleState {
     Over,
 }
 
+/// Separates the events of a body and runs the rules on each.
 struct EventRuleRunner {
     watched: MessageRuleContext,
     /// `None` once events can no longer be separated.
@@ -109,6 +113,7 @@ struct EventRuleRunner {
 }
 
 impl EventRuleRunner {
+    /// The bytes to send for a chunk: none while an event is incomplete.
     async fn feed(&mut self, data: Bytes) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(data.len());
         let Some(parser) = &mut self.parser else {
@@ -123,6 +128,7 @@ impl EventRuleRunner {
                     let text = event.data.clone().unwrap_or_default();
                     match self.watched.apply_rules(MessageKind::Event, text.clone().into()).await? {
                         None => {}
+                        // An unchanged event keeps its own bytes, comments included.
                         Some(now) if now == text.as_bytes() => out.extend_from_slice(&event.raw),
                         Some(now) => {
                             event.data = Some(String::from_utf8_lossy(&now).into_owned());
@@ -131,6 +137,7 @@ impl EventRuleRunner {
                     }
                     self.watched.write_injected(&mut out);
                 }
+                // The event is too large: from here on, bytes pass as they are.
                 Err(_) => {
                     out.extend_from_slice(&parser.rest());
                     self.parser = None;
@@ -140,6 +147,7 @@ impl EventRuleRunner {
         }
     }
 
+    /// What is left of an unfinished event at the end of the body.
     fn rest(&mut self) -> Bytes {
         self.parser.take().map_or_else(Bytes::new, |mut p| p.rest())
     }
@@ -174,6 +182,7 @@ impl BodyStream for MessageRuleBody {
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 end => {
                     let out = match &mut self.now {
+                        // An unfinished event is not dispatched by clients; it is passed on as it is.
                         MessageRuleState::Idle(events) => events.rest(),
                         _ => Bytes::new(),
                     };

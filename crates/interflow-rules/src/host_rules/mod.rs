@@ -41,7 +41,7 @@ struct PhaseRule {
     rule: u32,
     /// Indices of its actions in this phase.
     actions: Vec<u16>,
-    /// Whether one of them needs the whole body.
+    /// Whether one of its actions needs the whole body, so that it is buffered.
     whole: bool,
     /// Whether its condition may read the body.
     asks_body: bool,
@@ -53,11 +53,11 @@ struct PhaseRule {
     gate: Prefilter,
 }
 
-/// The rules of one phase.
+/// The rules of one phase, in the order of the files.
 #[derive(Debug, Default)]
 struct PhaseRuleList {
     entries: Vec<PhaseRule>,
-    /// Whether any of them may need a whole body.
+    /// Whether any of them may need a whole body; if not, bodies stream without asking any.
     may_want_whole: bool,
     index: Option<RequestIndex>,
 }
@@ -68,7 +68,7 @@ const MAX_BUFFERED_REQUEST: u64 = 1 << 20;
 
 const PHASE_COUNT: usize = Phase::Done as usize + 1;
 
-/// The rules that can match one host.
+/// The rules that can match one host. What they need is computed once here, so that flows pay only for that.
 #[derive(Debug)]
 pub(crate) struct HostRules {
     by_host: Arc<RulesByHost>,
@@ -94,14 +94,13 @@ pub(crate) struct HostRules {
     later_body_rules: Vec<u32>,
 }
 
-/// Position in the evaluation of a phase's rules.
+/// Position in the evaluation of a phase's rules, to continue after an operation that had to be waited for.
 #[derive(Clone, Copy, Default)]
 struct RuleCursor {
     entry: usize,
     action: usize,
 }
 
-/// Whether a rule acts.
 enum RuleMatch {
     Yes,
     No,
@@ -211,6 +210,7 @@ impl HostRules {
     fn run_rules(&self, at: &mut ActionContext<'_>, picked: Option<&Candidates>, mut from: RuleCursor) -> WalkResult {
         let entries = &self.phase_rules(at.phase).entries;
         loop {
+            // In the middle of a rule's actions its condition has already been decided.
             if let Some(picked) = picked.filter(|_| from.action == 0) {
                 from.entry = next_candidate(picked, from.entry);
             }
@@ -240,6 +240,7 @@ impl HostRules {
                     ActionEffect::Continue => {}
                     ActionEffect::Stop => return WalkResult::Done(RuleVerdict::Continue),
                     ActionEffect::End(verdict) => return WalkResult::Done(verdict),
+                    // The cursor already points behind the action that is waited for.
                     ActionEffect::Wait(waiting) => return WalkResult::Wait(from, waiting),
                 }
             }
@@ -251,7 +252,7 @@ impl HostRules {
         WalkResult::Done(RuleVerdict::Continue)
     }
 
-    /// Whether no rule of this phase can match the flow and no state is pending.
+    /// Whether no rule of this phase can match the flow and no state is pending: the fast path of most flows.
     fn is_idle(&self, phase: Phase, flow: &Flow, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
         let list = self.phase_rules(phase);
         list.index.is_none()
@@ -273,12 +274,14 @@ impl HostRules {
         if let Some(program) = at.exec.take_wanted() {
             return RuleMatch::Run(program);
         }
+        // Still open in its last phase: it does not match.
         let Tristate::Known(holds) = answer else { return RuleMatch::No };
         if rule.remembers {
             at.state().record_decision(entry.rule, holds);
         }
         if holds {
             rule.matches.fetch_add(1, Relaxed);
+            // Later phases cannot tag the flow in time for its record.
             if at.phase < Phase::Message {
                 at.flow.tag(ByteStr::from_static("rule-matched"));
             }
@@ -330,7 +333,7 @@ impl HostRules {
         self.run_without_body(ActionContext { opens, ..ActionContext::new(phase, flow) })
     }
 
-    /// Continues after an asynchronous action.
+    /// Continues after an asynchronous action, until the phase is done.
     async fn resume(
         &self,
         at: &mut ActionContext<'_>,
@@ -353,7 +356,7 @@ impl HostRules {
         }
     }
 
-    /// Runs a phase without a body.
+    /// Runs a phase without a body. A future is made only if something has to be waited for.
     fn run_without_body<'a, V>(&'a self, mut at: ActionContext<'a>) -> MaybeFuture<'a, V>
     where
         V: From<RuleVerdict> + Send + 'a,
@@ -372,7 +375,7 @@ impl HostRules {
         }
     }
 
-    /// Saves what later phases need.
+    /// Saves what later phases need: the original head, and edits of the body that follows.
     fn save_for_later(&self, at: &mut ActionContext<'_>) {
         at.keep_original(None);
         if !at.edits.is_empty() {
@@ -381,7 +384,7 @@ impl HostRules {
         }
     }
 
-    /// Runs a phase with a body.
+    /// Runs a phase with a body, which is buffered only if a rule that may act needs it whole.
     fn run_with_body<'a>(&'a self, at: ActionContext<'a>, body: Body) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         let mut at = at;
         // State is created only for flows that need it.
@@ -501,7 +504,7 @@ impl HostRules {
         matches!(body, Body::Stream(_) | Body::Full(_)) && (at.edits.needs_whole(headers) || sized())
     }
 
-    /// Buffers the body up to the limit.
+    /// Buffers the body up to `rules.max_body`; a larger one goes on as a stream, which rules do not see whole.
     async fn read_body(&self, at: &mut ActionContext<'_>, body: Body) -> Result<BodyReadState> {
         let headers = at.head().cloned().unwrap_or_default();
         let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
@@ -520,6 +523,7 @@ impl HostRules {
         Ok(seen)
     }
 
+    /// Applies the collected edits, then message rules. `on_failure` decides about a body that cannot be edited.
     fn apply_body_edits(&self, mut at: ActionContext<'_>, seen: BodyReadState) -> Result<Body, EarlyExit> {
         let mut work = std::mem::take(&mut at.edits);
         let side = at.side();
@@ -538,6 +542,7 @@ impl HostRules {
             let what = "a rule needs the whole body, which is larger than rules.max_body: raise that, or use an edit that streams (find)";
             BodyFailure::Kept(Error::new(ErrorKind::BodyTooLarge, what), seen)
         } else {
+            // `finish` consumes the body; a copy shares its bytes.
             let spare = match (&seen, self.program.config.on_failure) {
                 (BodyReadState::Whole(whole), OnFailure::Pass) => Some(BodyReadState::Whole(whole.clone())),
                 _ => None,
@@ -603,7 +608,7 @@ fn next_candidate(picked: &Candidates, from: usize) -> usize {
     word * 64 + bits.trailing_zeros() as usize
 }
 
-/// Evaluates a condition without counting.
+/// Evaluates a condition without side effects; open if that is impossible.
 fn evaluate_uncounted(rule: &CompiledRule, at: &ActionContext<'_>, program: &RuleProgram) -> Tristate {
     if has_side_effects(rule) { Tristate::NotYet } else { rule.cond.evaluate(&at.view(program)) }
 }

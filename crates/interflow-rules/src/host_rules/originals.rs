@@ -44,12 +44,13 @@ impl ActionContext<'_> {
 
 fn store_original<H>(kept: &mut Option<Box<OriginalMessage<H>>>, head: H, body: Option<OriginalBody>) {
     match kept {
+        // The head of an earlier phase is the true original; only a body may be missing.
         Some(kept) => kept.body = kept.body.take().or(body),
         None => *kept = Some(Box::new(OriginalMessage { head, body })),
     }
 }
 
-/// Returns the body to edit and stores a copy in `original`.
+/// Returns the body to edit and stores a copy in `original`; a stream is copied as it passes.
 pub(crate) fn tee_original(seen: BodyReadState, original: &mut Option<OriginalBody>) -> BodyReadState {
     match seen {
         BodyReadState::Whole(whole) => {
@@ -64,7 +65,7 @@ pub(crate) fn tee_original(seen: BodyReadState, original: &mut Option<OriginalBo
     }
 }
 
-/// Whether the outgoing body differs, as far as is known.
+/// Whether the outgoing body differs, as far as is known; a stream counts as different.
 pub(crate) fn is_different(original: &OriginalBody, body: &Body) -> bool {
     match (original, body) {
         (OriginalBody::Full(before), Body::Full(now)) => before != now,

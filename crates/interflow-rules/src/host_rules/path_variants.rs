@@ -8,7 +8,8 @@ use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::matching::index::{Candidates, RequestIndex};
 use crate::matching::path_mode::{PathMatchMode, is_ambiguous};
 
-/// The request with each of the other interpretations; `None` if they cannot be enumerated.
+/// The request with each of the other interpretations of its path (escapes, dots, slashes, parameters); `None` if
+/// they cannot be enumerated.
 fn other_variants(request: &RequestHead) -> Option<Vec<RequestHead>> {
     let written = request.url.path_only();
     let query = request.url.path.get(written.len()..).unwrap_or_default();
@@ -28,6 +29,7 @@ pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>, program: &Ru
         PathMatchMode::Any => true,
         PathMatchMode::All => false,
     };
+    // The other interpretations cannot change the answer in the cautious direction.
     if written.holds() == refuses {
         return written;
     }
@@ -46,7 +48,8 @@ pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>, program: &Ru
     }
 }
 
-/// The rules that this request can match in any of its interpretations.
+/// The rules that this request can match in any of its interpretations. Without the others, the index would hide a
+/// rule that a variant matches.
 pub(crate) fn candidates(index: &RequestIndex, request: &RequestHead) -> Candidates {
     let mut picked = index.candidates(request);
     if is_ambiguous(request) {

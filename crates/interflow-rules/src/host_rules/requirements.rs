@@ -8,7 +8,7 @@ use crate::compiled::program::CompiledRule;
 use crate::matching::condition::ConditionExpr;
 use crate::params::{CaptureParams, CaptureSource};
 
-/// Whether an action only annotates the flow.
+/// Whether an action only annotates the flow, so that it can be repeated for each request of a tunnel.
 pub(crate) const fn is_annotation(action: &Action) -> bool {
     matches!(
         action,
@@ -22,7 +22,7 @@ pub(crate) const fn is_annotation(action: &Action) -> bool {
     )
 }
 
-/// Whether a condition depends on how often it is evaluated.
+/// Whether a condition depends on how often it is evaluated (`chance`, `every`, `first`).
 pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
     let mut counts = false;
     rule.cond.visit(&mut |leaf| {
@@ -36,7 +36,7 @@ pub(crate) fn has_side_effects(rule: &CompiledRule) -> bool {
     is_stateful(rule) || runs_program(rule)
 }
 
-/// Whether a condition is decided by a program.
+/// Whether a condition is decided by a program, which has to be waited for.
 pub(crate) fn runs_program(rule: &CompiledRule) -> bool {
     let mut runs = false;
     rule.cond.visit(&mut |leaf| runs |= matches!(leaf, ConditionExpr::Exec(_)));
@@ -54,7 +54,7 @@ pub(crate) fn needs_earlier_request_body(rule: &CompiledRule) -> bool {
     by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.wants_request_body()
 }
 
-/// Whether an action needs the whole body.
+/// Whether an action needs the whole body, by its kind or by a template that reads it.
 pub(crate) fn needs_whole_body(action: &Action) -> bool {
     let mut needs = match action {
         Action::Hold(_) | Action::Script(_) | Action::Call(_) => true,

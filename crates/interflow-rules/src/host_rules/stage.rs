@@ -22,6 +22,7 @@ impl Stage for HostRules {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        // Decided while the tunnel was held; this is the first phase that can answer.
         if self.answers_at_connect
             && let Some(answer) = flow.extension_mut::<RuleState>().answer.get_mut().take()
         {
@@ -77,6 +78,7 @@ impl Stage for HostRules {
         head: &'a mut ResponseHead,
     ) -> MaybeFuture<'a, RequestVerdict> {
         let mut before = None;
+        // Before the fast path: the state of these actions needs no rule in this phase.
         if let Some(state) = flow.extension::<RuleState>() {
             if state.sticky {
                 let at = ActionContext::new(Phase::ResponseHead, flow);
@@ -144,7 +146,8 @@ impl HostRules {
         })
     }
 
-    /// Runs the rules at the end of a flow. They have to be waited for only if they need a program.
+    /// Runs the rules at the end of a flow, on a copy: their changes are not recorded. They have to be waited for
+    /// only if they need a program.
     pub fn run_done(self: &Arc<Self>, flow: &Flow) -> MaybeFuture<'static, ()> {
         let mut copy = crate::flow::view::copy_facts(flow);
         let (request, mut response) =

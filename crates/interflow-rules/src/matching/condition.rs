@@ -10,9 +10,9 @@ use crate::flow::exec_run::ExecCondition;
 use crate::flow::view::FlowView;
 use crate::matching::text_predicate::{TextField, TextPredicate};
 
+/// A condition after parsing, whichever format it was written in.
 #[derive(Clone, Debug)]
 pub enum ConditionExpr {
-    /// Constant.
     Always(bool),
     And(Vec<ConditionExpr>),
     Or(Vec<ConditionExpr>),
@@ -21,19 +21,18 @@ pub enum ConditionExpr {
     Query(Box<Query>),
     /// A text field matches a pattern.
     Text(TextField, TextPredicate),
-    /// There is a body on this side, or one was announced.
+    /// There is a body on this side, or the head announced one.
     HasBody(Direction),
     /// The message goes in this direction.
     Direction(Direction),
-    /// The client connection has this number.
     Connection(u64),
-    /// The authority matches.
+    /// The authority of the flow matches, whatever its `Host` field says.
     Host(HostPattern),
-    /// The authority is one of Interflow's own addresses.
+    /// The authority is one of Interflow's own addresses: a request to it would come back.
     OwnAddress,
     /// True with this probability, from 0 to 1.
     Chance(f64),
-    /// True every n-th time.
+    /// True every n-th time; the first time counts.
     Every(u64, Arc<AtomicU64>),
     /// True only the first n times.
     First(u64, Arc<AtomicU64>),
@@ -49,6 +48,7 @@ pub enum ConditionExpr {
 }
 
 impl ConditionExpr {
+    /// Joins conditions, cheap ones first. Nested conjunctions become one, so that the order covers all parts.
     pub fn and(parts: Vec<Self>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -67,6 +67,7 @@ impl ConditionExpr {
         }
     }
 
+    /// Joins alternatives, cheap ones first.
     pub fn or(mut parts: Vec<Self>) -> Self {
         match parts.len() {
             0 => Self::Always(false),
@@ -88,6 +89,7 @@ impl ConditionExpr {
         }
     }
 
+    /// A query that selects everything becomes a constant.
     pub fn query(query: Query) -> Self {
         if query.is_all() { Self::Always(true) } else { Self::Query(Box::new(query)) }
     }
@@ -96,6 +98,8 @@ impl ConditionExpr {
         Self::query(Expr::flag(flag).into())
     }
 
+    /// Rough cost of an evaluation. From 7 on, an evaluation also has side effects: it counts, draws a number, or
+    /// runs a program.
     fn cost(&self) -> u8 {
         match self {
             Self::Always(_) | Self::Direction(_) | Self::Connection(_) | Self::OwnAddress => 0,
@@ -122,7 +126,8 @@ impl ConditionExpr {
         }
     }
 
-    /// Evaluates the condition on what is known so far.
+    /// Evaluates the condition on what is known so far, in Kleene's three-valued logic: what is not known yet leaves
+    /// it open only if it matters.
     pub(crate) fn evaluate(&self, view: &FlowView<'_>) -> Tristate {
         match self {
             Self::Always(b) => Tristate::Known(*b),
@@ -156,6 +161,7 @@ impl ConditionExpr {
             Self::Text(place, test) => place.evaluate(view, &mut |v| test.fits(v, view)),
             Self::HasBody(side) => match (view.body_of(*side), view.head_of(*side)) {
                 (Some(body), _) => Tristate::Known(!body.is_empty()),
+                // The client side knows more than the head: in HTTP/2 a body needs no length.
                 (None, Some(_)) if *side == Direction::Request && view.flow.has_request_body.is_some() => {
                     Tristate::Known(view.flow.has_request_body == Some(true))
                 }
@@ -185,7 +191,8 @@ impl ConditionExpr {
         }
     }
 
-    /// The earliest phase in which everything the condition reads is known.
+    /// The earliest phase in which everything the condition reads is known. A condition without data is known from
+    /// the start.
     pub fn phase(&self) -> Phase {
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().map(Self::phase).max().unwrap_or(Phase::Authority),
@@ -209,7 +216,7 @@ impl ConditionExpr {
         }
     }
 
-    /// Whether it reads the request's body.
+    /// Whether it reads the request's body, or its size.
     pub(crate) fn wants_request_body(&self) -> bool {
         let mut wants = false;
         self.visit(&mut |leaf| {
@@ -226,7 +233,7 @@ impl ConditionExpr {
         wants
     }
 
-    /// A textual description.
+    /// The condition as text, for explanations.
     pub fn describe(&self) -> String {
         match self {
             Self::Always(true) => "always".into(),
@@ -258,6 +265,7 @@ impl ConditionExpr {
     }
 }
 
+/// Loopback addresses count at any listener address, since a listener may be bound to all addresses.
 fn is_own_address(view: &FlowView<'_>) -> bool {
     let authority = &view.flow.authority;
     let own = view.flow.client.local;
@@ -270,6 +278,7 @@ fn is_own_address(view: &FlowView<'_>) -> bool {
 fn random_fraction() -> f64 {
     let bytes = interflow_types::random_bytes::<16>();
     let n = u64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);
+    // 53 bits are the precision of an `f64`.
     (n >> 11) as f64 / (1u64 << 53) as f64
 }
 
@@ -277,10 +286,12 @@ fn minute_of_day() -> u32 {
     (Timestamp::now().micros() / 60_000_000 % 1440) as u32
 }
 
+/// The end does not belong to the interval.
 const fn is_within_minutes(from: u32, to: u32, now: u32) -> bool {
     if from <= to { from <= now && now < to } else { now >= from || now < to }
 }
 
+/// The latest phase of the query's terms. A word searches bodies too, so it waits for the response's.
 fn query_phase(expr: &Expr) -> Phase {
     let mut latest = Phase::Authority;
     expr.visit(&mut |term| {

@@ -24,6 +24,7 @@ impl ExecCondition {
         Tristate::NotYet
     }
 
+    /// Renders the program now, since the flow cannot be borrowed while it runs.
     fn render(self: &Arc<Self>, path: Option<ByteStr>, view: &FlowView<'_>) -> ExecRun {
         let head = view.request.filter(|_| self.head_in_env).map(|request| {
             let mut head = format!("{} {} {}\r\n", request.method, request.url.path, request.version).into_bytes();

@@ -43,6 +43,7 @@ impl<'de> Deserialize<'de> for HostMatcher {
                         let pattern: HostPattern = text.parse().map_err(E::custom)?;
                         Ok(HostMatcher(vec![ConditionExpr::Host(pattern)]))
                     }
+                    // With variables, a pattern is known only for each flow; then the host is compared as text.
                     None => TextPredicate::new(MatchMode::Exact, template, true).map(text_condition).map_err(E::custom),
                 }
             }

@@ -15,12 +15,13 @@ use crate::matching::text_predicate::{MatchMode, TextField, TextPredicate};
 /// What a condition requires of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostRequirement {
-    /// Nothing that can be indexed.
+    /// Nothing that can be indexed: the rule is a candidate for every host.
     Any,
-    /// One of these.
+    /// One of these; the rule is no candidate for other hosts.
     OneOf(Vec<HostLiteral>),
 }
 
+/// A key of the host index, in lower case without a final dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostLiteral {
     Exact(String),
@@ -28,7 +29,7 @@ enum HostLiteral {
     Below(String),
 }
 
-/// Rules by required host.
+/// Rules by required host. It may name a rule too many, never one too few.
 #[derive(Debug, Default)]
 pub(crate) struct HostIndex {
     exact: HashMap<String, Vec<u32>>,
@@ -56,7 +57,7 @@ impl HostIndex {
         }
     }
 
-    /// The rules that can match a host, in order.
+    /// The rules that can match a host, in the order of the files.
     pub fn candidates(&self, host: &Host) -> Vec<u32> {
         let text = match host {
             Host::Name(name) => name.trim_end_matches('.').to_owned(),
@@ -64,6 +65,7 @@ impl HostIndex {
         };
         let mut all = self.any.clone();
         all.extend(self.exact.get(&text).into_iter().flatten());
+        // An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) is also looked up as IPv4.
         if let Some(ip) = host.ip().filter(|ip| ip.to_canonical() != *ip) {
             all.extend(self.exact.get(&ip.to_canonical().to_string()).into_iter().flatten());
         }
@@ -74,6 +76,7 @@ impl HostIndex {
     }
 }
 
+/// Negations and patterns that cannot be indexed require nothing.
 fn host_requirement(cond: &ConditionExpr) -> HostRequirement {
     match cond {
         ConditionExpr::Always(false) => HostRequirement::OneOf(Vec::new()),
@@ -119,6 +122,7 @@ fn host_literal(mode: MatchMode, text: &str) -> HostRequirement {
     }
 }
 
+/// All must hold, so that one of them suffices as key: the one with the fewest values.
 fn narrowest(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
     let mut best = HostRequirement::Any;
     for need in needs {
@@ -133,6 +137,7 @@ fn narrowest(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
     best
 }
 
+/// One must hold, so that all are keys; one without a requirement leaves none.
 fn union(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
     let mut all = Vec::new();
     for need in needs {
@@ -160,7 +165,7 @@ enum RequiredFeature {
     ResponseType(String),
 }
 
-/// The heads on which features may be tested.
+/// The heads on which features may be tested, since they are available in the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeadSet {
     Request,
@@ -178,6 +183,7 @@ impl RequiredFeature {
         }
     }
 
+    /// A feature of a response that has not arrived counts as present.
     fn is_present(&self, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
         match self {
             Self::Target(text) => contains_ignore_case(request.url.path.as_bytes(), text.as_bytes()),
@@ -192,7 +198,7 @@ impl RequiredFeature {
     }
 }
 
-/// Case-insensitive substring test.
+/// Case-insensitive (ASCII) substring test.
 fn contains_ignore_case(text: &[u8], wanted: &[u8]) -> bool {
     let Some(first) = wanted.first() else { return !text.is_empty() };
     text.windows(wanted.len()).any(|w| w[0].eq_ignore_ascii_case(first) && w.eq_ignore_ascii_case(wanted))
@@ -202,7 +208,7 @@ fn contains_ignore_case(text: &[u8], wanted: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Prefilter {
     anchors: Option<Vec<RequiredFeature>>,
-    /// The rule is evaluated on every variant of the path.
+    /// The rule is evaluated on every variant of the path, so an ambiguous path must not be ruled out as written.
     readings: bool,
 }
 
@@ -223,7 +229,7 @@ impl Prefilter {
         Self { anchors: required_features(cond, of), readings: false }
     }
 
-    /// Whether the condition may match.
+    /// Whether the condition may match. False means that it certainly does not.
     pub fn may_match(&self, request: Option<&RequestHead>, response: Option<&ResponseHead>) -> bool {
         match (&self.anchors, request) {
             (Some(anchors), Some(request)) if !(self.readings && is_ambiguous(request)) => {
@@ -238,6 +244,7 @@ impl Prefilter {
 fn required_features(cond: &ConditionExpr, of: HeadSet) -> Option<Vec<RequiredFeature>> {
     let inner = |part: &ConditionExpr| required_features(part, of);
     match cond {
+        // Each part must hold, so the most selective one is enough.
         ConditionExpr::And(parts) => parts.iter().filter_map(inner).min_by_key(|a| (a.len(), selectivity_rank(a))),
         ConditionExpr::Or(parts) => parts.iter().map(inner).collect::<Option<Vec<_>>>().map(|all| all.concat()),
         ConditionExpr::Query(query) => expr_features(query.expr(), of),
@@ -308,6 +315,7 @@ fn term_feature(term: &Term) -> Option<RequiredFeature> {
         (Key::ReqType, _) => Some(RequiredFeature::Header("content-type".into())),
         (Key::RespHeader, _) if term.name.is_some() => term.name.clone().map(RequiredFeature::ResponseHeader),
         (Key::Status, TermTest::Number(number)) => {
+            // An empty range matches nothing, and neither does this one.
             let (low, high) = number.bounds().unwrap_or((1, 0));
             Some(RequiredFeature::Status(low, high))
         }
@@ -329,7 +337,7 @@ fn term_feature(term: &Term) -> Option<RequiredFeature> {
     }
 }
 
-/// A bit set of indices into a list.
+/// A bit set of indices into a list, 64 per word.
 pub(crate) type Candidates = SmallVec<[u64; 4]>;
 
 /// The rules of one phase by what a request must have for them.
@@ -423,6 +431,7 @@ impl RequestIndex {
             for (name, _) in &request.headers {
                 if self.lengths & 1 << name.len().min(63) != 0 {
                     let first = self.headers.partition_point(|(n, _)| n.len() < name.len());
+                    // Sorted by length, so that only names of the same length are compared.
                     let same = self.headers[first..].iter().take_while(|(n, _)| n.len() == name.len());
                     same.filter(|(n, _)| n.as_bytes().eq_ignore_ascii_case(name)).for_each(|(_, list)| put(list));
                 }

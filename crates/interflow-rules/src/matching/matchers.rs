@@ -204,12 +204,14 @@ impl MatcherMap {
         if self.every == Some(0) {
             return Err("`every` counts from 1".into());
         }
+        // The counters start at zero whenever the rules are compiled.
         all.extend(self.every.map(|n| ConditionExpr::Every(n, Default::default())));
         all.extend(self.first.map(|n| ConditionExpr::First(n, Default::default())));
         Ok(ConditionExpr::and(all))
     }
 }
 
+/// A matcher that a term of the query language expresses.
 fn query_term(key: &str, value: &str) -> Result<ConditionExpr, String> {
     Query::parse(&format!("{key}:{value}")).map(ConditionExpr::query).map_err(|e| {
         let remedy = e.remedy.map(|r| format!(": {r}")).unwrap_or_default();
@@ -222,6 +224,7 @@ fn query_terms(key: &str, values: &OneOrManyStrings) -> Result<Option<ConditionE
     Ok((!all.is_empty()).then(|| ConditionExpr::or(all)))
 }
 
+/// `22:00-06:00` in minutes after midnight; the end may be before the start.
 fn parse_between(text: &str) -> Result<ConditionExpr, String> {
     let minute = |t: &str| {
         let (h, m) = t.trim().split_once(':')?;

@@ -20,6 +20,8 @@ pub(crate) enum PathMatchMode {
 }
 
 impl PathMatchMode {
+    /// A rule that denies must not be evaded by spelling the path differently, and a rule that exempts must not be
+    /// reached that way.
     pub fn for_rule(cond: &ConditionExpr, actions: &[(Phase, Action)], stop: bool) -> Self {
         let decides = |a: &Action| {
             matches!(a, Action::Block(_) | Action::Abort(_) | Action::Hold(_) | Action::Answer(_) | Action::Redirect(_))
@@ -50,7 +52,8 @@ fn reads_path(cond: &ConditionExpr) -> bool {
     asks
 }
 
-/// Whether the path may have other interpretations.
+/// Whether origins may interpret the path differently: it has escapes, backslashes, parameters, empty or dot
+/// segments.
 pub(crate) fn is_ambiguous(request: &RequestHead) -> bool {
     let path = request.url.path_only().as_bytes();
     path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))

@@ -69,6 +69,7 @@ impl<'de> Deserialize<'de> for FieldPattern {
             }
             fn visit_str<E: de::Error>(self, s: &str) -> Result<FieldPattern, E> {
                 let test = match TextTemplate::parse(s).map_err(E::custom)? {
+                    // Only a text without variables is a glob, since a value could contain `*`.
                     t if t.as_literal().is_some() => TextPredicate::glob(t.as_literal().unwrap_or_default(), true),
                     t => TextPredicate::new(MatchMode::Exact, t, true),
                 };

@@ -5,7 +5,8 @@ use regex::bytes::{Regex, RegexBuilder};
 /// Memory limit of one compiled regular expression, in bytes.
 const MAX_REGEX_SIZE: usize = 1 << 20;
 
-/// Builds a regular expression with a size limit.
+/// Builds a regular expression with limits on its size and nesting, so that a rule cannot exhaust memory. Matching
+/// takes linear time.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -28,7 +29,7 @@ pub fn build_regex(source: &str, ignore_case: bool) -> Result<Regex, String> {
         })
 }
 
-/// A regular expression that searches for a text.
+/// A regular expression that searches for a literal text, case-insensitive if wanted.
 ///
 /// # Errors
 /// The text is too long.

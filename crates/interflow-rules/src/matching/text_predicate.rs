@@ -11,6 +11,7 @@ use crate::matching::regex_limits::{build_regex, search_regex};
 use crate::text::json::JsonPath;
 use crate::text::template::TextTemplate;
 
+/// How a text is compared with a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchMode {
     /// The whole text.
@@ -25,11 +26,11 @@ pub enum MatchMode {
 /// A predicate on a text.
 #[derive(Clone, Debug)]
 pub enum TextPredicate {
-    /// Any present value.
+    /// Any value, if there is one.
     Present,
-    /// A literal pattern, compiled.
+    /// A literal pattern with mode and whether case is ignored; compiled for `Contains` and `Regex`.
     Fixed(MatchMode, String, bool, Option<Regex>),
-    /// A template, rendered for each evaluation.
+    /// A template with mode and whether case is ignored; rendered for each evaluation.
     Filled(MatchMode, TextTemplate, bool),
 }
 
@@ -81,7 +82,7 @@ impl TextPredicate {
         Self::fixed(MatchMode::Regex, &format!("^{source}$"), ignore_case)
     }
 
-    /// Whether a value matches.
+    /// Whether a value matches. Case is ignored for ASCII letters only, except in regexes.
     pub(crate) fn fits(&self, value: &[u8], view: &FlowView<'_>) -> bool {
         match self {
             Self::Present => true,
@@ -98,7 +99,7 @@ impl TextPredicate {
         }
     }
 
-    /// The regex, if it has named groups.
+    /// The regex, if it has named groups, which become variables.
     pub(crate) fn capturing_regex(&self) -> Option<&Regex> {
         match self {
             Self::Fixed(MatchMode::Regex, _, _, Some(regex)) if group_names(regex).next().is_some() => Some(regex),
@@ -147,7 +148,7 @@ pub enum TextField {
     Target,
     Method,
     Header(Direction, String),
-    /// A query parameter, or any.
+    /// A query parameter by its decoded name, or any.
     Param(Option<String>),
     Cookie(String),
     /// A cookie that the response sets, or any.
@@ -172,7 +173,7 @@ pub enum TextField {
 }
 
 impl TextField {
-    /// The earliest phase in which it is known.
+    /// The earliest phase in which it is known. Tags and variables may still change later, but count as known.
     pub fn phase(&self) -> Phase {
         match self {
             Self::Host
@@ -289,7 +290,7 @@ impl TextField {
         })
     }
 
-    /// The values, for explanations: limited in number and length.
+    /// The values, for explanations: at most three, of 80 bytes each.
     pub(crate) fn sample_values(&self, view: &FlowView<'_>) -> Vec<String> {
         let mut seen = Vec::new();
         let _ = self.evaluate(view, &mut |v| {
@@ -336,6 +337,7 @@ fn matches_any<'v>(mut values: impl Iterator<Item = &'v [u8]>, fits: &mut dyn Fn
     Tristate::Known(values.any(fits))
 }
 
+/// Whether the head may still arrive.
 fn missing_head(view: &FlowView<'_>, side: Direction) -> Tristate {
     match side {
         Direction::Request => view.no_request(),
@@ -343,6 +345,7 @@ fn missing_head(view: &FlowView<'_>, side: Direction) -> Tristate {
     }
 }
 
+/// JSON values that are not strings are compared as JSON text. A body that is not JSON has no values.
 fn json_values(body: &[u8], path: &JsonPath, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return Tristate::Known(false) };
     Tristate::Known(path.find(&value).into_iter().any(|v| match v {
@@ -358,12 +361,14 @@ fn graphql_operation(body: &[u8], fits: &mut dyn FnMut(&[u8]) -> bool) -> Trista
         return Tristate::Known(fits(name.as_bytes()));
     }
     let document = value["query"].as_str().unwrap_or_default();
+    // Good enough for the first operation of a document; its grammar is not parsed.
     let mut words = document.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty());
     let name = words.find(|w| matches!(*w, "query" | "mutation" | "subscription")).and_then(|_| words.next());
     Tristate::Known(name.is_some_and(|n| fits(n.as_bytes())))
 }
 
-/// The product name of a `User-Agent`.
+/// The product name of a `User-Agent`. The order of the known ones matters, since browsers also name those they are
+/// compatible with.
 fn user_agent_name(user_agent: &str) -> &str {
     const KNOWN: [(&str, &str); 10] = [
         ("Edg/", "Edge"),

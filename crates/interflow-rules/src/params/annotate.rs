@@ -11,6 +11,7 @@ use super::value_types::RegexParam;
 use crate::text::json::JsonPath;
 use crate::text::template::TextTemplate;
 
+/// A delay of the message; the client waits.
 #[derive(Clone, Debug)]
 pub struct DelayParams {
     pub time: HumanDuration,
@@ -39,6 +40,7 @@ impl TryFrom<DelayMap> for DelayParams {
 }
 shorthand!(DelayParams from DelayMap by time);
 
+/// What is stored in which variable.
 #[derive(Clone, Debug)]
 pub struct CaptureParams {
     pub name: String,
@@ -47,7 +49,7 @@ pub struct CaptureParams {
     pub regex: Option<Regex>,
 }
 
-/// The source of a captured variable.
+/// Where the value of a captured variable comes from.
 #[derive(Clone, Debug)]
 pub enum CaptureSource {
     Text(TextTemplate),
@@ -89,6 +91,7 @@ impl TryFrom<CaptureMap> for CaptureParams {
 }
 shorthand!(CaptureParams from CaptureMap by name);
 
+/// A line in Interflow's log.
 #[derive(Clone, Debug)]
 pub struct LogParams {
     pub text: TextTemplate,
@@ -139,6 +142,7 @@ pub struct AppendFileParams {
     pub verbatim: bool,
 }
 
+/// A flow held for an operator; see `HoldMap` for the meaning of each.
 #[derive(Clone, Debug)]
 pub struct HoldParams {
     pub timeout: Option<HumanDuration>,

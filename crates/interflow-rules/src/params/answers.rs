@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::value_types::{RegexParam, TemplatePairs};
 use crate::text::template::{ReplacementTemplate, TextTemplate};
 
+/// Files in the place of an origin.
 #[derive(Clone, Debug)]
 pub struct MapLocalParams {
     /// A file, or a folder; may contain groups of the regex.
@@ -71,7 +72,7 @@ pub struct AnswerParams {
     pub content_type: Option<TextTemplate>,
 }
 
-/// The source of a body.
+/// The source of a body that Interflow sends.
 #[derive(Clone, Debug)]
 pub enum AnswerBody {
     Text(TextTemplate),
@@ -136,6 +137,7 @@ impl TryFrom<AnswerMap> for AnswerParams {
 }
 shorthand!(AnswerParams from AnswerMap by status);
 
+/// The response of a blocked request.
 #[derive(Clone, Debug)]
 pub struct BlockParams {
     pub status: u16,
@@ -192,6 +194,7 @@ impl TryFrom<RedirectMap> for RedirectParams {
 }
 shorthand!(RedirectParams from RedirectMap by to);
 
+/// Informational statuses (1xx) cannot end a request; statuses up to 999 are allowed for tests of clients.
 fn redirect_status(code: u16) -> Result<u16, String> {
     if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 599")) }
 }

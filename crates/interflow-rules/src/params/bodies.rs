@@ -15,14 +15,13 @@ use crate::text::json::{JsonPath, PatchOperation};
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::{ReplacementTemplate, TextTemplate};
 
-/// An edit of a text.
+/// An edit of a text: of a body, or of an event or message of a stream.
 #[derive(Clone, Debug)]
 pub enum EditParams {
     /// Replaces every occurrence of a text; works on a stream.
     Find(TextTemplate, TextTemplate),
     /// Replaces the matches of a regex.
     Regex(Regex, ReplacementTemplate),
-    /// Replaces the whole text.
     Set(TextTemplate),
     /// Replaces the whole text by a file.
     File(TextTemplate),
@@ -30,10 +29,11 @@ pub enum EditParams {
     JsonSet(Vec<(JsonPath, JsonTemplate)>),
     /// Removes values by JSONPath.
     JsonRemove(Vec<JsonPath>),
-    /// Applies a JSON Patch.
+    /// Applies a JSON Patch (RFC 6902).
     JsonPatch(Vec<PatchOperation>),
 }
 
+/// A message inserted into a stream.
 #[derive(Clone, Debug)]
 pub struct InjectParams {
     pub text: InjectText,
@@ -172,6 +172,7 @@ impl TryFrom<EditMap> for EditParams {
 }
 shorthand!(EditParams from EditMap by set);
 
+/// HTML inserted into a page.
 #[derive(Clone, Debug)]
 pub struct InjectHtmlParams {
     /// The tag after which it is inserted, in lower case.
@@ -216,12 +217,12 @@ impl TryFrom<InjectHtmlMap> for InjectHtmlParams {
 }
 shorthand!(InjectHtmlParams from InjectHtmlMap by html);
 
-/// Speed limits in bytes per second.
+/// Speed limits in bytes per second by direction.
 #[derive(Clone, Debug)]
 pub struct ThrottleParams {
     pub request: Option<ByteSize>,
     pub response: Option<ByteSize>,
-    /// One budget for all flows of the rule.
+    /// The budgets by direction that all flows of the rule share, if they do.
     pub shared: Option<[Arc<ThrottleBudget>; 2]>,
 }
 
@@ -254,6 +255,7 @@ impl TryFrom<ThrottleMap> for ThrottleParams {
 }
 shorthand!(ThrottleParams from ThrottleMap by both);
 
+/// Where a fault takes effect.
 #[derive(Clone, Debug)]
 pub struct ByteOffsetParams {
     pub after: ByteSize,

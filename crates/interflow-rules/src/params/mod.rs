@@ -1,5 +1,6 @@
 //! Parameters of actions, as written in rule files and as compiled.
 
+/// Deserializes parameters from a map, or from a single value that stands for the main one of them.
 macro_rules! shorthand {
     ($(#[$doc:meta])* $type:ident from $map:ident by $field:ident) => {
         impl<'de> Deserialize<'de> for $type {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::text::string_list::OneOrManyStrings;
 
+/// Answers from a recording.
 #[derive(Clone, Debug)]
 pub struct ReplayParams {
     pub from: ReplaySource,
@@ -25,10 +26,11 @@ pub struct ReplayParams {
     pub extra: OnMiss,
     /// Whether dates are shifted to the present.
     pub refresh: bool,
-    /// The recording, once loaded.
+    /// The recording, loaded with the rules and shared by clones; the error if that failed.
     pub(crate) loaded: Arc<std::sync::OnceLock<Result<crate::state::recording::ReplayIndex, String>>>,
 }
 
+/// Where recorded flows come from.
 #[derive(Clone, Debug)]
 pub enum ReplaySource {
     /// An archive: HAR, JSONL, SAZ, Fluxzy's or mitmproxy's.
@@ -130,6 +132,7 @@ impl TryFrom<ReplayMap> for ReplayParams {
 }
 shorthand!(ReplayParams from ReplayMap by file);
 
+/// A script and its limits.
 #[derive(Clone, Debug)]
 pub struct ScriptParams {
     /// The name in errors.
@@ -137,9 +140,11 @@ pub struct ScriptParams {
     pub source: ScriptSource,
     pub limit: Option<HumanDuration>,
     pub memory: Option<ByteSize>,
+    /// Compiled once, on first use, and shared by clones.
     pub(crate) compiled: Arc<std::sync::OnceLock<Arc<crate::script::CompiledScript>>>,
 }
 
+/// Where the text of a script comes from.
 #[derive(Clone, Debug)]
 pub enum ScriptSource {
     Text(String),

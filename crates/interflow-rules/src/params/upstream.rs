@@ -12,9 +12,10 @@ use super::value_types::NameList;
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::TextTemplate;
 
+/// Proxies through which an origin is reached.
 #[derive(Clone, Debug)]
 pub struct UpstreamProxyParams {
-    /// The proxy chain.
+    /// The proxies, in the order in which they are passed.
     pub via: Vec<TextTemplate>,
     /// Hosts that are reached directly.
     pub bypass: Vec<HostPattern>,
@@ -41,12 +42,13 @@ impl TryFrom<UpstreamProxyMap> for UpstreamProxyParams {
 shorthand!(UpstreamProxyParams from UpstreamProxyMap by via);
 
 impl UpstreamProxyParams {
-    /// Whether this origin is reached directly.
+    /// Whether this origin is reached directly, although the action applies.
     pub fn bypasses(&self, to: &Authority) -> bool {
         self.bypass.iter().any(|pattern| pattern.matches(&to.host, to.port))
     }
 }
 
+/// Another address for the upstream connection; the request stays the same.
 #[derive(Clone, Debug)]
 pub struct ConnectToParams {
     pub to: TextTemplate,
@@ -105,7 +107,8 @@ impl<'de> Deserialize<'de> for DnsServerParam {
 }
 
 impl DnsServerParam {
-    /// Parses `https://host/path` or the name of a well-known server.
+    /// Parses `https://host/path` (RFC 8484), also as a URI template with `{?dns}`, or the name of a well-known
+    /// server.
     ///
     /// # Errors
     /// Neither of them.
@@ -131,7 +134,7 @@ impl JsonSchema for DnsServerParam {
     }
 }
 
-/// The TLS fingerprint of a connection.
+/// The TLS fingerprint that the upstream connection imitates.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[schemars(with = "String")]

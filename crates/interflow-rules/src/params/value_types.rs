@@ -107,6 +107,7 @@ impl JsonSchema for TemplatePairs {
 #[derive(Clone, Debug, Default)]
 pub struct VariableParams(pub Vec<(String, TextTemplate)>);
 
+/// The names are texts; variables in them are not rendered.
 impl<'de> Deserialize<'de> for VariableParams {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let pairs = TemplatePairs::deserialize(d)?;

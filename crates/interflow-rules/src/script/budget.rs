@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+/// The limits of a run, from the action or from `rules.script_*`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptLimits {
     pub time: Duration,
@@ -12,6 +13,7 @@ pub(crate) struct ScriptLimits {
     pub memory: usize,
 }
 
+/// What is left of the limits. Shared by the Lua hook and the functions that are called from Lua.
 #[derive(Debug)]
 pub(crate) struct ScriptBudget {
     limits: ScriptLimits,
@@ -21,7 +23,7 @@ pub(crate) struct ScriptBudget {
     cancelled: Arc<AtomicBool>,
 }
 
-/// The exhausted resource.
+/// The exhausted resource, with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BudgetExceeded {
     Instructions(u64),
@@ -50,7 +52,7 @@ impl ScriptBudget {
         Self { limits, deadline, used: AtomicU64::new(0), held: AtomicUsize::new(0), cancelled }
     }
 
-    /// Takes steps from the budget and checks the clock.
+    /// Takes steps from the budget and checks the clock and whether the caller still waits.
     ///
     /// # Errors
     /// The exhausted resource.
@@ -67,7 +69,7 @@ impl ScriptBudget {
         Ok(())
     }
 
-    /// Charges a function that processes this many bytes once.
+    /// Charges a function that processes this many bytes once: a step per 16 bytes.
     ///
     /// # Errors
     /// The exhausted resource.
@@ -92,7 +94,7 @@ impl<'b> HeldMemory<'b> {
         Self { budget, bytes: 0 }
     }
 
-    /// Accounts for more bytes.
+    /// Accounts for more bytes, before they are allocated.
     ///
     /// # Errors
     /// The memory limit is exceeded.

@@ -3,6 +3,7 @@
 use super::budget::ScriptLimits;
 use super::store::ScriptStoreBounds;
 
+/// A script whose syntax was checked, with its limits.
 #[derive(Debug)]
 pub(crate) struct CompiledScript {
     pub(super) name: String,

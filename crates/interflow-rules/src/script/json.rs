@@ -7,7 +7,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess};
 
 use super::budget::{HeldMemory, ScriptBudget};
 
-/// Maximum nesting depth.
+/// Maximum nesting depth of values to encode; decoding has the limit of `serde_json`.
 const MAX_DEPTH: usize = 128;
 
 /// Creates the table `json`: `decode`, `encode`, `array`, `null`.
@@ -46,6 +46,7 @@ pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<ScriptBudget>) -> 
     lua.globals().set("json", json)
 }
 
+/// Builds Lua values while parsing, without a JSON document in between that would escape the memory limit.
 struct LuaJsonReader<'a> {
     lua: &'a Lua,
     arrays: &'a Table,
@@ -86,6 +87,7 @@ impl<'de> de::Visitor<'de> for LuaJsonReader<'_> {
         Ok(Value::Integer(n))
     }
     fn visit_u64<E: de::Error>(self, n: u64) -> std::result::Result<Value, E> {
+        // Lua integers have 64 bits with sign; larger ones lose precision.
         Ok(i64::try_from(n).map_or(Value::Number(n as f64), Value::Integer))
     }
     fn visit_f64<E: de::Error>(self, n: f64) -> std::result::Result<Value, E> {
@@ -97,6 +99,7 @@ impl<'de> de::Visitor<'de> for LuaJsonReader<'_> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> std::result::Result<Value, A::Error> {
         let table = self.lua.create_table().map_err(de::Error::custom)?;
+        // Remembered as a list, so that an empty one is not encoded as `{}`.
         self.arrays.raw_set(&table, true).map_err(de::Error::custom)?;
         let mut n = 0;
         while let Some(value) = seq.next_element_seed(self.reborrow())? {
@@ -117,6 +120,7 @@ impl<'de> de::Visitor<'de> for LuaJsonReader<'_> {
     }
 }
 
+/// Writes Lua values. The text is outside Lua's memory and counted as it grows.
 struct LuaJsonWriter<'a> {
     arrays: &'a Table,
     budget: &'a ScriptBudget,

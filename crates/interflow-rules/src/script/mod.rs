@@ -92,6 +92,7 @@ impl Drop for ScriptCancelGuard {
 }
 
 impl ScriptRunner {
+    /// As many runs at once as `rules.script_threads` says; 0 counts as 1.
     pub fn new(config: &RulesConfig) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(config.script_threads.max(1))),
@@ -100,7 +101,7 @@ impl ScriptRunner {
         }
     }
 
-    /// Runs a script on a snapshot of a flow.
+    /// Runs a script on a snapshot of a flow. If this is dropped, the run ends at its next check of the budget.
     ///
     /// # Errors
     /// A script error with its line, an exhausted budget, or a full queue.

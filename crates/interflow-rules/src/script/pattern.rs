@@ -8,7 +8,7 @@ const MAX_CAPTURES: usize = 32;
 /// Maximum nesting depth (`MAXCCALLS`).
 const MAX_DEPTH: u32 = 200;
 
-/// Steps between checks of the budget.
+/// Steps between checks of the budget, since a check reads the clock.
 const BUDGET_STRIDE: u32 = 256;
 
 const ESCAPE: u8 = b'%';
@@ -34,6 +34,7 @@ fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(LuaPatternError::Malformed(message.into()))
 }
 
+/// The length of a capture; as in Lua's `lstrlib.c`, an unfinished one has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CaptureLength {
     Unfinished,
@@ -56,6 +57,7 @@ pub(crate) enum PatternCapture {
     Position(usize),
 }
 
+/// Matches one pattern at positions of one text. Backtracking is by recursion, as in Lua, and bounded in depth.
 pub(crate) struct LuaPatternMatcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
@@ -107,6 +109,7 @@ impl<'a> LuaPatternMatcher<'a> {
         }
     }
 
+    /// Counts steps; every [`BUDGET_STRIDE`] of them are taken from the budget.
     fn step(&mut self, n: usize) -> Result<()> {
         self.steps = self.steps.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
         if self.steps >= BUDGET_STRIDE {
@@ -149,6 +152,8 @@ impl<'a> LuaPatternMatcher<'a> {
                         return malformed("missing '[' after '%f' in pattern");
                     }
                     let end = self.class_end(p)?;
+                    // `%f` matches between a byte outside and a byte inside the set; the ends of the text count as a
+                    // zero byte.
                     let before = if s == 0 { 0 } else { self.subject[s - 1] };
                     let here = self.subject.get(s).copied().unwrap_or(0);
                     if self.set_contains(before, p, end - 1) || !self.set_contains(here, p, end - 1) {
@@ -184,6 +189,7 @@ impl<'a> LuaPatternMatcher<'a> {
         Ok(Some(s))
     }
 
+    /// Greedy: as many as possible, then fewer until the rest matches.
     fn match_longest(&mut self, s: usize, p: usize, end: usize) -> Result<Option<usize>> {
         let mut i = 0;
         while self.matches_single(s + i, p, end) {
@@ -200,6 +206,7 @@ impl<'a> LuaPatternMatcher<'a> {
         }
     }
 
+    /// As few as possible, then more until the rest matches.
     fn match_shortest(&mut self, mut s: usize, p: usize, end: usize) -> Result<Option<usize>> {
         loop {
             if let Some(found) = self.run(s, end + 1)? {

@@ -17,7 +17,7 @@ use crate::flow::external_changes::ExternalChanges;
 /// memory.
 const BUDGET_STRIDE: u32 = 100;
 
-/// Maximum number of tags, and of log lines, of one run.
+/// Maximum number of tags, and of log lines, of one run; further ones are ignored.
 const MAX_MARKS: usize = 64;
 
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -28,6 +28,7 @@ fn new_lua_state(
     budget: &Arc<ScriptBudget>,
     store: &Arc<ScriptStore>,
 ) -> mlua::Result<(Lua, Table)> {
+    // No `io`, `os`, `package`, `debug` or `coroutine`.
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::UTF8, LuaOptions::default())?;
     let globals = lua.globals();
     for name in ["dofile", "loadfile", "load", "require", "pcall", "xpcall", "collectgarbage", "warn"] {
@@ -54,7 +55,7 @@ fn load_function(lua: &Lua, compiled: &CompiledScript) -> mlua::Result<Function>
 }
 
 impl CompiledScript {
-    /// Checks the syntax.
+    /// Checks the syntax by loading the script without running it.
     ///
     /// # Errors
     /// The syntax error with its line.
@@ -211,6 +212,7 @@ fn populate_globals(
     globals.set("print", log)
 }
 
+/// The text of a scalar value; `None` for tables and functions.
 fn as_bytes(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(s) => Some(s.as_bytes().to_vec()),
@@ -225,7 +227,7 @@ fn as_string(value: &Value) -> Option<String> {
     as_bytes(value).map(|t| String::from_utf8_lossy(&t).into_owned())
 }
 
-/// The fields of a headers table.
+/// The fields of a headers table, with names in lower case.
 fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
     let list: Table = inner.get::<Function>("fields")?.call(headers)?;
     let mut all = HeaderPairs::new();
@@ -256,7 +258,7 @@ fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(Strin
         .collect()
 }
 
-/// Collects the changes of the script.
+/// Collects the changes of the script, by comparing its tables with the snapshot.
 fn collect_outcome(lua: &Lua, inner: &Table, snapshot: &ScriptSnapshot) -> mlua::Result<ScriptOutcome> {
     let globals = lua.globals();
     let mut changes = ExternalChanges::default();
@@ -266,6 +268,7 @@ fn collect_outcome(lua: &Lua, inner: &Table, snapshot: &ScriptSnapshot) -> mlua:
             let method = as_string(&table.get("method")?);
             changes.method = method.filter(|m| *m != request.method);
             let url = as_string(&table.get("url")?).filter(|u| *u != request.url);
+            // A new URL prevails over a new path.
             let path = as_string(&table.get("path")?).filter(|p| *p != request.path);
             changes.url =
                 url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::text::query_params::encode_path(&p))));
@@ -294,6 +297,7 @@ fn collect_outcome(lua: &Lua, inner: &Table, snapshot: &ScriptSnapshot) -> mlua:
     Ok(ScriptOutcome { changes, variables, ..ScriptOutcome::default() })
 }
 
+/// What the script returned; anything but a table of the verdict functions means to continue.
 fn read_verdict(inner: &Table, back: Value) -> mlua::Result<Option<ScriptVerdict>> {
     let Value::Table(table) = back else { return Ok(None) };
     let kind = as_string(&table.get("kind")?).unwrap_or_default();

@@ -6,7 +6,7 @@ use interflow_types::{FlowId, Phase};
 /// Fields by name in lower case, in order.
 pub(crate) type HeaderPairs = Vec<(String, Vec<u8>)>;
 
-/// A request's head.
+/// A request's head, as scripts see it.
 #[derive(Debug)]
 pub(crate) struct RequestSnapshot {
     pub method: String,
@@ -18,7 +18,7 @@ pub(crate) struct RequestSnapshot {
     pub headers: HeaderPairs,
 }
 
-/// A flow at a phase.
+/// A flow at a phase, as scripts see it.
 #[derive(Debug)]
 pub(crate) struct ScriptSnapshot {
     pub phase: Phase,
@@ -38,7 +38,7 @@ pub(crate) struct ScriptSnapshot {
 }
 
 impl ScriptSnapshot {
-    /// The name of the table that the script may change.
+    /// The name of the table that the script may change; changes to the others are ignored.
     pub fn changeable_side(&self) -> &'static str {
         if self.message.is_some() {
             "message"

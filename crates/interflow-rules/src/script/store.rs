@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// A value that may be stored: no tables or functions, which belong to one Lua state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoredScriptValue {
     Boolean(bool),
@@ -22,6 +23,7 @@ impl StoredScriptValue {
     }
 }
 
+/// Limits of the store, from `rules.store_*`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptStoreBounds {
     pub entries: usize,
@@ -46,11 +48,12 @@ struct ScriptStoreInner {
     clock: u64,
 }
 
-/// When full, the oldest values are evicted.
+/// The store of all scripts. When it is full, the values that were written longest ago are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptStore(Mutex<ScriptStoreInner>);
 
 impl ScriptStore {
+    /// The value, unless its time to live is over.
     pub fn get(&self, key: &[u8], now: Instant) -> Option<StoredScriptValue> {
         let mut inner = self.0.lock();
         if inner.entries.get(key)?.until <= now {
@@ -60,7 +63,7 @@ impl ScriptStore {
         inner.entries.get(key).map(|e| e.value.clone())
     }
 
-    /// Stores a value.
+    /// Stores a value, and evicts others if there is no space left.
     ///
     /// # Errors
     /// The value alone exceeds the size of the store.
@@ -101,14 +104,16 @@ impl ScriptStore {
         Ok(sum)
     }
 
+    /// Whether there was a value.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.0.lock().remove(key)
     }
 }
 
-/// Size of an entry besides its key, which is stored twice, and its value.
+/// Size of an entry in bytes besides its key, which is stored twice, and its value.
 const ENTRY_OVERHEAD: usize = 96;
 
+/// What an entry counts towards the limit in bytes.
 fn cost(key: &[u8], value: &StoredScriptValue) -> usize {
     2 * key.len() + value.size() + ENTRY_OVERHEAD
 }
@@ -136,6 +141,7 @@ impl ScriptStoreInner {
                 value.size()
             ));
         }
+        // First, so that a value is not evicted in favour of its own new one.
         self.remove(key);
         while self.entries.len() >= b.entries || self.bytes + needed > b.bytes {
             let Some((_, oldest)) = self.ages.first_key_value().map(|(a, k)| (*a, k.clone())) else { break };

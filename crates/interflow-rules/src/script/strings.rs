@@ -85,6 +85,7 @@ fn find(lua: &Lua, (s, p, init, plain): FindArgs, budget: &ScriptBudget, positio
         return nothing();
     }
     let plain = !matches!(plain, Value::Nil | Value::Boolean(false));
+    // Without special characters the search needs no pattern matcher.
     if positions && (plain || !p.iter().any(|c| b"^$*+?.([%-".contains(c))) {
         budget.spend_bytes(s.len() - from + p.len())?;
         let Some(at) = memchr::memmem::find(&s[from..], p) else { return nothing() };

@@ -19,12 +19,13 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::message::{QueuedMessage, ServiceHandshake, ServiceStatus};
 
+/// From the start of the connection to the reply to the greeting.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first and the longest wait before a reconnect.
+/// The first and the longest wait before a reconnect. It doubles each time, with 20 % jitter.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// A connection that lasted this long resets the backoff.
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
-/// Maximum size of a message from a service.
+/// Maximum size of a message from a service in bytes: 64 MiB.
 const MAX_MESSAGE_SIZE: usize = 64 << 20;
 
 /// A bidirectional byte stream.
@@ -38,7 +39,7 @@ pub trait TlsConnector: Send + Sync {
     fn connect<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn ServiceTransport>, Error>>;
 }
 
-/// The target of a connection.
+/// The target of a connection, validated.
 pub(crate) enum ServiceTarget {
     WebSocket(Box<Request<()>>),
     /// A WebSocket over TLS with this authority.
@@ -114,11 +115,12 @@ impl ServiceTarget {
     }
 }
 
+/// The same limit for frames as for messages, so that services need not fragment.
 fn websocket_config() -> WebSocketConfig {
     WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_SIZE)).max_frame_size(Some(MAX_MESSAGE_SIZE))
 }
 
-/// The text of the next message; `None` for others, such as a ping.
+/// The text of the next message; `None` for others, such as a ping, which the library answers.
 fn message_text(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<String>, String> {
     match message {
         Some(Ok(Message::Text(text))) => Ok(Some(text.to_string())),
@@ -142,7 +144,7 @@ struct ServiceProcess {
     output: Lines<BufReader<ChildStdout>>,
 }
 
-/// A process with all its children.
+/// A process with all its children, killed when this is dropped.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
@@ -168,7 +170,7 @@ impl ServiceConnection {
         }
     }
 
-    /// The next message. Cancel-safe.
+    /// The next message; texts that are not JSON are skipped with a warning. Cancel-safe.
     async fn next(&mut self) -> Result<Value, String> {
         loop {
             let text = match self {
@@ -243,6 +245,7 @@ pub(crate) async fn run_connection(
     }
 }
 
+/// Connects and greets, within [`HANDSHAKE_TIMEOUT`].
 async fn connect(
     target: &ServiceTarget,
     opener: Option<&dyn TlsConnector>,
@@ -256,7 +259,7 @@ async fn connect(
     tokio::time::timeout(HANDSHAKE_TIMEOUT, greeted).await.unwrap_or_else(|_| Err("it did not greet within 5 s".into()))
 }
 
-/// Exchanges messages; `Ok` when all senders are dropped.
+/// Exchanges messages; replies may come in any order, by id. `Ok` when all senders are dropped.
 async fn exchange_messages(
     link: &mut ServiceConnection,
     queued: &mut mpsc::Receiver<QueuedMessage>,

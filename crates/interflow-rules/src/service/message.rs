@@ -23,6 +23,7 @@ pub(crate) struct ServiceHandshake {
     max_body: usize,
 }
 
+/// A kind of message that a service wants, and its filters. All filters must match; an empty one matches everything.
 #[derive(Clone, Debug)]
 struct ServiceHook {
     kind: String,
@@ -54,7 +55,7 @@ impl ServiceMessageKind {
     }
 }
 
-/// The decision of a service.
+/// The decision of a service. `None` leaves a part as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServiceDecision {
     Pass,
@@ -63,7 +64,7 @@ pub(crate) enum ServiceDecision {
 }
 
 impl ServiceHandshake {
-    /// For services without a handshake.
+    /// For services without a handshake: all requests and responses, bodies included.
     pub fn accept_all() -> Self {
         let hook = |kind: ServiceMessageKind| ServiceHook {
             kind: kind.kind().into(),
@@ -121,6 +122,7 @@ impl ServiceHandshake {
     }
 
     fn body(&self, body: Option<&[u8]>) -> Value {
+        // Larger than the service wants: it decides without the body.
         match body {
             Some(b) if self.max_body == 0 || b.len() <= self.max_body => STANDARD.encode(b).into(),
             _ => Value::Null,
@@ -164,6 +166,7 @@ impl ServiceHook {
         let any = |patterns: &[Regex], value: &str| {
             patterns.is_empty() || patterns.iter().any(|p| p.is_match(value.as_bytes()))
         };
+        // Before the request is known, no filter can be decided.
         let Some(request) = request else { return false };
         let host = match &flow.authority.host {
             Host::Name(name) => Cow::Borrowed(&**name),
@@ -188,16 +191,18 @@ impl ServiceHook {
     }
 }
 
+/// A glob for the whole text, ignoring case: `*` matches anything.
 fn glob_regex(text: &str) -> Result<Regex, String> {
     let source = text.split('*').map(regex::escape).collect::<Vec<_>>().join(".*");
     crate::matching::regex_limits::build_regex(&format!("(?s)^{source}$"), true)
 }
 
-/// The client's process, if known.
+/// The name of the client's process, if known. The protocol calls it the container.
 fn container(flow: &Flow) -> &str {
     flow.client.process.as_ref().map(|p| p.name.as_str()).unwrap_or_default()
 }
 
+/// Fields by name, each with all its values, in the spelling of the first. Bytes that are not UTF-8 are replaced.
 fn headers_json(headers: &Headers) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (name, value) in headers {
@@ -211,7 +216,7 @@ fn headers_json(headers: &Headers) -> Value {
     all.into()
 }
 
-/// `http-request`.
+/// The message `http-request`.
 pub(crate) fn request_message(
     hello: &ServiceHandshake,
     id: &str,
@@ -226,7 +231,7 @@ pub(crate) fn request_message(
     })
 }
 
-/// `http-response`.
+/// The message `http-response`, with the request that it belongs to.
 pub(crate) fn response_message(
     hello: &ServiceHandshake,
     id: &str,
@@ -244,7 +249,7 @@ pub(crate) fn response_message(
     })
 }
 
-/// Parses the decision.
+/// Parses the decision. An unknown action lets the message pass, with a warning.
 ///
 /// # Errors
 /// A body that is not base64.
@@ -267,7 +272,7 @@ pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDec
     })
 }
 
-/// The fields to set, except those that services may not set.
+/// The fields to set, except those that services may not set: framing, routing and credentials.
 fn settable_headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> {
     const FORBIDDEN: [&str; 12] = [
         "connection",
@@ -299,7 +304,7 @@ fn settable_headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> 
     all
 }
 
-/// A queued message and the channel for its reply.
+/// A queued message and the channel for its reply, which is dropped if the connection breaks.
 pub(crate) struct QueuedMessage {
     pub id: String,
     pub text: String,

@@ -24,7 +24,7 @@ use message::{QueuedMessage, ServiceStatus};
 pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
 pub(crate) use stream::pass_chunks;
 
-/// Messages queued for a service.
+/// Messages queued for a service; with more, callers fail at once rather than wait.
 const QUEUE_MESSAGES: usize = 1024;
 
 /// A service as defined in a rule file.
@@ -46,7 +46,7 @@ pub struct ServiceDef {
     pub auth_header: Option<String>,
 }
 
-/// A running service.
+/// A running service. Its connection ends when the last reference is dropped.
 pub struct ExternalService {
     pub name: String,
     pub(crate) def: ServiceDef,
@@ -107,7 +107,7 @@ impl ExternalService {
         self.def.timeout.map_or(Duration::from_secs(10), |t| t.0)
     }
 
-    /// The handshake, if it is complete.
+    /// The handshake, if it is complete; a service by HTTP has none.
     pub(crate) fn handshake_if_ready(&self) -> Option<Arc<message::ServiceHandshake>> {
         match &self.kind {
             ServiceKind::Post { .. } => None,
@@ -118,7 +118,7 @@ impl ExternalService {
         }
     }
 
-    /// The handshake; waits during the first connection attempt.
+    /// The handshake; waits during the first connection attempt, up to the service's timeout.
     pub(crate) async fn handshake(&self) -> Result<Arc<message::ServiceHandshake>, String> {
         let ServiceKind::Link { status, .. } = &self.kind else {
             return Ok(Arc::new(message::ServiceHandshake::accept_all()));
@@ -139,7 +139,7 @@ impl ExternalService {
         tokio::time::timeout(self.timeout(), up).await.unwrap_or_else(|_| Err("it is not connected yet".into()))
     }
 
-    /// Sends a message and waits for the reply.
+    /// Sends a message and waits for the reply. Cancel-safe: a late reply is dropped.
     ///
     /// # Errors
     /// The service is down, or the reply timed out.
@@ -149,6 +149,7 @@ impl ExternalService {
                 ServiceKind::Link { queue, .. } => {
                     let (answer, answered) = oneshot::channel();
                     let queued = QueuedMessage { id: id.to_owned(), text: message.to_string(), answer };
+                    // Not a waiting send: a queue that is full means that the service is too slow.
                     queue.try_send(queued).map_err(|_| "too many messages wait for it".to_owned())?;
                     answered.await.map_err(|_| "its link broke before it answered".to_owned())?
                 }
@@ -160,6 +161,7 @@ impl ExternalService {
         tokio::time::timeout(self.timeout(), asked).await.unwrap_or_else(late)
     }
 
+    /// Posts a message; the reply is at most 64 MiB.
     async fn post(
         &self,
         url: &interflow_types::Url,
@@ -200,6 +202,7 @@ impl ExternalService {
     }
 }
 
+/// Starts the thread that keeps the connection.
 fn start_connection(
     name: &str,
     target: connection::ServiceTarget,

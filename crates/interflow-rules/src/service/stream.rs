@@ -13,7 +13,8 @@ use serde_json::json;
 use super::{ExternalService, ServiceDecision, ServiceMessageKind};
 use crate::config::OnFailure;
 
-/// The body, each chunk approved or replaced by the service.
+/// The body, each chunk approved or replaced by the service. The next chunk is read only when the last one is
+/// decided.
 pub(crate) fn pass_chunks(service: Arc<ExternalService>, id: String, body: Body) -> Body {
     Body::stream(ServiceChunkedBody { service, id, body, number: 0, asked: None })
 }
@@ -22,6 +23,7 @@ struct ServiceChunkedBody {
     service: Arc<ExternalService>,
     id: String,
     body: Body,
+    /// Number of chunks so far: the `sequence` of the protocol, from 1.
     number: u64,
     asked: Option<(Bytes, BoxFuture<'static, Result<ServiceDecision, String>>)>,
 }
@@ -39,6 +41,7 @@ impl BodyStream for ServiceChunkedBody {
                     Ok(ServiceDecision::Rewrite { body, .. }) => body.unwrap_or(chunk),
                     Ok(ServiceDecision::Deny { .. }) => {
                         let text = format!("the service {} cut the response", self.service.name);
+                        // The head has been sent, so that the response can only be cut off.
                         return Poll::Ready(Some(Err(Error::new(ErrorKind::Denied, text))));
                     }
                     Err(why) if self.service.def.on_failure == OnFailure::Pass => {

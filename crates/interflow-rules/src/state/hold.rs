@@ -102,16 +102,17 @@ pub enum HoldDecision {
     Drop,
 }
 
+/// A held flow and the channel for its decision.
 struct HeldEntry {
     held: HeldFlow,
     decide: oneshot::Sender<HoldDecision>,
 }
 
-/// All held flows.
+/// All held flows of the process.
 #[derive(Default)]
 pub struct HoldQueue {
     inner: Mutex<HoldQueueState>,
-    /// Incremented with each change, for observers.
+    /// Incremented with each change, so that observers learn of it without polling.
     version: watch::Sender<u64>,
 }
 
@@ -123,7 +124,7 @@ struct HoldQueueState {
     closed: bool,
 }
 
-/// Details of a flow to be held.
+/// Details of a flow to be held, as the operator sees it.
 pub(crate) struct HoldRequest {
     pub flow: FlowId,
     pub rule: String,
@@ -155,6 +156,7 @@ impl HoldQueue {
         let at = inner.waiting.iter().position(|w| w.held.id == id);
         let waiting = at.map(|at| inner.waiting.remove(at));
         let gone = || format!("nothing is held under {id}: it was decided, timed out, or its client went away");
+        // Not while the lock is held: observers would list the queue.
         drop(inner);
         let waiting = waiting.ok_or_else(gone)?;
         self.notify_changed();
@@ -171,7 +173,7 @@ impl HoldQueue {
         self.notify_changed();
     }
 
-    /// Whether the queue is closed.
+    /// Whether the queue is closed, which means that Interflow is shutting down.
     pub fn is_closed(&self) -> bool {
         self.inner.lock().closed
     }
@@ -190,7 +192,8 @@ impl HoldQueue {
         self.version.send_modify(|v| *v += 1);
     }
 
-    /// Waits for a decision; `None` on timeout, if too many flows are held, or if the queue is closed.
+    /// Waits for a decision; `None` on timeout, if `most` flows are held already, or if the queue is closed.
+    /// Cancel-safe: the flow is no longer held then.
     pub(crate) async fn wait(self: Arc<Self>, ask: HoldRequest, most: usize) -> Option<HoldDecision> {
         let timeout = ask.timeout;
         let (id, decided) = self.insert(ask, most)?;
@@ -243,6 +246,7 @@ impl HoldQueue {
     }
 }
 
+/// Removes a flow from the queue when nobody waits for its decision any more.
 struct HeldEntryGuard<'a> {
     holds: &'a HoldQueue,
     id: u64,

@@ -6,26 +6,23 @@ use bytes::Bytes;
 use interflow_types::{Headers, Method, ResponseHead, Url};
 use parking_lot::Mutex;
 
-/// One recorded exchange; bodies are without their content coding.
+/// One recorded exchange. Bodies are without their content coding.
 #[derive(Clone, Debug)]
 pub struct RecordedExchange {
-    /// The request's method.
     pub method: Method,
-    /// The request's URL.
     pub url: Url,
-    /// The request's fields.
     pub headers: Headers,
-    /// The request's body.
+    /// The request's body; empty if there was none.
     pub sent: Bytes,
     /// The response's head, as it came.
     pub head: ResponseHead,
-    /// The response's body.
     pub body: Bytes,
     /// When the response was received, in Unix time; if absent, the response's `Date` is used.
     pub at: Option<i64>,
 }
 
 /// Reads recordings for `replay`. Implemented outside this crate, where the archive formats and the store are.
+/// Loading happens when rules are compiled, on the thread that does so, and may block.
 pub trait RecordingSource: Send + Sync {
     /// The exchanges of an archive, in order.
     ///

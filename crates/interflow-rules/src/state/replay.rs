@@ -12,7 +12,7 @@ use crate::params::{ReplayParams, ReplaySource};
 use crate::state::recording::{RecordedExchange, RecordingSource, ReplayIndex};
 use crate::text::url::parse_url;
 
-/// Maximum size of a recording in bytes.
+/// Maximum size of a recording in bytes: 1 GiB.
 const MAX_RECORDING_SIZE: u64 = 1 << 30;
 
 impl ReplayParams {
@@ -24,9 +24,11 @@ impl ReplayParams {
         self.loaded.get_or_init(|| read_recording(&self.from, recordings)).as_ref().map(drop).map_err(Clone::clone)
     }
 
-    /// The recorded response to a request; `None` if there is none, or none is left.
+    /// The recorded response to a request; `None` if there is none, or none is left. The first unused one that fits
+    /// is taken, so that repeated requests get the recorded responses in order.
     pub(crate) fn answer(&self, request: &RequestHead, body: Option<&[u8]>) -> Option<Response> {
         let recording = self.loaded.get()?.as_ref().ok()?;
+        // Held until the response is marked as used, so that two requests do not get the same one.
         let mut used = recording.used.lock();
         let fits = |(i, e): &(usize, &RecordedExchange)| !used[*i] && self.matches_request(e, request, body);
         let (i, entry) = recording.entries.iter().enumerate().find(fits)?;
@@ -55,6 +57,7 @@ impl ReplayParams {
             && (ignores("body") || body.is_none_or(|b| self.matches_body(entry, request, b)))
     }
 
+    /// Bodies are compared as bytes, but forms without the ignored fields, if there are any.
     fn matches_body(&self, entry: &RecordedExchange, request: &RequestHead, body: &[u8]) -> bool {
         let form = "application/x-www-form-urlencoded";
         let is_form = request.headers.get_str("content-type").is_some_and(|t| t.to_ascii_lowercase().starts_with(form));
@@ -71,7 +74,7 @@ impl ReplayParams {
         fields(body) == fields(&entry.sent)
     }
 
-    /// The parameters that are compared, sorted.
+    /// The parameters that are compared, sorted, since clients may order them differently.
     fn matched_query<'u>(&self, url: &'u Url) -> Vec<(std::borrow::Cow<'u, str>, std::borrow::Cow<'u, str>)> {
         let mut all: Vec<_> = crate::text::query_params::decode_pairs(url.query().unwrap_or_default()).collect();
         all.retain(|(name, _)| !self.ignore.iter().any(|i| i == name));
@@ -134,6 +137,7 @@ fn read_recording(from: &ReplaySource, recordings: Option<&dyn RecordingSource>)
     Ok(ReplayIndex { used: Mutex::new(vec![false; entries.len()]), entries })
 }
 
+/// Reads HAR 1.2, for validation without a recording source.
 fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
     let failed = |e: String| format!("the recording {}: {e}", path.display());
     let size = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.len();
@@ -149,7 +153,7 @@ fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
     Ok(entries.iter().filter_map(read_har_entry).collect())
 }
 
-/// The fields of one side of an entry, without pseudo-header fields.
+/// The fields of one side of an entry, without the pseudo-header fields that browsers export for HTTP/2.
 fn read_har_fields(list: &Value) -> Headers {
     let mut headers = Headers::new();
     for h in list.as_array().into_iter().flatten() {
@@ -162,7 +166,7 @@ fn read_har_fields(list: &Value) -> Headers {
     headers
 }
 
-/// One entry; `None` if it has no response.
+/// One entry; `None` if it has no final response, or is malformed.
 fn read_har_entry(e: &Value) -> Option<RecordedExchange> {
     let (request, response) = (&e["request"], &e["response"]);
     let status =

@@ -13,17 +13,17 @@ use crate::state::hold::HoldQueue;
 use crate::state::recording::RecordingSource;
 use crate::state::sessions::DomainSessions;
 
-/// State and capabilities that outlive a reload.
+/// State and capabilities that outlive a reload. The default one is for validation: it starts no services.
 #[derive(Default)]
 pub struct RuleRuntime {
     counters: Mutex<HashMap<String, Arc<AtomicU64>>>,
-    /// The queue of held flows.
+    /// The queue of flows held for an operator.
     pub holds: Arc<HoldQueue>,
     pub(crate) sessions: DomainSessions,
     /// The shared store of scripts.
     pub(crate) store: Arc<crate::script::ScriptStore>,
     services: Mutex<Vec<Arc<ExternalService>>>,
-    /// Whether services are started; false for validation.
+    /// Whether services are started; false for validation, which must not connect anywhere.
     live: bool,
     /// Interflow's CA certificate in PEM, for `serve_ca`.
     pub(crate) ca: Option<String>,
@@ -61,11 +61,12 @@ impl std::fmt::Debug for RuleRuntime {
     }
 }
 
-/// Maximum number of match counters by rule name, including removed rules.
+/// Maximum number of match counters by rule name, including removed rules. Further rules count, but not beyond a
+/// reload.
 const MAX_COUNTERS: usize = 100_000;
 
 impl RuleRuntime {
-    /// `ca` is Interflow's CA certificate in PEM.
+    /// A runtime that starts services. `ca` is Interflow's CA certificate in PEM.
     pub fn new(ca: Option<String>, egress: Option<Arc<dyn HttpClient>>) -> Self {
         Self { ca, egress, live: true, ..Self::default() }
     }
@@ -107,6 +108,7 @@ impl RuleRuntime {
         Ok(Some(service))
     }
 
+    /// The match counter of a rule, which keeps its value over reloads as long as the name stays.
     pub(crate) fn counter(&self, name: &str) -> Arc<AtomicU64> {
         let mut counters = self.counters.lock();
         if counters.len() >= MAX_COUNTERS && !counters.contains_key(name) {

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 /// Maximum number of domains, of which the least recently used ones go, and of cookies and fields of each.
 const MAX_ENTRIES: usize = 1024;
 
+/// A stored cookie (RFC 6265 5.3), with the attributes that decide to which requests it is added.
 #[derive(Clone, Debug)]
 struct SessionCookie {
     name: String,
@@ -19,6 +20,7 @@ struct SessionCookie {
     expires: Option<u64>,
 }
 
+/// What is stored for one domain.
 #[derive(Debug, Default)]
 struct DomainSession {
     cookies: Vec<SessionCookie>,
@@ -37,7 +39,7 @@ impl Default for DomainSessions {
 }
 
 impl DomainSessions {
-    /// Stores the cookies of a response.
+    /// Stores the cookies of a response under their domain. A cookie that is expired already removes the stored one.
     pub fn store_cookies(&self, host: &str, response: &Headers) {
         for line in response.get_all("set-cookie") {
             let Some((domain, cookie)) = std::str::from_utf8(line).ok().and_then(|l| parse_set_cookie(host, l)) else {
@@ -52,7 +54,7 @@ impl DomainSessions {
         }
     }
 
-    /// Stores the cookies of a request.
+    /// Stores the cookies of a request. Their attributes are unknown, so they apply to all paths and to subdomains.
     pub fn store_request_cookies(&self, host: &str, request: &Headers) {
         for (name, value) in crate::text::cookies::request_cookies(request) {
             let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
@@ -91,6 +93,7 @@ impl DomainSessions {
         let now = Timestamp::monotonic().micros();
         let mut domains = self.domains.lock();
         for domain in parent_domains(host) {
+            // Marks the domains as used; below they are borrowed together, which `get` does not allow.
             let _used = domains.get(domain);
         }
         let mut found: Vec<&SessionCookie> = Vec::new();
@@ -106,6 +109,7 @@ impl DomainSessions {
         }
         found.sort_by_key(|c| std::cmp::Reverse(c.path.len()));
         let mut out: Vec<(String, String)> = Vec::new();
+        // The most specific path comes first, and others of that name would contradict it.
         for c in found {
             if !out.iter().any(|(n, _)| *n == c.name) {
                 out.push((c.name.clone(), c.value.clone()));
@@ -114,6 +118,7 @@ impl DomainSessions {
         out
     }
 
+    /// The fields of the nearest domain that has any.
     pub fn headers(&self, host: &str) -> Vec<(String, String)> {
         let mut domains = self.domains.lock();
         parent_domains(host)
@@ -136,11 +141,12 @@ fn parent_domains(host: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(host), |h| h.split_once('.').map(|(_, rest)| rest).filter(|r| r.contains('.')))
 }
 
-/// RFC 6265 5.1.4.
+/// Whether a request path matches a cookie's path (RFC 6265 5.1.4).
 fn path_matches(path: &str, cookie: &str) -> bool {
     path == cookie || path.strip_prefix(cookie).is_some_and(|rest| cookie.ends_with('/') || rest.starts_with('/'))
 }
 
+/// A cookie and its domain; `None` if it is malformed or not for this host.
 fn parse_set_cookie(host: &str, line: &str) -> Option<(String, SessionCookie)> {
     let mut parts = line.split(';');
     let (name, value) = parts.next()?.split_once('=')?;
@@ -171,6 +177,7 @@ fn parse_set_cookie(host: &str, line: &str) -> Option<(String, SessionCookie)> {
                 let seconds: i64 = value.parse().ok()?;
                 cookie.expires = Some(now.saturating_add_signed(seconds.saturating_mul(1_000_000)));
             }
+            // `Max-Age` prevails over `Expires` (RFC 6265 5.3).
             "expires" if cookie.expires.is_none() => {
                 let at = |seconds| u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
                 cookie.expires = crate::text::dates::parse_http_date(value)

@@ -2,7 +2,7 @@
 
 use interflow_types::Headers;
 
-/// The cookies of a request, in order.
+/// The cookies of a request, in order; parts without `=` are skipped.
 pub(crate) fn request_cookies(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
     headers.get_all("cookie").flat_map(|v| v.split(|b| *b == b';')).filter_map(parse_pair)
 }
@@ -12,7 +12,7 @@ pub(crate) fn request_cookie<'a>(headers: &'a Headers, name: &str) -> Option<&'a
     request_cookies(headers).find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v)
 }
 
-/// Name and value of each `Set-Cookie`.
+/// Name and value of each `Set-Cookie`, without its attributes.
 pub(crate) fn response_cookies(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
     headers.get_all("set-cookie").filter_map(|v| parse_pair(v.split(|b| *b == b';').next().unwrap_or_default()))
 }

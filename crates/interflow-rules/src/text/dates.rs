@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
-/// Seconds since 1970.
+/// Parses an HTTP date, also in the formats of mail and Netscape, to seconds since 1970.
 pub(crate) fn parse_http_date(text: &str) -> Option<i64> {
     // Netscape's format, still sent by many servers, has dashes between day, month and year.
     let plain = text.replace('-', " ");
@@ -12,7 +12,7 @@ pub(crate) fn parse_http_date(text: &str) -> Option<i64> {
     Some(zoned.timestamp().as_second())
 }
 
-/// Formats Unix time.
+/// Formats seconds since 1970; a time that is out of range becomes 1970.
 pub(crate) fn format_http_date(seconds: i64) -> String {
     let at = Timestamp::from_second(seconds).unwrap_or_default();
     at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()

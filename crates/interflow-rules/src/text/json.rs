@@ -30,13 +30,14 @@ impl JsonPath {
         Ok(Self { source: text.to_owned(), query, last_key: split_last_key(text) })
     }
 
-    /// All matching values.
+    /// All matching values, in the order of the document.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         self.query.query(value).all()
     }
 
     /// Sets every matching value; a missing last key is created. Returns the number of changes.
     pub fn set(&self, value: &mut Value, new: &Value) -> usize {
+        // The parents are looked up, since the last key need not exist yet.
         let mut count = 0;
         for at in pointers(self.last_key.as_ref().map_or(&self.query, |(parent, _)| parent), value) {
             match (value.pointer_mut(&at), &self.last_key) {
@@ -63,7 +64,7 @@ impl fmt::Display for JsonPath {
     }
 }
 
-/// The key that a path ends with, and the path before it.
+/// The key that a path ends with, and the path before it; `None` if it ends with an index, a wildcard or a filter.
 fn split_last_key(text: &str) -> Option<(Query, String)> {
     let (parent, key) = match text.strip_suffix("']").or_else(|| text.strip_suffix("\"]")) {
         Some(open) => open.rsplit_once(['\'', '"']).and_then(|(parent, key)| Some((parent.strip_suffix('[')?, key)))?,
@@ -108,7 +109,7 @@ impl<'de> Deserialize<'de> for Pointer {
     }
 }
 
-/// Reads a JSON Patch.
+/// Reads a JSON Patch (RFC 6902).
 ///
 /// # Errors
 /// The first invalid operation, numbered from 0.
@@ -117,7 +118,7 @@ pub fn parse_patch(operations: &[Value]) -> Result<Vec<PatchOperation>, String> 
     operations.iter().enumerate().map(one).collect()
 }
 
-/// Applies a JSON Patch atomically.
+/// Applies a JSON Patch atomically: the document is changed only if all operations succeed.
 ///
 /// # Errors
 /// The first operation that fails, numbered from 0.
@@ -159,6 +160,7 @@ impl PatchOperation {
     }
 }
 
+/// `add` (RFC 6902 4.1): sets a member, or inserts into a list; `-` is the end of the list.
 fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), String> {
     let Some((parent, last)) = split_pointer(&path.0) else {
         *document = value;
@@ -177,6 +179,7 @@ fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), String>
     Ok(())
 }
 
+/// Removes a value and returns it; the order of the other members stays.
 fn remove(document: &mut Value, pointer: &str) -> Result<Value, String> {
     let Some((parent, last)) = split_pointer(pointer) else { return Ok(std::mem::take(document)) };
     let gone = match document.pointer_mut(parent) {
@@ -190,12 +193,13 @@ fn remove(document: &mut Value, pointer: &str) -> Result<Value, String> {
     gone.ok_or_else(|| "there is nothing to remove".into())
 }
 
-/// The parent's pointer and the last key or index.
+/// The parent's pointer and the last key or index, unescaped (RFC 6901 4); `None` for the whole document.
 fn split_pointer(pointer: &str) -> Option<(&str, String)> {
     let (parent, last) = pointer.rsplit_once('/')?;
     Some((parent, last.replace("~1", "/").replace("~0", "~")))
 }
 
+/// An index without leading zeros (RFC 6901 4), up to the length, since `add` may append.
 fn list_index(token: &str, len: usize) -> Result<usize, String> {
     let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
     let index = token.parse().ok().filter(|_| plain).ok_or_else(|| format!("`{token}` is not an index"))?;

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// Characters to escape in a name or value.
+/// Characters to escape in a name or value: those that would end it, and those that decoding changes.
 const SPECIAL: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'=').add(b'>').add(b'?');
 
 /// Characters to escape in a rendered path: they would end the path or the request line.
 const PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// Decoded names and values.
+/// Decoded names and values in order; `+` is a space.
 pub(crate) fn decode_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split('&').filter(|p| !p.is_empty()).map(|p| {
         let (name, value) = p.split_once('=').unwrap_or((p, ""));
@@ -19,6 +19,7 @@ pub(crate) fn decode_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, C
     })
 }
 
+/// Bytes that are not UTF-8 become replacement characters.
 fn decode(text: &str) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
@@ -31,13 +32,14 @@ pub(crate) fn encode(text: &str) -> String {
     utf8_percent_encode(text, SPECIAL).to_string()
 }
 
-/// Encodes a path for a request line; it begins with `/`.
+/// Encodes a path for a request line. It begins with `/`; existing escapes stay.
 pub(crate) fn encode_path(text: &str) -> String {
     let text = utf8_percent_encode(text, PATH).to_string();
     if text.starts_with('/') || text == "*" { text } else { format!("/{text}") }
 }
 
-/// The target with this parameter set or removed; the others keep their spelling.
+/// The target with this parameter set or removed. The others keep their spelling; of several with this name, one
+/// stays.
 pub(crate) fn set_param(target: &str, name: &str, value: Option<&str>) -> String {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let new = value.map(|v| format!("{}={}", encode(name), encode(v)));

@@ -8,38 +8,37 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::error::closest_name;
 
+/// A parsed template with its source, which error messages and the API show.
 #[derive(Clone, Debug, Default)]
 pub struct TextTemplate {
     source: String,
     pub(crate) parts: Vec<TemplatePart>,
 }
 
+/// A piece of a template.
 #[derive(Clone, Debug)]
 pub(crate) enum TemplatePart {
     Text(String),
     Var(TemplateVariable),
 }
 
-/// A variable between `${` and `}`.
+/// A variable between `${` and `}`: a fact, or `req.header.NAME`, `resp.header.NAME`, `cookie.NAME` or `query.NAME`,
+/// and those below. What is absent renders as an empty text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateVariable {
     /// A predefined fact of the flow.
     Fact(&'static str),
-    /// `req.header.NAME`.
     ReqHeader(String),
-    /// `resp.header.NAME`.
     RespHeader(String),
-    /// `cookie.NAME`.
     Cookie(String),
-    /// `query.NAME`.
     Param(String),
-    /// `env.NAME`.
+    /// `env.NAME`: an environment variable of Interflow's process.
     Env(String),
     /// `var.NAME`: captured or set in this flow, or a constant of the file.
     Var(String),
     /// A group of the action's own regex, by number or name.
     Group(String),
-    /// The value being replaced.
+    /// The value that the action replaces.
     Previous,
     /// A variable that is always empty.
     Nothing,
@@ -72,7 +71,7 @@ pub const TEMPLATE_FACTS: &[(&str, &str)] = &[
     ("message", "message of a WebSocket, event stream or gRPC stream, in the phase message"),
 ];
 
-/// Prefixes of variables that end in a user-chosen name.
+/// Prefixes of variables that end in a name of the user's choice.
 const VARIABLE_PREFIXES: &[&str] = &["req.header.", "resp.header.", "cookie.", "query.", "env.", "var."];
 
 impl TextTemplate {
@@ -114,6 +113,7 @@ impl TextTemplate {
         (parsed.unwrap_or_else(|_| Self::literal(text)), unknown)
     }
 
+    /// A text without variables, whatever it contains.
     pub fn literal(text: &str) -> Self {
         Self { source: text.to_owned(), parts: vec![TemplatePart::Text(text.to_owned())] }
     }
@@ -126,6 +126,7 @@ impl TextTemplate {
         let mut plain = String::new();
         let mut rest = text;
         while let Some(at) = rest.find("${") {
+            // An escaped `$${` continues the literal text.
             if rest[..at].ends_with('$') {
                 plain.push_str(&rest[..at - 1]);
                 plain.push_str("${");
@@ -150,7 +151,7 @@ impl TextTemplate {
         Ok(Self { source: text.to_owned(), parts })
     }
 
-    /// The source text.
+    /// The text as it was written.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -178,10 +179,12 @@ impl TextTemplate {
         (has("req.body"), has("resp.body"))
     }
 
+    /// Whether it reads the message, which only the phase `message` has.
     pub(crate) fn wants_message(&self) -> bool {
         self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("message"))))
     }
 
+    /// Whether it reads the request's head.
     pub(crate) fn wants_request(&self) -> bool {
         const OF_REQUEST: [&str; 5] = ["method", "path", "target", "query", "url"];
         self.parts.iter().any(|p| match p {
@@ -193,6 +196,7 @@ impl TextTemplate {
         })
     }
 
+    /// Whether it reads the response's head.
     pub(crate) fn wants_response(&self) -> bool {
         self.parts
             .iter()
@@ -200,7 +204,7 @@ impl TextTemplate {
     }
 }
 
-/// `$1` and `$name` without braces.
+/// Splits `$1` (without braces) out of a literal part; `$$1` is a literal `$1`.
 fn split_groups(text: &str, parts: &mut Vec<TemplatePart>) {
     let mut plain = String::new();
     let mut rest = text;

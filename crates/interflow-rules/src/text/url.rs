@@ -2,7 +2,8 @@
 
 use interflow_types::{Authority, Scheme, Url};
 
-/// Parses an absolute URL.
+/// Parses an absolute `http` or `https` URL. The fragment is dropped, and characters that a request line cannot
+/// contain are escaped.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -11,7 +11,8 @@ use super::super::aws_signature::{self as sigv4, AwsCredentials, SigningScope};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, UNLIMITED, between, lifetime, read_file};
 use interflow_llm::LlmUpstreamConfig;
 
-/// Addresses of ECS and of EKS Pod Identity, to which plain HTTP is allowed.
+/// Addresses of ECS and of EKS Pod Identity, to which plain HTTP is allowed: they are link-local or unique local, and
+/// never leave the host.
 const CONTAINER_HOSTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
 
 /// The settings of the configuration that concern ambient AWS credentials.
@@ -35,6 +36,7 @@ impl Options {
     }
 }
 
+/// The first credentials of the chain; with `role_arn`, those of the role that they assume.
 pub(super) async fn fetch(
     options: &Options,
     environment: &Environment,
@@ -74,6 +76,7 @@ async fn first(options: &Options, environment: &Environment, egress: TokenEgress
     by_instance(environment, egress).await.map_err(|e| format!("{none} ({e}); {remedy}"))
 }
 
+/// A source that is set up halfway is an error, not a reason to try the next one: the operator meant this one.
 fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
     let pair = (environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY"));
     let token = environment.get("AWS_SESSION_TOKEN");
@@ -84,7 +87,8 @@ fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
     }
 }
 
-/// Web identity: a Kubernetes service account (IRSA), or another OpenID Connect token.
+/// Web identity: a Kubernetes service account (IRSA), or another OpenID Connect token, exchanged at STS without a
+/// signature.
 async fn by_web_identity(
     options: &Options,
     environment: &Environment,
@@ -107,7 +111,8 @@ async fn by_web_identity(
     found.map(Some).map_err(|e| format!("the web identity is given no role ({role}): {e}"))
 }
 
-/// The keys of the profile `AWS_PROFILE`, else `default`, in the credentials file or the config file.
+/// The keys of the profile `AWS_PROFILE`, else `default`, in the credentials file or the config file, in this order
+/// as in the SDKs.
 fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String> {
     let named = environment.get("AWS_PROFILE");
     let name = named.as_deref().unwrap_or("default");
@@ -129,7 +134,7 @@ fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String>
     }
 }
 
-/// The credentials endpoint of ECS and EKS Pod Identity.
+/// The credentials endpoint of ECS and EKS Pod Identity. Plain HTTP only to addresses that never leave the host.
 async fn by_container(environment: &Environment, egress: TokenEgress<'_>) -> Result<Option<Fetched>, String> {
     let url = match environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
         Some(path) => format!("http://169.254.170.2/{}", path.trim_start_matches('/')),
@@ -166,7 +171,8 @@ fn is_of_a_container(host: &Host) -> bool {
     }
 }
 
-/// The role of the virtual machine, by IMDSv2.
+/// The role of the virtual machine, by IMDSv2: a session token first. It needs a PUT, which most server-side request
+/// forgeries cannot send.
 async fn by_instance(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let ipv6 =
         environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").is_some_and(|m| m.eq_ignore_ascii_case("ipv6"));
@@ -189,13 +195,14 @@ async fn by_instance(environment: &Environment, egress: TokenEgress<'_>) -> Resu
     }
     listed.granted()?;
     let role = listed.text.lines().next().unwrap_or_default().trim();
+    // The name comes from the network and becomes part of a URL.
     if role.is_empty() || !role.bytes().all(|b| b.is_ascii_alphanumeric() || b"+=,.@_-".contains(&b)) {
         return Err("the instance has no role".into());
     }
     by_json(&ask(&format!("{roles}{role}")).await?)
 }
 
-/// Credentials in the format of metadata services.
+/// Credentials in the format of metadata services (container and instance).
 fn by_json(answer: &Answered) -> Result<Fetched, String> {
     let said = answer.granted()?;
     let text = |name: &str| said[name].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
@@ -209,7 +216,8 @@ fn by_json(answer: &Answered) -> Result<Fetched, String> {
     Ok((AccessToken::Aws(credentials), until.map_or(UNLIMITED, lifetime)))
 }
 
-/// Credentials in the format of AWS STS, JSON or XML.
+/// Credentials in the format of AWS STS, JSON or XML. STS answers in XML unless JSON is requested; compatible servers
+/// may know only one.
 fn by_sts(answer: &Answered, action: &str) -> Result<Fetched, String> {
     let said: Value = answer.granted()?;
     let inside = &said[format!("{action}Response")][format!("{action}Result")]["Credentials"];

@@ -9,7 +9,7 @@ use super::super::access_token::{parse_bearer, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
 use interflow_llm::LlmUpstreamConfig;
 
-/// The scope of Azure's AI services, with which a token is requested.
+/// The scope of Azure's AI services, with which a token is requested if the configuration names none.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
 
 /// The settings of the configuration that concern ambient Azure credentials.
@@ -30,7 +30,7 @@ impl Options {
         }
     }
 
-    /// Managed identity takes a resource rather than a scope.
+    /// Managed identity takes a resource rather than a scope: the scope without `/.default`.
     fn resource(&self) -> &str {
         self.scope.strip_suffix("/.default").unwrap_or(&self.scope)
     }
@@ -56,7 +56,8 @@ pub(super) async fn fetch(
     })
 }
 
-/// An Entra application, by its secret or by a Kubernetes service account token.
+/// An Entra application, by its secret or by a Kubernetes service account token (RFC 7523 2.2). `None` if neither is
+/// set.
 async fn by_entra(
     options: &Options,
     environment: &Environment,
@@ -95,7 +96,8 @@ async fn by_entra(
     granted(&answer).map(Some)
 }
 
-/// The identity endpoint of App Service, Functions and Container Apps.
+/// The identity endpoint of App Service, Functions and Container Apps, guarded by a header value from the
+/// environment.
 async fn by_app_service(
     options: &Options,
     environment: &Environment,
@@ -108,7 +110,7 @@ async fn by_app_service(
     granted(&call.send_near(egress.metadata).await?)
 }
 
-/// A token for the virtual machine's managed identity, from its metadata service.
+/// A token for the virtual machine's managed identity, from its metadata service (IMDS).
 async fn by_machine(options: &Options, environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let host = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
     let query = query(options, environment, "2018-02-01");

@@ -11,7 +11,7 @@ use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_fi
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
 
-/// A user's credentials, as written by `gcloud auth application-default login`.
+/// A user's credentials, as written by `gcloud auth application-default login`: a refresh token (RFC 6749 6).
 #[derive(Deserialize)]
 struct AuthorizedUser {
     client_id: String,
@@ -20,7 +20,7 @@ struct AuthorizedUser {
     token_uri: Option<String>,
 }
 
-/// Workload identity federation: another provider's token is exchanged for Google's.
+/// Workload identity federation: another provider's token is exchanged for Google's (RFC 8693).
 #[derive(Deserialize)]
 struct ExternalAccount {
     audience: String,
@@ -31,6 +31,8 @@ struct ExternalAccount {
     credential_source: Value,
 }
 
+/// The file that is named, else gcloud's own, else the metadata server. A named file that cannot be read is an error:
+/// no other account is used in its place.
 pub(super) async fn fetch(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     if let Some(path) = environment.get("GOOGLE_APPLICATION_CREDENTIALS") {
         let at = |e: String| format!("GOOGLE_APPLICATION_CREDENTIALS: {e}");
@@ -81,7 +83,8 @@ async fn by_file(text: &str, egress: TokenEgress<'_>) -> Result<Fetched, String>
     }
 }
 
-/// Workload identity federation with a token from a file (RFC 8693).
+/// Workload identity federation with a token from a file (RFC 8693), and then, if configured, the impersonation of a
+/// service account.
 async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let source = &account.credential_source;
     let Some(file) = source["file"].as_str() else {
@@ -122,7 +125,8 @@ async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Re
     Ok((token, until.map_or(life, lifetime)))
 }
 
-/// A token for the machine's service account, from its metadata server.
+/// A token for the machine's service account, from its metadata server. The `Metadata-Flavor` field is required,  so
+/// that a plain GET caused by someone else does not obtain one.
 async fn by_metadata(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
     let host = environment.get("GCE_METADATA_HOST").unwrap_or_else(|| "metadata.google.internal".into());
     let url = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");

@@ -17,7 +17,7 @@ use super::access_token::{AccessToken, form_encode};
 use super::upstream::parse_target;
 use interflow_llm::{CredentialsMode, LlmUpstreamConfig, Provider};
 
-/// Maximum size of a token endpoint's response.
+/// Maximum size of a token endpoint's response; tokens have a few kilobytes.
 const MAX_ANSWER: usize = 256 << 10;
 
 /// Maximum size of a credentials file.
@@ -26,7 +26,8 @@ const MAX_FILE: u64 = 256 << 10;
 /// Timeout of metadata services: they are link-local, or absent.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Refresh interval of credentials without an expiry.
+/// Refresh interval of credentials without an expiry: files and variables, which may be replaced while the process
+/// runs.
 const UNLIMITED: Duration = Duration::from_secs(15 * 60);
 
 /// The client for token endpoints on the Internet, and the one for metadata services. Only the latter can reach
@@ -52,7 +53,7 @@ impl Environment {
         Self(Arc::new(get))
     }
 
-    /// A variable that is set and not empty.
+    /// A variable that is set and not empty. An empty one counts as unset, as in the clouds' SDKs.
     fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|value| !value.trim().is_empty())
     }
@@ -66,10 +67,10 @@ impl Environment {
     }
 }
 
-/// A token and its lifetime.
+/// A token and its remaining lifetime.
 type Fetched = (AccessToken, Duration);
 
-/// Credentials from the environment of the process.
+/// Credentials from the environment of the process, for one cloud.
 pub(in crate::gateway) struct Ambient {
     cloud: Cloud,
     environment: Environment,
@@ -119,7 +120,7 @@ impl Ambient {
         Ok(Some(Self { cloud, environment }))
     }
 
-    /// Whether it provides keys for signing requests.
+    /// Whether it provides keys for signing requests (AWS), rather than a bearer token.
     pub fn signs(&self) -> bool {
         matches!(self.cloud, Cloud::Aws(_))
     }
@@ -147,7 +148,7 @@ impl Ambient {
     }
 }
 
-/// A request to a token endpoint or a metadata service.
+/// A request to a token endpoint or a metadata service. Never recorded: its response is a credential.
 struct Call {
     head: RequestHead,
     body: String,
@@ -189,7 +190,7 @@ impl Call {
         self
     }
 
-    /// A field whose value comes from a file or a variable.
+    /// A field whose value comes from a file or a variable, and may therefore be invalid.
     fn with(mut self, name: &str, value: &str) -> Result<Self, String> {
         self.head
             .headers
@@ -208,7 +209,7 @@ impl Call {
         Ok(Answered { at, status, text: String::from_utf8_lossy(&body).into_owned() })
     }
 
-    /// As `send`, to a link-local service with a short timeout.
+    /// As `send`, to a link-local service with a short timeout: outside the cloud nobody answers there.
     async fn send_near(self, egress: &dyn HttpClient) -> Result<Answered, String> {
         let at = self.head.url.authority.to_string();
         let sent = tokio::time::timeout(METADATA_TIMEOUT, self.send(egress)).await;
@@ -240,7 +241,7 @@ impl Answered {
     }
 }
 
-/// The content of an XML element without attributes.
+/// The content of an XML element without attributes, which is all that STS's responses need.
 fn between<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     rest.split_once(&format!("</{name}>")).map(|(inside, _)| inside.trim())

@@ -9,7 +9,6 @@ use crate::token::{TokenShape, WordToken};
 /// Evidence from the preceding and following words.
 pub(super) struct ContextCues {
     pub honorific: bool,
-    /// The strongest evidence for a person.
     pub person: Option<PersonCue>,
     pub place_cue: bool,
     /// Evidence for an organisation: none, possible, likely, certain.
@@ -42,6 +41,7 @@ impl ContextCues {
     }
 }
 
+/// Collects the evidence around the run `first..=last`.
 pub(super) fn context_cues(scan: &ScanState<'_>, first: usize, last: usize) -> ContextCues {
     let list = scan.list();
     let before = first.checked_sub(1).and_then(|p| list.get(p));
@@ -76,6 +76,7 @@ fn has_honorific(scan: &ScanState<'_>, first: usize) -> bool {
     written && !maker()
 }
 
+/// Whether a place is to be expected here: after `in`, a label, or a verb of residence.
 pub(super) fn has_location_cue(scan: &ScanState<'_>, first: usize) -> bool {
     let list = scan.list();
     let Some(before) = first.checked_sub(1).and_then(|p| list.get(p)) else { return false };
@@ -109,7 +110,7 @@ pub(super) fn has_location_cue(scan: &ScanState<'_>, first: usize) -> bool {
     direct || tied || lived || hailing || labelled
 }
 
-/// Labels of organisations.
+/// Labels whose value is the name of an organisation.
 pub(in super::super) const ORG_LABELS: &[&str] = &[
     "company",
     "employer",
@@ -143,7 +144,7 @@ pub(in super::super) const ORG_LABELS: &[&str] = &[
     "arbeitgeber",
 ];
 
-/// Labels of places.
+/// Labels whose value is the name of a place.
 pub(in super::super) const PLACE_LABELS: &[&str] = &[
     "where",
     "location",
@@ -215,6 +216,7 @@ fn is_object_label(scan: &ScanState<'_>, first: usize) -> bool {
     before.has(NAME_CUE) || ORG_LABELS.contains(&word.as_str()) || PLACE_LABELS.contains(&word.as_str())
 }
 
+/// Whether a preposition or a word such as `joined` precedes the run.
 fn follows_at_organisation(scan: &ScanState<'_>, first: usize) -> bool {
     let word = first.checked_sub(1).and_then(|p| scan.token(p)).map_or("", |t| scan.word(t));
     scan.gap_before(first) == " " && (matches!(word, "at" | "from" | "for") || OBJECT_LABELS.contains(&word))

@@ -14,6 +14,7 @@ const CERTAIN_SCORE: i16 = 55;
 
 /// Features that only the whole text gives.
 pub(super) fn add_document_features(scan: &ScanState<'_>, candidates: &mut [NameCandidate]) {
+    // In this order: later passes use what earlier ones added to the scores.
     mark_towns(scan, candidates);
     mark_listed(scan, candidates);
     mark_joined(scan, candidates);

@@ -161,7 +161,7 @@ fn is_followed_by_noun(scan: &ScanState<'_>, last: usize) -> bool {
         })
 }
 
-/// `Monte Carlo`, except as a place.
+/// `Monte Carlo` as the name of a method, except as a place.
 fn monte_carlo(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let second = scan.token(i + 1).filter(|t| scan.word(t) == "Carlo" && matches!(scan.gap(i), " " | "-"))?;
     let goes_on = scan.gap(i + 1) == " " && scan.token(i + 2).is_some_and(|t| t.shape == TokenShape::Lower);

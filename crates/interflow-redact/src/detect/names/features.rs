@@ -44,11 +44,11 @@ features! {
     FamilyOrWord = "family_or_word",
     /// A family name that is a common English word.
     FamilyOrCommonWord = "family_or_common_word",
-    /// Neither English nor a name.
+    /// A word that is neither English nor a known name.
     UnknownWord = "unknown_word",
     /// A country or a large part of one.
     Region = "region",
-    /// The same, also an English word.
+    /// A country or region whose name is also an English word.
     RegionOrWord = "region_or_word",
     /// The same, also a common first name: `Georgia`.
     RegionOrGiven = "region_or_given",
@@ -60,11 +60,8 @@ features! {
     TownOrWord = "town_or_word",
     /// An unknown word that ends as towns do: `-ville`.
     TownSuffix = "town_suffix",
-    /// A known organisation.
     KnownOrganization = "known_organization",
-    /// A nationality or a language.
     Nationality = "nationality",
-    /// A computing term.
     SoftwareTerm = "software_term",
 
     // How it is written.
@@ -72,7 +69,6 @@ features! {
     SentenceStart = "sentence_start",
     /// Four capitals or fewer: an abbreviation.
     ShortCapitals = "short_capitals",
-    /// All surrounding text is in capitals.
     Shouted = "shouted",
     /// An unknown word with a capital inside: a brand.
     BrandShape = "brand_shape",
@@ -114,7 +110,7 @@ features! {
     // Evidence for a place.
     /// `in`, `from` before it.
     PlaceCue = "place_cue",
-    /// The same before a known place.
+    /// A preposition of place before a known place.
     PlaceCueKnown = "place_cue_known",
     /// The same before an unknown word or a family name.
     PlaceCueUnknown = "place_cue_unknown",
@@ -128,7 +124,7 @@ features! {
     OrganizationHint = "organization_hint",
     /// `works for` before it or `employs` behind it, and the word is unknown.
     OrganizationContextUnknown = "organization_context_unknown",
-    /// The same with common words.
+    /// A preposition or verb of business around common words.
     OrganizationContext = "organization_context",
     /// `at` before an unknown word.
     AtUnknown = "at_unknown",
@@ -144,7 +140,6 @@ features! {
     CodeGiven = "code_given",
     /// A row of capitals in a text about software.
     SoftwareSymbol = "software_symbol",
-    /// A text about software.
     SoftwareText = "software_text",
     /// A text about software, around a first name without other evidence.
     SoftwareGiven = "software_given",
@@ -152,7 +147,6 @@ features! {
     SoftwareNoOrganization = "software_no_organization",
     /// `law`, `theorem` behind it.
     Eponym = "eponym",
-    /// Code in the adjacent lines.
     NearCode = "near_code",
     /// A language that the lexicon does not cover.
     ForeignText = "foreign_text",
@@ -172,7 +166,6 @@ features! {
     FaintGivenFamily = "faint_given_family",
     /// A common word and a doubtful family name.
     FaintGivenDoubtfulFamily = "faint_given_doubtful_family",
-    /// Two family names.
     FamilyFamily = "family_family",
     /// Two family names in a language that the lexicon does not cover.
     FamilyFamilyForeignText = "family_family_foreign_text",
@@ -184,9 +177,7 @@ features! {
     UnknownsForeignText = "unknowns_foreign_text",
     /// Unknown words with an initial.
     UnknownsInitial = "unknowns_initial",
-    /// Two or three unknown words.
     Unknowns = "unknowns",
-    /// Four unknown words or more.
     ManyUnknowns = "many_unknowns",
     /// An unknown word, and a word that may be a family name at the end.
     SomeUnknown = "some_unknown",
@@ -197,15 +188,12 @@ features! {
     /// None of these.
     OtherWords = "other_words",
 
-    /// The whole run in capitals.
     AllCapitals = "all_capitals",
     /// A computing term, a weekday or a word of institutions or streets in it.
     ThingWord = "thing_word",
     /// A product's name in a text about software: `Cyrus IMAPd`.
     Product = "product",
-    /// It begins with a country's name.
     BeginsWithRegion = "begins_with_region",
-    /// It begins with a town's name.
     BeginsWithTown = "begins_with_town",
     /// The shape of a brand in it.
     BrandPart = "brand_part",
@@ -231,13 +219,12 @@ features! {
     CompassTown = "compass_town",
     /// A place of several words in the lexicon.
     PlacePhrase = "place_phrase",
-    /// The same, made of English words.
+    /// A place of several words in the lexicon, all English words.
     PlacePhraseWords = "place_phrase_words",
     /// The same, which may be a person's name: `San Marino`.
     PlacePhraseName = "place_phrase_name",
     /// `in` before one of these.
     PlaceCueForm = "place_cue_form",
-    /// A run of English words.
     CommonWords = "common_words",
     /// In lower case: a first and a family name after a cue.
     LowerPairCue = "lower_pair_cue",

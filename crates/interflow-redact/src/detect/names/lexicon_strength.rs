@@ -8,6 +8,7 @@ pub(super) fn first_name_score(token: &WordToken) -> i32 {
     let m = token.flags();
     let word = m & (COMMON | WORD) != 0;
     let score = match () {
+        // A computing term that is written like a name is more often one than it is the term.
         () if m & TECH != 0 && m & FIRST != 0 && token.shape == TokenShape::Title && m & (COMMON | STOP) == 0 => 80,
         () if m & (STOP | TECH | MONTH | DAY) != 0 && m & FIRST_TOP == 0 => 0,
         // April, June and August are primarily months.

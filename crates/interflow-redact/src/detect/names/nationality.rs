@@ -1,4 +1,4 @@
-//! Nationalities and religions.
+//! Nationalities and religions, as statements about a person.
 
 use super::super::ScanState;
 use super::context_cues::is_in_code;

@@ -68,6 +68,7 @@ fn partner(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     Some(at)
 }
 
+/// Whether the token can be one of the partners: a family name, and nothing that only looks like one.
 fn may_be_family_name(token: &WordToken) -> bool {
     matches!(token.shape, TokenShape::Title | TokenShape::Camel)
         && token.len() >= 2
@@ -149,7 +150,7 @@ fn double_name(scan: &ScanState<'_>, i: usize, last: usize) -> Option<NameCandid
     (!bare).then(|| formed(scan, i, last, Feature::DoubleName, around.org > 0))
 }
 
-/// The firm including `LLP`, `Ltd`, `Group`.
+/// The firm's name including `LLP`, `Ltd` or `Group`; whether there was such a word.
 fn extend_to_company_form(scan: &ScanState<'_>, last: usize) -> (usize, bool) {
     let form = |t: &WordToken| t.is_capital() && t.has(ORG_SUFFIX | ORG_WORD);
     let mut end = last;
@@ -159,7 +160,7 @@ fn extend_to_company_form(scan: &ScanState<'_>, last: usize) -> (usize, bool) {
     (end, end > last)
 }
 
-/// Institutions named `of` something.
+/// Institutions that are named `of` something, also in other languages.
 const ORGANISATION_NOUNS: &[&str] = &[
     "bank",
     "university",
@@ -381,7 +382,7 @@ const COMPANY_FORMS: &[&str] = &[
     " Ltda",
 ];
 
-/// The forms by their second byte.
+/// The forms by their second byte, so that few are compared at each name.
 static FORMS_BY_SECOND_BYTE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
     let mut buckets = vec![Vec::new(); 128];
     COMPANY_FORMS.iter().for_each(|f| buckets[usize::from(f.as_bytes()[1])].push(*f));

@@ -94,7 +94,7 @@ const DEEDS: &[&str] = &[
     "emailed",
 ];
 
-/// Relations of a person: `Sumaya's kid`.
+/// What belongs to a person: `Sumaya's kid`.
 const KIN: &[&str] = &[
     "kid",
     "kids",
@@ -171,7 +171,6 @@ impl<'s, 't> Surroundings<'s, 't> {
         self.before(n).is_some_and(|t| t.has(marks))
     }
 
-    /// The strongest evidence for a person.
     pub fn person_cue(&self) -> Option<PersonCue> {
         let topics = self.before(1).map_or(0, |t| t.topics);
         let near = is_near_gap(self.gap_before);
@@ -233,6 +232,7 @@ impl<'s, 't> Surroundings<'s, 't> {
         }
     }
 
+    /// Whether the run is at the beginning of a sentence or a quotation.
     fn begins_sentence(&self) -> bool {
         let gap = self.gap_before;
         gap.trim_start_matches([' ', '"', '\'', '(', '“', '>']).is_empty()
@@ -240,6 +240,7 @@ impl<'s, 't> Surroundings<'s, 't> {
             || gap.contains(['.', '!', '?'])
     }
 
+    /// Evidence that is about a person in most texts.
     fn strong_cue(&self, topics: u32, near: bool) -> Option<PersonCue> {
         let (before, after) = (self.gap_before, self.gap_after);
         let says =
@@ -263,6 +264,7 @@ impl<'s, 't> Surroundings<'s, 't> {
         (beside && self.has_before(1, RELATION | JOB)).then_some(PersonCue::RelationOrJob)
     }
 
+    /// Evidence that is as often about something else.
     fn weak_cue(&self, topics: u32, near: bool) -> Option<PersonCue> {
         let possessive = matches!(self.gap_after, "'" | "’" | "\\'") && self.word_after(1) == "s";
         let acts = self.gap_after == " "

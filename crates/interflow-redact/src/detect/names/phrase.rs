@@ -109,7 +109,6 @@ struct NameCore<'t> {
     words: SmallVec<[&'t WordToken; 8]>,
     given: i32,
     family: i32,
-    /// Number of unknown words.
     unknown: usize,
 }
 
@@ -123,7 +122,7 @@ impl<'t> NameCore<'t> {
         Some(Self { given: first_name_score(head), family, unknown, words })
     }
 
-    /// What the run is made of.
+    /// The feature for what the run is made of: the likelihoods of its first and last word.
     fn feature(&self, initial: bool, foreign_text: &dyn Fn() -> bool) -> Feature {
         let (head, tail) = (self.words[0], self.words[self.words.len() - 1]);
         let all_unknown = self.unknown == self.words.len();
@@ -155,6 +154,7 @@ impl<'t> NameCore<'t> {
     }
 }
 
+/// The candidate of several words, with all features that its words and its context give it.
 fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
     let run = &scan.list()[first..=last];
     // `Mach-O`: names do not have a letter joined to them like this.
@@ -185,7 +185,7 @@ fn shape_features(scan: &ScanState<'_>, first: usize, last: usize, core: &NameCo
     [(capitals && weak).then_some(Feature::AllCapitals), (thing && weak).then_some(Feature::ThingWord)]
 }
 
-/// `Cyrus IMAPd`, `Borland C`: a product.
+/// A product in a text about software: `Cyrus IMAPd`, `Borland C`.
 fn product_feature(
     scan: &ScanState<'_>,
     first: usize,

@@ -110,6 +110,7 @@ fn initials_before(scan: &ScanState<'_>, at: usize) -> bool {
     at >= 2 && scan.bytes[at - 2].is_ascii_uppercase() && !scan.byte_before(at - 2).is_ascii_alphanumeric()
 }
 
+/// Whether the bytes behind allow a word of prose to end here.
 pub(super) fn has_clean_end(scan: &ScanState<'_>, token: &WordToken) -> bool {
     let (a, b) = (scan.byte_at(token.end()), scan.byte_at(token.end() + 1));
     match a {

@@ -19,15 +19,12 @@ const HEADER: &str = "\
 # Written by `cargo run --release -p interflow-redact --example fit_names`; features: src/detect/names/features.rs.
 ";
 
-/// Which model scores a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum NameModel {
-    /// One capitalized word.
     #[default]
     Word,
-    /// Several capitalized words.
     Phrase,
-    /// Recognised by its form.
+    /// Candidates that are recognised by their form: companies, institutions, known phrases.
     Form,
 }
 
@@ -60,7 +57,6 @@ impl NameScores {
         self.organization += other.organization;
     }
 
-    /// The highest score.
     #[inline]
     pub(crate) fn best(self) -> i16 {
         self.person.max(self.place).max(self.organization)
@@ -89,7 +85,7 @@ impl NameScores {
 /// The file of weights: per model, the scores of each feature by its name.
 type WeightsFile = BTreeMap<String, BTreeMap<String, NameScores>>;
 
-/// The weights of all models.
+/// The weights of all models, by model and feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameWeights {
     models: [[NameScores; Feature::ALL.len()]; NameModel::ALL.len()],
@@ -104,7 +100,6 @@ impl NameWeights {
         &COMMITTED
     }
 
-    /// All weights zero.
     pub const fn zero() -> Self {
         const ZERO: NameScores = NameScores { person: 0, place: 0, organization: 0 };
         Self { models: [[ZERO; Feature::ALL.len()]; NameModel::ALL.len()] }

@@ -18,7 +18,6 @@ struct WordFacts {
     given: i32,
     family: i32,
     unknown: bool,
-    /// An English word.
     plain: bool,
     short_capitals: bool,
 }
@@ -193,7 +192,7 @@ fn place_cue_features(
     [kind, (!word.is_given()).then_some(Feature::PlaceCue)]
 }
 
-/// What suggests an organisation.
+/// The features that suggest an organisation.
 fn organization_features(
     scan: &ScanState<'_>,
     i: usize,
@@ -261,7 +260,7 @@ fn look_at_passage(
     }
 }
 
-/// In a text about software.
+/// The features of a word in a text about software.
 fn software_features(scan: &ScanState<'_>, i: usize, word: &WordFacts, cues: &ContextCues) -> [Option<Feature>; 2] {
     let token = &word.token;
     // Tools also tell, ask and say; a word joined to capitals is the name of a symbol or a register.

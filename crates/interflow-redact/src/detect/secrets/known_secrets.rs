@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer};
 
 use crate::Kind;
 
-/// A known key prefix.
+/// A known key prefix, as in `data/secrets.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KnownPrefix {
     pub prefix: Box<str>,
-    /// Least and most characters after the prefix.
+    /// Least and most characters after the prefix, both included.
     length: (usize, usize),
     #[serde(deserialize_with = "kind")]
     pub kind: Kind,
@@ -41,6 +41,7 @@ fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
     Kind::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is no kind")))
 }
 
+/// The file of known secrets.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SecretsFile {
@@ -56,6 +57,7 @@ struct SecretTables {
     placeholder_words: Vec<String>,
 }
 
+/// Parsed on first use. The file is part of the program, so an error in it shows in the tests.
 static TABLES: LazyLock<SecretTables> = LazyLock::new(|| {
     let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/data/secrets.toml"));
     let mut file: SecretsFile = toml::from_str(text).expect("data/secrets.toml has this form");
@@ -76,6 +78,7 @@ pub(super) fn prefixes_from(first: u8) -> &'static [KnownPrefix] {
 
 /// Whether the value is a placeholder: a template, asterisks, or a documentation example.
 pub(super) fn is_placeholder(value: &str) -> bool {
+    // One letter repeated (`xxxxxxxx`) stands for a value.
     let mut letters = value.bytes().filter(u8::is_ascii_alphanumeric);
     let one_letter = letters.next().is_none_or(|first| letters.all(|b| b.eq_ignore_ascii_case(&first)));
     let opened = value.starts_with(['<', '{', '$', '%', '[', '#'])

@@ -6,7 +6,7 @@ use crate::Kind;
 use crate::lexicon::topic;
 use crate::token::WordToken;
 
-/// Maximum length of a hash, a line or a command.
+/// Maximum length in bytes of a hash, a line or a command.
 const MAX_LINE_BYTES: usize = 256;
 
 /// Scheme names between the first two `$` of a hash (crypt(5)), and those of Apache, Argon2 and scrypt.
@@ -80,6 +80,7 @@ pub(in super::super) fn pgpass(scan: &mut ScanState<'_>) {
                 rule: 0,
                 evidence: None,
             });
+            // Overlapping windows of the same line are skipped.
             done = d;
         }
     }
@@ -105,10 +106,12 @@ enum Form {
     Either,
 }
 
+/// The value follows the flag.
 const fn flagged(names: &'static [&'static str], flag: &'static str, form: Form) -> PasswordCommand {
     PasswordCommand { names, flag, form, skipped: 0 }
 }
 
+/// The value follows the flag and a user name.
 const fn behind_user(names: &'static [&'static str], flag: &'static str) -> PasswordCommand {
     PasswordCommand { names, flag, form: Form::Apart, skipped: 1 }
 }
@@ -132,7 +135,7 @@ static COMMANDS: &[PasswordCommand] = &[
     behind_user(&["rabbitmqctl"], "change_password"),
 ];
 
-/// The password among the arguments of the command at this token.
+/// Reports the password among the arguments of the command at this token.
 pub(super) fn password_command(scan: &mut ScanState<'_>, token: &WordToken) {
     let name = scan.word(token);
     for command in COMMANDS.iter().filter(|c| c.names.contains(&name)) {

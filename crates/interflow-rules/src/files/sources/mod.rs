@@ -17,13 +17,13 @@ use crate::files::rule_format::RuleFormat;
 pub use source_location::PathSegment;
 pub(crate) use source_location::locate;
 
-/// Maximum size of a rule file in bytes.
+/// Maximum size of a rule file in bytes: 16 MiB.
 const MAX_FILE_SIZE: u64 = 16 << 20;
 
-/// Maximum include depth.
+/// Maximum include depth; a cycle is reported before it reaches this.
 const MAX_INCLUDE_DEPTH: usize = 16;
 
-/// The format of a text.
+/// The format of a rule file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleFileFormat {
     Toml,
@@ -32,7 +32,7 @@ pub enum RuleFileFormat {
 }
 
 impl RuleFileFormat {
-    /// By the file name, or by the first line.
+    /// By the file name; for other endings by the first line that is not a comment, where YAML is the default.
     pub fn detect(name: &str, text: &str) -> Self {
         let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
         match ending.as_str() {
@@ -52,7 +52,7 @@ impl RuleFileFormat {
 /// The text of a rule file and where it came from.
 #[derive(Clone, Debug)]
 pub struct RuleFileSource {
-    /// The name in messages.
+    /// The name in messages: the path, or what the caller gave.
     pub name: String,
     /// The file, if any: relative paths are resolved beside it.
     pub path: Option<PathBuf>,
@@ -92,6 +92,7 @@ impl ParsedRuleFile {
 
     fn locate(&self, path: &[PathSegment<'_>]) -> (usize, usize) {
         let exactly = || locate(&self.source.text, self.form, path).unwrap_or_default();
+        // Only paths below a rule are frequent enough for the table; others are located by parsing again.
         let [PathSegment::Key("rules"), PathSegment::Index(i), inside @ ..] = path else { return exactly() };
         let places = self.places.get_or_init(|| source_location::locate_rules(&self.source.text, self.form));
         let Some(place) = places.get(*i) else { return exactly() };
@@ -119,6 +120,7 @@ impl RuleFileSource {
         Ok(Self { name, path: Some(path.to_owned()), text })
     }
 
+    /// A text without a file: its relative paths are used as they are.
     pub fn from_text(name: &str, text: impl Into<String>) -> Self {
         Self { name: name.into(), path: None, text: text.into() }
     }
@@ -181,6 +183,7 @@ struct SourceLoader<'f> {
 impl SourceLoader<'_> {
     fn add(&mut self, source: RuleFileSource, above: &mut Vec<PathBuf>) {
         let real = source.path.as_ref().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone()));
+        // Several files may include the same one.
         if let Some(real) = &real
             && !self.seen.insert(real.clone())
         {
@@ -206,6 +209,7 @@ impl SourceLoader<'_> {
         let folder = parsed.source.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let path = folder.join(include);
         let at = [PathSegment::Key("include"), PathSegment::Index(i)];
+        // Compared by canonical path, so that another spelling or a link does not hide the cycle.
         if let Ok(real) = path.canonicalize()
             && let Some(start) = above.iter().position(|p| *p == real)
         {

@@ -84,6 +84,7 @@ fn locate_exact(text: &str, form: RuleFileFormat, path: &[PathSegment<'_>]) -> O
         }
         RuleFileFormat::Yaml => {
             let error = walk.deserialize(YamlDocument::parse(text).ok()?.deserializer()).err()?;
+            // The error is the parser's own if the path was not reached.
             error.position().filter(|_| reached.get())
         }
     }
