@@ -54,6 +54,7 @@ impl InformationalSender {
     pub fn send(&self, head: ResponseHead) {
         if let Some(to) = &self.to
             && head.status.is_informational()
+            // 101 is the final response of an upgrade, sent by other means.
             && head.status.as_u16() != 101
         {
             to.send(self.exchange, head);
