@@ -127,7 +127,33 @@ impl BodyPreview {
     }
 }
 
-/// Work that a stage runs concurrently with a flow and whose result belongs on the flow.
+/// Work that a stage runs concurrently with a flow and whose result belongs on the flow. Queue it with [`Flow::defer`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// use interflow_types::{BoxFuture, DeferredWork, Flow};
+///
+/// /// Set by another thread once a scan of the request has found something.
+/// #[derive(Default)]
+/// struct Scan {
+///     found: AtomicBool,
+/// }
+///
+/// impl DeferredWork for Scan {
+///     fn join<'a>(self: Arc<Self>, flow: &'a mut Flow) -> BoxFuture<'a, ()> {
+///         Box::pin(async move { drop(self.finish(flow)) })
+///     }
+///
+///     fn finish(self: Arc<Self>, flow: &mut Flow) -> bool {
+///         if self.found.load(Ordering::Relaxed) {
+///             flow.tag("flagged");
+///         }
+///         true
+///     }
+/// }
+/// ```
 pub trait DeferredWork: Send + Sync {
     /// Waits for the result and stores it on the flow. Called before `UpstreamConnect`, if a stage registered for
     /// that phase, and before `ResponseHead`.

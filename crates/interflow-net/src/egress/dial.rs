@@ -21,6 +21,25 @@ use crate::tls::{Alpn, TlsProfile, TlsProfileOptions, connect_tls};
 
 /// Decides which addresses may be connected to. Called after name resolution for every address, so that no name can
 /// lead to a forbidden one.
+///
+/// ```
+/// use std::net::SocketAddr;
+///
+/// use interflow_net::egress::dial::AddressFilter;
+/// use interflow_types::{Error, ErrorKind};
+///
+/// /// Connects to loopback only, as tests do.
+/// struct LoopbackOnly;
+///
+/// impl AddressFilter for LoopbackOnly {
+///     fn check(&self, addr: SocketAddr) -> Result<(), Error> {
+///         match addr.ip().is_loopback() {
+///             true => Ok(()),
+///             false => Err(Error::new(ErrorKind::Denied, format!("{addr} is not on this machine"))),
+///         }
+///     }
+/// }
+/// ```
 pub trait AddressFilter: Send + Sync {
     /// Whether this address may be connected to.
     ///
