@@ -227,6 +227,7 @@ impl Subscription {
     pub async fn next(&mut self) -> Option<StoreEvent> {
         match self.0.recv().await {
             Ok(flows) => Some(StoreEvent::Flows(flows)),
+            // Lagging is reported once, then the stream continues with the oldest batch that is left.
             Err(broadcast::error::RecvError::Lagged(n)) => Some(StoreEvent::Lagged(n)),
             Err(broadcast::error::RecvError::Closed) => None,
         }
