@@ -58,7 +58,6 @@ pub trait Component: Send + Sync {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String>;
 }
 
-/// All feature components of an instance.
 pub struct ComponentSet {
     /// Pipeline stages, in execution order.
     pub stages: Vec<Arc<dyn Stage>>,
@@ -80,7 +79,6 @@ pub struct ComponentSet {
 }
 
 impl ComponentSet {
-    ///
     /// # Errors
     /// The configuration or a file that it names is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<SqliteStore>>) -> Result<Self, CliError> {
@@ -179,7 +177,6 @@ impl ComponentSet {
         self.approvals.attach(engine);
     }
 
-    /// Files whose modification triggers a reload.
     pub fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
         self.reloadable.iter().flat_map(|r| r.files(config)).collect()
     }

@@ -14,7 +14,6 @@ use crate::instance::config::InterflowConfig;
 
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
 const OPERATOR_RULES_FILE: &str = "rules.yaml";
-/// Initial content of the file.
 const EMPTY_RULES: &str = "# Rules, evaluated from top to bottom. The web UI edits this file; see docs/rules.md.\n";
 
 /// Capabilities of this build that rules depend on.
@@ -45,7 +44,6 @@ pub struct RulesComponent {
 }
 
 impl RulesComponent {
-    ///
     /// # Errors
     /// All errors in the rule files.
     pub fn new(
@@ -96,6 +94,7 @@ fn log_problems(program: &interflow_rules::RuleProgram) {
 impl Component for RulesComponent {
     fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
         let mut all = active_rules_config(&config.rules, &self.own).files;
+        // Files that included others: the program knows them all.
         all.extend(self.rules.program().files.iter().cloned());
         all
     }
