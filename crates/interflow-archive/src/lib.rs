@@ -295,6 +295,25 @@ impl FromStr for ArchiveFormat {
 
 /// Writes flows in one format. Flows are written in the order of the calls; the file is complete only after
 /// [`finish`](Self::finish).
+///
+/// ```
+/// use std::io;
+///
+/// use interflow_archive::{BodySource, FlowExporter};
+/// use interflow_store::FlowRow;
+///
+/// struct Urls<W>(W);
+///
+/// impl<W: io::Write> FlowExporter for Urls<W> {
+///     fn flow(&mut self, row: &FlowRow, _: &dyn BodySource) -> io::Result<()> {
+///         writeln!(self.0, "{}", row.url())
+///     }
+///
+///     fn finish(&mut self) -> io::Result<()> {
+///         self.0.flush()
+///     }
+/// }
+/// ```
 pub trait FlowExporter {
     /// Writes one flow.
     ///

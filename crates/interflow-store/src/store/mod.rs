@@ -96,6 +96,18 @@ pub struct StoreStats {
 }
 
 /// Stores flows. Every method may block on the disk: call it from a blocking thread.
+///
+/// ```
+/// use interflow_store::{FlowStore, ListOptions, RecordConfig, SqliteStore};
+///
+/// # fn main() -> interflow_store::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = SqliteStore::open(dir.path(), &RecordConfig::default())?;
+/// let latest = store.list(&ListOptions { limit: 10, ..ListOptions::default() })?;
+/// assert!(latest.is_empty());
+/// store.close();
+/// # Ok(()) }
+/// ```
 pub trait FlowStore: ConversationStore + Send + Sync {
     /// Flows selected by a query, page by page.
     ///
