@@ -337,7 +337,7 @@ impl Approvals {
             return Err(ApprovalsError::Invalid(format!("there are {MAX_DYNAMIC_RULES} rules already")));
         }
         state.made.push(Arc::clone(&rule));
-        // Saved before it is active: after a restart, the rules are those that were in force.
+        // Saved before it is active: after a restart, the rules are those that were active.
         self.save_rules(&state)?;
         self.publish_change(state);
         Ok(rule_view(&rule))
