@@ -136,7 +136,7 @@ pub async fn serve(
         let asking = Arc::clone(&entered);
         let inner = TowerToHyperService::new(router.clone());
         let service = service_fn(move |mut request: http::Request<Incoming>| {
-            // Set with the first request: from then on the connection does not make room for others.
+            // Set with the first request: from then on the connection is not closed in favour of others.
             asking.asked.store(true, Relaxed);
             request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
             inner.call(request)

@@ -29,7 +29,7 @@ impl StoreWriter {
     /// Deletes flows even if the disk is full; returns how many.
     pub(crate) fn delete_on_full_disk(&mut self, seqs: &[i64]) -> Result<u64> {
         let doomed: HashSet<i64> = seqs.iter().copied().collect();
-        // In this order: deleting files needs no free page and makes room for the rest.
+        // In this order: deleting files needs no free page and frees space for the rest.
         self.free_segments(&doomed)?;
         self.reserve.release();
         self.forget_freed()?;

@@ -44,7 +44,7 @@ impl BoundedLogFile {
             self.full.store(false, Relaxed);
             return out.write_all(line);
         }
-        // The notice is written once, until the file has room again.
+        // The notice is written once, until the file accepts lines again.
         if !self.full.swap(true, Relaxed) {
             out.write_all(b"the log has reached log.max_size: no more lines are written until it is truncated\n")?;
         }
