@@ -16,7 +16,7 @@ use crate::error::ApiError;
 use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, login};
 
-/// The state of the checks.
+/// Credentials and addresses that requests are checked against.
 #[derive(Debug)]
 pub(crate) struct AuthGuard {
     token: String,
@@ -40,6 +40,7 @@ impl AuthGuard {
     }
 
     fn is_own_host(&self, value: &str) -> bool {
+        // `Host` may be without a port, whose default does not matter here.
         let Ok(authority) = interflow_types::Authority::parse(value, Some(80)) else { return false };
         match &authority.host {
             Host::Name(name) => &**name == "localhost" || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(name)),
@@ -54,6 +55,7 @@ impl AuthGuard {
     /// Whether a page is Interflow's own: its origin has the host and port that this request is sent to. Another port
     /// of this machine is foreign.
     fn is_own_origin(&self, origin: &str, host: &str) -> bool {
+        // The scheme is not compared, because a proxy with TLS may stand in front.
         origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host))
     }
 
@@ -63,10 +65,12 @@ impl AuthGuard {
             .and_then(|v| v.to_str().ok())
             .and_then(|v| v.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        // A wrong bearer token is not made up for by a valid cookie.
         if let Some((_, token)) = bearer {
             return if self.is_token(token.trim()) { AdminTokenSource::Bearer } else { AdminTokenSource::No };
         }
         let name = self.sessions.cookie_name();
+        // Cookies of the same name may be set for other paths; any valid one counts.
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
         let ours =
             cookies.flat_map(|v| v.split(';')).filter_map(|c| c.trim().split_once('=')).filter(|(n, _)| *n == name);
@@ -77,6 +81,7 @@ impl AuthGuard {
     }
 
     pub(crate) fn is_token(&self, shown: &str) -> bool {
+        // In constant time, so that the time of the answer says nothing about the token.
         shown.as_bytes().ct_eq(self.token.as_bytes()).into()
     }
 }
@@ -96,6 +101,7 @@ enum AdminTokenSource {
 /// Checks every request before it reaches a handler.
 pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request, next: Next) -> Response {
     let verdict = authorize(&guard, &request);
+    // Missing tokens and origins are left to the login, which a browser without a session must be able to reach.
     if let Err(refusal) = verdict
         && !matches!(refusal, AuthRefusal::NoToken | AuthRefusal::NoOrigin)
     {
@@ -110,6 +116,7 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
         Err(refusal) => refusal_response(refusal, &request),
         Ok(shown) => {
             let mut response = next.run(request).await;
+            // Renewed while it is used, so that the session ends only after a pause.
             if shown == (AdminTokenSource::Session { renew: true }) {
                 login::set_cookie(&mut response, &guard.sessions.issue_cookie());
             }
@@ -119,6 +126,7 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
 }
 
 fn refusal_response(refusal: AuthRefusal, request: &Request) -> Response {
+    // Clients of the API get JSON, browsers plain text.
     if request.uri().path().starts_with("/api/") {
         return refusal.error().into_response();
     }
@@ -131,7 +139,6 @@ pub(crate) fn client_of(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
-/// Why a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AuthRefusal {
     TwoHosts,
@@ -171,13 +178,16 @@ impl AuthRefusal {
     }
 }
 
-/// Decides whether a request is authorised, and by which credential.
+/// Decides whether a request is authorised, and by which credential. `Host` is checked first: it protects even paths
+/// without a token against DNS rebinding.
 fn authorize(guard: &AuthGuard, request: &Request) -> Result<AdminTokenSource, AuthRefusal> {
     let headers = request.headers();
+    // Two fields could be read differently by a proxy in front and by us (RFC 9112 section 3.2).
     if headers.get_all(header::HOST).iter().count() > 1 {
         return Err(AuthRefusal::TwoHosts);
     }
     let host = headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    // A request in absolute form names the host in its target, too.
     let in_target = request.uri().authority();
     if !guard.is_own_host(host) || in_target.is_some_and(|a| !guard.is_own_host(a.as_str())) {
         return Err(AuthRefusal::Host);
@@ -188,10 +198,13 @@ fn authorize(guard: &AuthGuard, request: &Request) -> Result<AdminTokenSource, A
     }
     let path = request.uri().path();
     let shown = guard.token_source(headers);
+    // Health checks come without a token.
     if matches!(path, "/livez" | "/readyz") || (path == "/metrics" && guard.open_metrics) {
         return Ok(shown);
     }
     match shown {
+        // A browser sends `Origin` with every request that is neither GET nor HEAD, so one without it is not trusted
+        // with the cookie.
         AdminTokenSource::Session { .. } if !is_safe(request.method()) && origin.is_none() => {
             Err(AuthRefusal::NoOrigin)
         }

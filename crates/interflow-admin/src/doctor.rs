@@ -5,13 +5,10 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The result of one check.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DoctorFinding {
-    /// Subject of the check.
     pub what: String,
     pub state: FindingState,
-    /// Observation and remedy.
     pub text: String,
 }
 
@@ -23,5 +20,5 @@ pub enum FindingState {
     Bad,
 }
 
-/// Runs diagnostics.
+/// Runs the diagnostics. May block: it is called on a blocking thread.
 pub type DoctorFn = Arc<dyn Fn() -> Vec<DoctorFinding> + Send + Sync>;

@@ -14,11 +14,10 @@ use serde::Serialize;
 
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
-/// An error response of the API.
+/// An error response of the API. Boxed, so that results stay small.
 #[derive(Debug)]
 pub struct ApiError(Box<(StatusCode, ErrorDetails)>);
 
-/// The body of an error response.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ErrorBody {
     error: ErrorDetails,
@@ -30,7 +29,6 @@ pub(crate) struct ErrorDetails {
     /// A constant name, such as `not_found`.
     pub kind: &'static str,
     pub message: String,
-    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// Of a query: where the error begins, in characters from 1.
@@ -45,7 +43,7 @@ pub(crate) struct ErrorDetails {
     /// Of an import: flows imported before the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imported: Option<u64>,
-    /// The files that can be named.
+    /// The files that exist, if the named one does not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
     /// Of rules or a policy: every error with its position.
@@ -53,7 +51,6 @@ pub(crate) struct ErrorDetails {
     pub problems: Vec<TextProblem>,
 }
 
-/// An error at a position in a text.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum TextProblem {
@@ -88,13 +85,11 @@ impl ApiError {
         self
     }
 
-    /// Adds details.
     pub(crate) fn with(mut self, set: impl FnOnce(&mut ErrorDetails)) -> Self {
         set(&mut self.0.1);
         self
     }
 
-    /// The body of the response.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({ "error": self.0.1 })
     }
@@ -107,6 +102,7 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, error) = *self.0;
+        // Errors of clients are not logged: anyone could fill the log with them.
         if status.is_server_error() {
             tracing::warn!(kind = error.kind, "admin: {}", error.message);
         }
@@ -166,6 +162,7 @@ impl From<ImportError> for ApiError {
             ImportError::Malformed { report, .. } => {
                 (Self::new(StatusCode::UNPROCESSABLE_ENTITY, "malformed_archive", message), report)
             }
+            // Told apart by what failed: the store is our fault, the upload the client's.
             ImportError::Io { source, report } => match source.downcast::<StoreError>() {
                 Ok(store) => (Self::from(store), report),
                 Err(_) => (Self::new(StatusCode::BAD_REQUEST, "broken_upload", message), report),

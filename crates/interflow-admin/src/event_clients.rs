@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Connected clients, and counters of past ones.
 #[derive(Debug, Default)]
 pub(crate) struct EventClients {
     pub(crate) open: AtomicUsize,
@@ -11,7 +10,6 @@ pub(crate) struct EventClients {
 }
 
 impl EventClients {
-    /// Clients connected now.
     pub(crate) fn count(&self) -> usize {
         self.open.load(Relaxed)
     }

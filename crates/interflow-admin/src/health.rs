@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 
 use crate::state::AdminState;
 
-/// The process responds.
+/// Answers as long as the process runs, also while it drains.
 pub(crate) async fn livez() -> &'static str {
     "ok\n"
 }

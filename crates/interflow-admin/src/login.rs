@@ -19,17 +19,16 @@ use crate::auth::{AuthGuard, client_of};
 use crate::sessions::LOGIN_PATH;
 use crate::ui;
 
-/// Ends a session.
 const LOGOUT: &str = "/logout";
 /// Maximum size of the form, in bytes.
 const MAX_FORM: usize = 8 << 10;
-/// Timeout for receiving the form.
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 const STYLE: &str = include_str!("login.css");
 
 /// Allows only the page's own style, and form submission to its own origin.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    // The style is allowed by its hash, so no nonce is needed.
     let hash = STANDARD.encode(Sha256::digest(STYLE));
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{hash}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -37,7 +36,6 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::from_str(&policy).expect("base64 is plain text")
 });
 
-/// The form's fields.
 #[derive(Deserialize)]
 struct LoginForm {
     token: String,
@@ -45,7 +43,6 @@ struct LoginForm {
     next: String,
 }
 
-/// The URL's parameters.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct LoginParams {
@@ -73,6 +70,7 @@ pub(crate) async fn handle_login(
             let LoginParams { code, next, .. } = login_params(request.uri());
             let next = safe_next(next.as_deref().unwrap_or("/")).to_owned();
             return Ok(match code {
+                // A code leads to the first page only, so that it cannot be combined with a redirect.
                 Some(code) if guard.sessions.redeem_code(&code) => begin_session(guard, "/"),
                 Some(_) if !in_session => {
                     let why = "This link was used already, or is older than a minute. Run interflow open again.";
@@ -84,6 +82,7 @@ pub(crate) async fn handle_login(
         }
         _ => {}
     }
+    // Files of the UI and the API answer for themselves; the login page is only for pages.
     if !reads || !ui::is_page(path.trim_start_matches('/')) || is_api_path(path) {
         return Err(request);
     }
@@ -101,7 +100,6 @@ pub(crate) async fn handle_login(
     Ok(login_page(guard, client, safe_next(next), None))
 }
 
-/// Paths that are not pages of the UI.
 fn is_api_path(path: &str) -> bool {
     path == "/api" || path.starts_with("/api/") || matches!(path, "/metrics" | "/mcp" | "/livez" | "/readyz")
 }
@@ -112,6 +110,7 @@ fn login_params(uri: &Uri) -> LoginParams {
 
 /// A local path to redirect to; the first page for anything that might lead to another site.
 fn safe_next(next: &str) -> &str {
+    // A backslash counts as a slash in browsers.
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(LOGIN_PATH) { next } else { "/" }
 }
@@ -119,6 +118,7 @@ fn safe_next(next: &str) -> &str {
 async fn submit_form(guard: &Arc<AuthGuard>, client: Option<IpAddr>, body: Body) -> Response {
     let body = tokio::time::timeout(FORM_TIMEOUT, axum::body::to_bytes(body, MAX_FORM)).await;
     let form = match body {
+        // Parsed as the query of a URL, which has the same encoding as the form.
         Ok(Ok(body)) => std::str::from_utf8(&body)
             .ok()
             .and_then(|text| Uri::try_from(format!("/?{text}")).ok())
@@ -142,7 +142,6 @@ fn wrong_token(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Respons
     login_page(guard, client, next, Some("This is not the token of this instance."))
 }
 
-/// Starts a session and redirects.
 fn begin_session(guard: &AuthGuard, next: &str) -> Response {
     let mut response = see_other(next);
     set_cookie(&mut response, &guard.sessions.issue_cookie());
@@ -157,6 +156,7 @@ fn logout(guard: &AuthGuard) -> Response {
 
 pub(crate) fn set_cookie(response: &mut Response, cookie: &str) {
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        // Appended: other cookies of the response are kept.
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
 }
@@ -201,6 +201,7 @@ fn login_page(guard: &AuthGuard, client: Option<IpAddr>, next: &str, error: Opti
          <pre>interflow open</pre></main></body></html>\n",
         next = escape(next),
     );
+    // Not a redirect: the address stays, and a script that lacks a token gets an error status.
     let mut response = (StatusCode::UNAUTHORIZED, Html(html)).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());

@@ -29,7 +29,6 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 /// How long connections may take to finish when the port closes.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortLimits {
     header_timeout: Duration,
@@ -46,7 +45,7 @@ impl PortLimits {
 struct AdminConnection {
     /// Whether it has carried a request.
     asked: AtomicBool,
-    /// Asks the connection to close in favour of another.
+    /// Asks the connection to close in favour of a new one.
     leaves: Notify,
 }
 
@@ -74,7 +73,6 @@ impl AdminConnections {
     }
 }
 
-/// A connection's slot, released when dropped.
 struct ConnectionSlot(Arc<Mutex<AdminConnections>>, u64);
 
 impl Drop for ConnectionSlot {
@@ -94,6 +92,7 @@ pub async fn serve(
     let connections = Arc::new(Mutex::new(AdminConnections::default()));
     let (closing, open) = watch::channel(false);
     let mut http = http1::Builder::new();
+    // Without a timer, the timeout for the head would never fire.
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(MAX_HEAD);
     let mut logged: Option<Instant> = None;
     let mut due = move || {
@@ -107,6 +106,7 @@ pub async fn serve(
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            // The listener is dropped below, so that a new instance can bind the port while requests end.
             () = &mut end => break,
         };
         let (stream, peer) = match accepted {
@@ -116,10 +116,12 @@ pub async fn serve(
                 if due() {
                     tracing::warn!("admin: no connection can be accepted now: {e}");
                 }
+                // An error such as too many open files lasts; without the pause, the loop would run hot.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        // The lock is held only for this statement.
         let entered = connections.lock().insert(limits.max_connections);
         let Some((id, entered)) = entered else {
             if due() {
@@ -129,10 +131,12 @@ pub async fn serve(
             continue;
         };
         let place = ConnectionSlot(Arc::clone(&connections), id);
+        // Responses are small; waiting to fill a segment would only delay them.
         let _ = stream.set_nodelay(true);
         let asking = Arc::clone(&entered);
         let inner = TowerToHyperService::new(router.clone());
         let service = service_fn(move |mut request: http::Request<Incoming>| {
+            // Set with the first request: from then on the connection is not closed in favour of others.
             asking.asked.store(true, Relaxed);
             request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
             inner.call(request)
@@ -144,8 +148,10 @@ pub async fn serve(
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
+                // Dropped without a response: it has not sent a request.
                 () = entered.leaves.notified() => return,
                 () = async { drop(closes.wait_for(|closes| *closes).await) } => {
+                    // A request in progress is finished, and the connection is not reused.
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
@@ -156,6 +162,7 @@ pub async fn serve(
         });
     }
     drop(listener);
+    // The receiver of this function would keep `closed` from resolving.
     drop(open);
     let _ = closing.send(true);
     // Waits until all connections have dropped their receivers.

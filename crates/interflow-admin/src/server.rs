@@ -44,7 +44,9 @@ impl AdminServer {
             .route("/metrics", get(metrics::metrics))
             .fallback(ui::serve)
             .with_state(Arc::clone(&state))
+            // Around every route, including the fallback: nothing is reachable without the check.
             .layer(middleware::from_fn_with_state(guard, auth::check))
+            // Outermost, so that rejected requests have the headers as well.
             .layer(middleware::from_fn(set_security_headers));
         Ok(Self { state, router, listener })
     }

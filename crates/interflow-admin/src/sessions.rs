@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq as _;
 
 /// The path of the login page; accepts its form and one-time codes.
 pub(crate) const LOGIN_PATH: &str = "/login";
-/// Lifetime of a one-time code.
+/// Lifetime of a one-time code. It appears in a URL, so it is short.
 pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of one-time codes; the oldest is dropped.
 const MAX_CODES: usize = 16;
@@ -25,7 +25,6 @@ const MAX_CLIENTS: usize = 1024;
 /// Lengths of expiry, random bytes and signature.
 const PARTS: [usize; 3] = [8, 16, 32];
 
-/// Creates and verifies sessions.
 pub(crate) struct BrowserSessions {
     key: [u8; 32],
     port: u16,
@@ -51,9 +50,11 @@ impl BrowserSessions {
         format!("interflow_session_{}", self.port)
     }
 
-    /// The `Set-Cookie` value of a new session.
+    /// The `Set-Cookie` value of a new session. `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
+    /// other sites.
     pub(crate) fn issue_cookie(&self) -> String {
         let expiry = now() + self.duration.as_secs();
+        // Makes cookies of the same second differ.
         let random = random_bytes::<{ PARTS[1] }>();
         let value = [&expiry.to_be_bytes()[..], &random, &self.sign(expiry, &random)].concat();
         format!(
@@ -88,6 +89,7 @@ impl BrowserSessions {
 
     fn sign(&self, expiry: u64, random: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        // The port is signed too: a cookie of another instance with the same token does not count.
         hasher.update(&self.port.to_be_bytes()).update(&expiry.to_be_bytes()).update(random);
         hasher.finalize().into()
     }
@@ -115,6 +117,7 @@ impl BrowserSessions {
     pub(crate) fn count_wrong_token(&self, client: IpAddr) -> bool {
         let mut attempts = self.attempts.lock();
         attempts.retain(|_, (_, since)| since.elapsed() < ATTEMPTS_WITHIN);
+        // Full: clients that are not counted must not get unlimited attempts.
         if attempts.len() >= MAX_CLIENTS && !attempts.contains_key(&client) {
             return true;
         }

@@ -35,9 +35,7 @@ const MAX_CHECKS: usize = 2;
 /// Concurrent exports, imports, searches and raw bodies; more are rejected.
 const MAX_TRANSFERS: usize = 32;
 
-/// The dependencies of the admin side.
 pub struct AdminDeps {
-    /// The proxy.
     pub engine: Arc<ProxyServer>,
     /// The flow store, if recording is enabled.
     pub store: Option<Arc<dyn FlowStore>>,
@@ -45,9 +43,7 @@ pub struct AdminDeps {
     pub conversations: Option<IndexerHandle>,
     /// The configuration at startup, as JSON; reloadable settings are read from the proxy each time.
     pub config: serde_json::Value,
-    /// The active rules.
     pub rules: Option<Arc<ActiveRules>>,
-    /// The access token.
     pub token: String,
     /// The file that contains the token; `None` if the operator gave it in another way.
     pub token_file: Option<PathBuf>,
@@ -57,7 +53,6 @@ pub struct AdminDeps {
     pub limits: Option<LimitDeps>,
     /// Schemas for displaying gRPC and Protocol Buffers.
     pub schemas: Arc<ProtoSchemas>,
-    /// Approvals, if enabled.
     pub approvals: Option<Arc<Approvals>>,
     /// Runs the checks of `interflow doctor`; may take a second.
     pub doctor: Option<DoctorFn>,
@@ -71,12 +66,11 @@ pub struct LimitDeps {
     pub accounts: Arc<LlmTelemetry>,
 }
 
-/// State shared by handlers.
 pub struct AdminState {
     pub engine: Arc<ProxyServer>,
     pub store: Option<Arc<dyn FlowStore>>,
     pub conversations: Option<IndexerHandle>,
-    /// The media component, once it was given.
+    /// Set after the start, because the media service needs the server's state; empty until then.
     #[cfg(feature = "media")]
     pub media: OnceLock<Arc<MediaService>>,
     pub redaction: Option<Arc<RedactionService>>,

@@ -38,12 +38,14 @@ pub(crate) async fn serve(
 ) -> Response {
     let path = uri.path().trim_start_matches('/');
     let reads = matches!(method, Method::GET | Method::HEAD);
+    // API paths never get the index page: a script would take it for a response.
     if !reads || path == "api" || path.starts_with("api/") {
         return api::route_not_found(uri).await.into_response();
     }
     let name = if is_page(path) { INDEX } else { path };
     match file(name, &headers) {
         Some(response) => response,
+        // The binary was built without the UI.
         None if name == INDEX => status_page::status(State(state)).await.into_response(),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
@@ -56,6 +58,7 @@ pub(crate) fn is_page(path: &str) -> bool {
 
 /// A file in the best coding that the client accepts.
 fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
+    // A file of unknown type is not served, which keeps out files that the build left behind.
     let media = media_type::by_file_name(name)?;
     let accepted = asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let coded = CODINGS
@@ -66,12 +69,14 @@ fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
         Some(coded) => coded,
         None => (None, UiAssets::get(name)?),
     };
+    // Embedded in a release build, read from the disk in a debug build.
     let body = match found.data {
         Cow::Borrowed(bytes) => bytes::Bytes::from_static(bytes),
         Cow::Owned(bytes) => bytes.into(),
     };
     let mut response = ([(header::CONTENT_TYPE, media), (header::CACHE_CONTROL, lifetime(name))], body).into_response();
     let headers = response.headers_mut();
+    // Also without a coding: a cache must not give this variant to everyone.
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     if let Some(coding) = coding {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
@@ -87,6 +92,7 @@ fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
 /// Names under `assets/` contain a hash of their content, so they never change.
 fn lifetime(name: &str) -> &'static str {
     match name {
+        // The index names the hashed files, so a stale one would load files that are gone.
         INDEX => "no-store",
         _ if name.starts_with("assets/") => "private, max-age=31536000, immutable",
         _ => "private, max-age=600",

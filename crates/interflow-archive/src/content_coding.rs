@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use interflow_codec::content_coding::{ContentCoding, ContentDecoder, DecodeReader, parse_codings};
 use interflow_types::Headers;
 
-/// Maximum size of a decoded body.
+/// Maximum size of a decoded body, in bytes: a few kilobytes may decode to terabytes.
 pub const MAX_DECODED: u64 = 1 << 30;
 
 fn encode_as(coding: ContentCoding, body: &[u8]) -> io::Result<Vec<u8>> {
@@ -23,6 +23,7 @@ fn encode_as(coding: ContentCoding, body: &[u8]) -> io::Result<Vec<u8>> {
         }
         ContentCoding::Brotli => {
             let mut out = Vec::new();
+            // Quality 5 instead of the default 11, which is slower by orders of magnitude.
             let params = brotli::enc::BrotliEncoderParams { quality: 5, ..Default::default() };
             brotli::BrotliCompress(&mut &*body, &mut out, &params)?;
             Ok(out)
@@ -46,6 +47,7 @@ pub fn decoder<'a>(headers: &Headers, body: Box<dyn Read + 'a>) -> io::Result<Bo
 pub fn decode(headers: &Headers, body: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     match decoder(headers, Box::new(body)).and_then(|mut d| d.read_to_end(&mut plain)) {
+        // A body that cannot be decoded is shown as it was sent.
         Ok(_) => plain,
         Err(_) => body.to_vec(),
     }
@@ -55,10 +57,12 @@ pub fn decode(headers: &Headers, body: &[u8]) -> Vec<u8> {
 /// leaves it unchanged; a body that is still encoded is not encoded twice.
 pub fn encode(headers: &Headers, body: Vec<u8>) -> Vec<u8> {
     let codings = parse_codings(headers).unwrap_or_default();
+    // The coding that was applied last is the one whose magic number the body would begin with.
     if body.is_empty() || codings.is_empty() || is_coded(codings[codings.len() - 1], &body) {
         return body;
     }
     let mut coded = body.clone();
+    // In the order of the field: the first coding is applied first (RFC 9110 section 8.4).
     for coding in codings {
         match encode_as(coding, &coded) {
             Ok(next) => coded = next,
@@ -69,6 +73,7 @@ pub fn encode(headers: &Headers, body: Vec<u8>) -> Vec<u8> {
 }
 
 fn is_coded(coding: ContentCoding, body: &[u8]) -> bool {
+    // Deflate and Brotli have no magic number, so their bodies are assumed to be decoded.
     match coding {
         ContentCoding::Gzip => body.starts_with(b"\x1f\x8b\x08"),
         ContentCoding::Zstd => body.starts_with(b"\x28\xb5\x2f\xfd"),

@@ -26,12 +26,15 @@ fn command(request: &ReplayableRequest) -> String {
     if let Some(option) = version(request) {
         words.push(option.to_owned());
     }
+    // curl would expand brackets and braces in a URL as ranges and sets.
     if request.url.contains(['[', ']', '{', '}']) {
         words.push("--globoff".to_owned());
     }
+    // curl removes dot segments from a path before it sends it.
     if request.path.contains("/.") {
         words.push("--path-as-is".to_owned());
     }
+    // The request of the server itself, usually `OPTIONS *`, which no URL can express.
     if request.path == "*" {
         words.extend(["--request-target".to_owned(), "'*'".to_owned()]);
     }
@@ -44,6 +47,7 @@ fn command(request: &ReplayableRequest) -> String {
         words.push("-H".to_owned());
         words.push(quote(format!("{name}:").as_bytes()));
     }
+    // With this option curl also decodes the response, as the recorded client did.
     if request.header("accept-encoding").is_some() {
         words.push("--compressed".to_owned());
     }
@@ -54,7 +58,9 @@ fn command(request: &ReplayableRequest) -> String {
 
 fn method(request: &ReplayableRequest, words: &mut Vec<String>) {
     match (request.method.as_str(), request.has_body()) {
+        // What curl sends by itself: GET, or POST with a body.
         ("GET", false) | ("POST", true) => {}
+        // `-X HEAD` would make curl wait for a body.
         ("HEAD", false) => words.push("--head".to_owned()),
         (other, _) => words.extend(["-X".to_owned(), quote(other.as_bytes())]),
     }
@@ -64,6 +70,7 @@ fn version(request: &ReplayableRequest) -> Option<&'static str> {
     match request.version.as_str() {
         "HTTP/1.0" => Some("--http1.0"),
         "HTTP/1.1" => Some("--http1.1"),
+        // Over plain text, curl would offer an upgrade instead of HTTP/2 from the start.
         "HTTP/2" if request.url.starts_with("http:") => Some("--http2-prior-knowledge"),
         "HTTP/2" => Some("--http2"),
         "HTTP/3" => Some("--http3"),
@@ -84,6 +91,7 @@ fn unwanted_defaults(request: &ReplayableRequest) -> Vec<&'static str> {
         names.push("Expect");
     }
     names.retain(|n| request.header(n).is_none());
+    // curl adds `Expect` only for bodies of at least 1 MiB.
     if request.body.len() < 1 << 20 {
         names.retain(|n| *n != "Expect");
     }
@@ -96,6 +104,7 @@ fn body(request: &ReplayableRequest, words: &mut Vec<String>) -> String {
     if body.is_empty() {
         return String::new();
     }
+    // A NUL byte cannot be part of an argument, and the length of arguments is limited.
     if body.len() > MAX_INLINE || body.contains(&0) {
         words.extend(["--data-binary".to_owned(), "@-".to_owned()]);
         return format!("printf %s {} | base64 -d | ", STANDARD.encode(body));
@@ -106,6 +115,7 @@ fn body(request: &ReplayableRequest, words: &mut Vec<String>) -> String {
 
 /// Quotes an argument for a POSIX shell; in the `$'…'` form of bash, ksh, zsh and POSIX 2024 if its bytes require it.
 pub(super) fn quote(word: &[u8]) -> String {
+    // Line ends and tabs are unchanged within single quotes.
     if let Ok(text) = std::str::from_utf8(word)
         && !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t')
     {
@@ -117,6 +127,7 @@ pub(super) fn quote(word: &[u8]) -> String {
         }
         return format!("'{}'", text.replace('\'', "'\\''"));
     }
+    // Octal escapes, because the hexadecimal form has no fixed length in all shells.
     let mut out = String::from("$'");
     for chunk in word.utf8_chunks() {
         for c in chunk.valid().chars() {

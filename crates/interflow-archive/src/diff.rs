@@ -34,7 +34,6 @@ pub struct FlowChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum BodyDiff {
-    /// No difference.
     Same,
     /// Both are JSON; the differing values.
     Json {
@@ -48,18 +47,14 @@ pub enum BodyDiff {
     },
     /// At least one is not text, or too long.
     Binary {
-        /// Size in the first flow.
         before: u64,
-        /// Size in the second flow.
         after: u64,
     },
 }
 
-/// A line of a text diff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DiffLine {
     pub side: DiffSide,
-    /// The line without its terminator.
     pub text: String,
 }
 
@@ -68,26 +63,21 @@ pub struct DiffLine {
 #[serde(rename_all = "lowercase")]
 pub enum DiffSide {
     Both,
-    /// Only in the first.
     Before,
-    /// Only in the second.
     After,
     /// Stands for omitted equal lines; the text gives their number.
     Gap,
 }
 
-/// The differences between two flows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FlowDiff {
     /// Method, URL, versions, status, error.
     pub head: Vec<FlowChange>,
     /// The request's fields, by name.
     pub request_headers: Vec<FlowChange>,
-    /// The request's body.
     pub request_body: BodyDiff,
     /// The response's fields, by name.
     pub response_headers: Vec<FlowChange>,
-    /// The response's body.
     pub response_body: BodyDiff,
 }
 
@@ -201,6 +191,7 @@ fn header_changes(before: Option<&Headers>, after: Option<&Headers>) -> Vec<Flow
     let empty = Headers::new();
     let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
     let mut names: Vec<String> = Vec::new();
+    // The order of the first appearance, so that the result reads like a head.
     for (name, _) in before.iter().chain(after.iter()) {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         if !names.contains(&name) {
@@ -231,6 +222,7 @@ fn body_diff(before: &[u8], after: &[u8]) -> BodyDiff {
         return BodyDiff::Binary { before: before.len() as u64, after: after.len() as u64 };
     };
     if let (Ok(a), Ok(b)) = (serde_json::from_str::<Value>(&a), serde_json::from_str::<Value>(&b))
+        // Strings and numbers alone are compared as text.
         && (a.is_object() || a.is_array())
     {
         let mut changes = Vec::new();
@@ -293,6 +285,7 @@ const CONTEXT_LINES: usize = 3;
 
 /// Lines by their shortest edit; long runs of equal lines become a gap that gives their number.
 fn line_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
+    // A deadline, because Myers' algorithm takes quadratic time for texts without common lines.
     let ops = capture_diff_slices_deadline(Algorithm::Myers, a, b, Some(Instant::now() + MAX_TIME));
     let mut lines = Vec::new();
     let gap = |lines: &mut Vec<DiffLine>, len: usize| {

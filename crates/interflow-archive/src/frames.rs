@@ -19,9 +19,11 @@ pub(super) fn encode(message: &MessageRow) -> Option<Vec<u8>> {
     let masked = message.direction == Direction::Request;
     let len = message.payload.len();
     let mut frame = Vec::with_capacity(len + 14);
+    // The FIN bit: a message is one frame, regardless of how it was fragmented.
     frame.push(0x80 | opcode);
     let bit = if masked { 0x80 } else { 0 };
     match (u8::try_from(len), u16::try_from(len)) {
+        // Lengths have one, two or eight bytes, in network order.
         (Ok(small @ ..126), _) => frame.push(bit | small),
         (_, Ok(middle)) => {
             frame.push(bit | 126);

@@ -12,9 +12,12 @@ use interflow_store::{BodyRow, FlowKind, FlowState, RequestRow, ResponseRow, Tun
 /// A flow id derived from `started` and `parts`: stable across imports of the same file.
 pub fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
     let mut hash = blake3::Hasher::new();
+    // Each part with its length, so that different parts cannot run together to the same bytes.
     for part in parts {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
+    // The form of Interflow's own ids: 48 bits of milliseconds, then 80 bits, here of the hash instead of random
+    // ones.
     let mut low = [0; 16];
     low[6..].copy_from_slice(&hash.finalize().as_bytes()[..10]);
     let millis = u128::from(started.micros() / 1000) & ((1 << 48) - 1);
@@ -24,6 +27,7 @@ pub fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
 /// Adds a header field, or notes why it is invalid.
 pub fn field(headers: &mut Headers, name: &[u8], value: &[u8], notes: &mut Vec<String>) {
     let text = String::from_utf8_lossy(name);
+    // Pseudo-header fields of HTTP/2, which some tools store with the others.
     if text.starts_with(':') {
         return;
     }
@@ -37,7 +41,7 @@ pub fn clean_text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// At most 80 characters.
+/// At most 80 characters, for messages; control characters become spaces.
 pub fn shorten(text: &str) -> String {
     let mut short: String = text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(80).is_some() {
@@ -111,6 +115,7 @@ impl<'s> ImportSink<'s> {
         flow: Result<FlowWithBodies, String>,
         notes: Vec<String>,
     ) -> Result<(), ImportError> {
+        // The same checks as for Interflow's own format: an archive may come from anyone.
         match flow.and_then(|flow| jsonl::validate_row(&flow.row).map(|()| flow)) {
             Ok(flow) => {
                 if let Err(source) = (self.sink)(flow) {
@@ -120,6 +125,7 @@ impl<'s> ImportSink<'s> {
             }
             Err(problem) => self.report.skip(format!("{place}: {problem}")),
         }
+        // Notes are about parts that were left out; the flow itself was imported.
         for note in notes {
             self.report.skip(format!("{place}: {note}"));
         }
@@ -150,6 +156,7 @@ pub struct ArchivedMessage<'a> {
 /// Parses a message; lines may end without CR, as in hand-made files.
 pub fn message<'a>(bytes: &'a [u8], notes: &mut Vec<String>) -> Result<ArchivedMessage<'a>, &'static str> {
     let (line, mut rest) = split_line(bytes).ok_or("is empty")?;
+    // The third part may contain spaces: it is the reason of a response.
     let mut words = line.splitn(3, |b| *b == b' ');
     let mut word = || words.next().unwrap_or_default().trim_ascii();
     let line = [word(), word(), word()];
@@ -160,6 +167,7 @@ pub fn message<'a>(bytes: &'a [u8], notes: &mut Vec<String>) -> Result<ArchivedM
     fields(&mut rest, &mut headers, notes);
     let mut trailers = Headers::new();
     let body = if headers.has_token("transfer-encoding", "chunked") {
+        // Some tools store bodies decoded but keep the field; what is not chunked is taken as it is.
         decode_chunked(rest, &mut trailers, notes).map_or(Cow::Borrowed(rest), Cow::Owned)
     } else {
         Cow::Borrowed(rest)
@@ -201,6 +209,7 @@ fn decode_chunked(mut rest: &[u8], trailers: &mut Headers, notes: &mut Vec<Strin
             return Some(body);
         }
         body.extend_from_slice(rest.get(..size)?);
+        // The line end after the data.
         rest = split_line(rest.get(size..)?)?.1;
     }
 }

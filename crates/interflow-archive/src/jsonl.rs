@@ -15,7 +15,6 @@ const VERSION: u32 = 1;
 /// Maximum length of a line, in bytes.
 const MAX_LINE: u64 = 4 << 30;
 
-/// A flow as stored in a line.
 #[derive(Serialize, Deserialize)]
 struct JsonlRecord<R> {
     /// The version; also distinguishes these lines from other JSON.
@@ -81,6 +80,7 @@ pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
+        // A bound: a file without line ends would be loaded as a whole.
         match file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
             Ok(0) => break,
             Ok(_) if line.trim_ascii().is_empty() => continue,
@@ -108,6 +108,7 @@ pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport
 fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
     let line: JsonlRecord<FlowRow> = serde_json::from_slice(line).map_err(|e| {
         let text = e.to_string();
+        // The position is counted within the line, so serde's line number would mislead.
         let problem = text.split(" at line ").next().unwrap_or(&text);
         (e.column(), format!("no flow of Interflow: {problem}"))
     })?;
@@ -174,6 +175,7 @@ fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>)
 
 fn validate_headers<const N: usize>(at: &str, lists: [&Headers; N]) -> Result<(), String> {
     let mut checked = Headers::new();
+    // Parsing a row does not check names and values; appending them does.
     for (name, value) in lists.into_iter().flatten() {
         let name = String::from_utf8_lossy(name);
         checked.append(&name, value).map_err(|e| format!("{at}.headers: {:?}: {e}", name))?;

@@ -34,7 +34,7 @@ pub use readable_bodies::ReadableBodySource;
 
 use interflow_store::{FlowRow, FlowStore, MessageRow, NewFlow};
 
-/// The bytes of recorded flows. A body may be read more than once.
+/// The bytes of recorded flows. A body may be read more than once, and each read starts at its beginning.
 pub trait BodySource {
     /// The body in this direction, transfer coding removed, content coding kept; empty if not recorded.
     ///
@@ -65,12 +65,10 @@ pub struct FlowWithBodies {
     pub response_body: Bytes,
     /// The received bodies of request and response, where they were edited.
     pub original_bodies: [Bytes; 2],
-    /// The messages in order.
     pub messages: Vec<MessageRow>,
 }
 
 impl FlowWithBodies {
-    /// A flow without bodies or messages.
     pub fn new(row: FlowRow) -> Self {
         let (request_body, response_body) = Default::default();
         Self { row, request_body, response_body, original_bodies: Default::default(), messages: Vec::new() }
@@ -151,6 +149,7 @@ impl BodySource for StoreBodySource<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        // In pages, so that a long stream is not loaded as a whole.
         const PAGE: u64 = 256;
         let pages = (0..flow.messages).step_by(PAGE as usize);
         Ok(Box::new(pages.flat_map(move |from| match self.0.messages(flow.id, from..from + PAGE) {
@@ -204,7 +203,6 @@ macro_rules! formats {
         pub enum ArchiveFormat { $(#[doc = $doc] $format,)* }
 
         impl ArchiveFormat {
-            /// Every format.
             pub const ALL: &[Self] = &[$(Self::$format,)*];
 
             pub const fn name(self) -> &'static str {
@@ -265,7 +263,7 @@ impl ArchiveFormat {
         }
     }
 
-    /// By file name extension.
+    /// By file name extension, in any case. The dot must be there: `har` alone is a name.
     pub fn from_file_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let ends = |e: &&&str| name.strip_suffix(**e).is_some_and(|rest| rest.ends_with('.'));
@@ -295,7 +293,27 @@ impl FromStr for ArchiveFormat {
     }
 }
 
-/// Writes flows in one format.
+/// Writes flows in one format. Flows are written in the order of the calls; the file is complete only after
+/// [`finish`](Self::finish).
+///
+/// ```
+/// use std::io;
+///
+/// use interflow_archive::{BodySource, FlowExporter};
+/// use interflow_store::FlowRow;
+///
+/// struct Urls<W>(W);
+///
+/// impl<W: io::Write> FlowExporter for Urls<W> {
+///     fn flow(&mut self, row: &FlowRow, _: &dyn BodySource) -> io::Result<()> {
+///         writeln!(self.0, "{}", row.url())
+///     }
+///
+///     fn finish(&mut self) -> io::Result<()> {
+///         self.0.flush()
+///     }
+/// }
+/// ```
 pub trait FlowExporter {
     /// Writes one flow.
     ///
@@ -321,7 +339,6 @@ pub fn exporter<'w>(format: ArchiveFormat, out: impl Write + 'w) -> io::Result<B
 /// Options of individual formats, ignored by others.
 #[derive(Default)]
 pub struct ExportOptions<'w> {
-    /// Options for packets.
     pub packets: pcapng::PcapngOptions<'w>,
     /// Include the received versions of edited requests and responses in JSONL.
     pub originals: bool,
@@ -385,14 +402,13 @@ where
     }
 }
 
-/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// Flows imported.
+    /// Flows that the sink accepted.
     pub flows: u64,
     /// Skipped entries, with location and reason; at most [`MAX_SKIPS`](Self::MAX_SKIPS).
     pub skipped: Vec<String>,
-    /// Total number of skipped entries.
+    /// All skipped entries, including those without a listed reason.
     pub skips: u64,
 }
 
@@ -408,7 +424,6 @@ impl ImportReport {
     }
 }
 
-/// An import error.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file is not of this format, or truncated.
@@ -440,7 +455,7 @@ fn progress_before_error(report: &ImportReport) -> String {
     }
 }
 
-/// Receives the flows of an import.
+/// Receives the flows of an import, one by one. An error ends the import.
 pub type FlowSink<'s> = &'s mut dyn FnMut(FlowWithBodies) -> io::Result<()>;
 
 /// Imports an archive, compressed (gzip, zlib) or not. Without a format, it is detected from the first bytes.
@@ -451,11 +466,13 @@ pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>
     let failed = |source| ImportError::Io { source, report: ImportReport::default() };
     let mut file = BufReader::with_capacity(64 * 1024, file);
     let plain: Box<dyn BufRead + '_> = match file.fill_buf().map_err(failed)? {
+        // A gzip file may consist of several members (RFC 1952 section 2.2).
         [0x1f, 0x8b, ..] => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(file))),
         [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Box::new(BufReader::new(flate2::bufread::ZlibDecoder::new(file))),
         _ => Box::new(file),
     };
     let mut plain = plain;
+    // A byte order mark, which tools on Windows write before JSON.
     if plain.fill_buf().map_err(failed)?.starts_with(b"\xef\xbb\xbf") {
         plain.consume(3);
     }
@@ -480,7 +497,6 @@ fn malformed(problem: String) -> ImportError {
     ImportError::Malformed { place: "the file".to_owned(), problem, report: ImportReport::default() }
 }
 
-/// The names of the importable formats.
 fn importable_formats() -> String {
     ArchiveFormat::ALL.iter().filter(|f| f.imports()).map(|f| f.name()).collect::<Vec<_>>().join(", ")
 }
@@ -514,9 +530,11 @@ fn import_zip(
 /// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else is assumed to be HAR.
 fn detect(head: &[u8]) -> ArchiveFormat {
     let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
+    // A tnetstring of the largest size has twelve digits at most.
     if (1..=12).contains(&digits) && head.get(digits) == Some(&b':') {
         return ArchiveFormat::Mitm;
     }
+    // Whitespace before or within the beginning does not matter in JSON.
     let head: Vec<u8> = head.iter().copied().filter(|b| !b.is_ascii_whitespace()).take(12).collect();
     if head.starts_with(b"{\"interflow\"") { ArchiveFormat::Jsonl } else { ArchiveFormat::Har }
 }

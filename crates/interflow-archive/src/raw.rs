@@ -44,6 +44,7 @@ pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource,
     head.extend_from_slice(b"\r\n");
     out.write_all(&head)?;
     let body = contents.body(row, side)?;
+    // The body was recorded without its transfer coding, so chunks are made again to match the head.
     if headers.has_token("transfer-encoding", "chunked") {
         write_chunked(out, body, trailers)
     } else {

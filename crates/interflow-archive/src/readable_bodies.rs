@@ -9,10 +9,10 @@ use interflow_types::Direction;
 use super::{BodySource, original_of};
 use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, MessageRow, MissingReason, Result, StoreError};
 
-/// Messages read at a time.
 const PAGE: u64 = 256;
 
-/// Reads intact data, and counts damaged flows.
+/// Reads intact data, and counts damaged flows. Damage is found by reading, so a body is read twice: for its row, and
+/// for its bytes.
 pub struct ReadableBodySource<'s> {
     store: &'s dyn FlowStore,
     cut: Cell<u64>,
@@ -37,6 +37,7 @@ impl<'s> ReadableBodySource<'s> {
         for direction in [Direction::Request, Direction::Response] {
             let Some(body) = row.body(direction).copied().filter(|b| b.kept > 0) else { continue };
             let readable = readable_bytes(self.store.body(row.id, direction, 0..body.kept))?;
+            // The row must agree with the bytes that follow, because formats write the length before the body.
             if readable < body.kept {
                 let changed = sound.to_mut();
                 let cut = BodyRow::partial(body.size, readable, Some(MissingReason::Lost));
@@ -68,6 +69,7 @@ impl<'s> ReadableBodySource<'s> {
     fn readable_messages(&self, row: &FlowRow) -> Result<u64> {
         let mut first = 0;
         while first < row.messages {
+            // Whole pages only: a page with damage is left out completely.
             match self.store.messages(row.id, first..first + PAGE) {
                 Ok(_) => first += PAGE,
                 Err(e) if is_damage(&e) => return Ok(first),
@@ -78,7 +80,6 @@ impl<'s> ReadableBodySource<'s> {
     }
 }
 
-/// The number of readable bytes of a body.
 fn readable_bytes(opened: Result<BodyReader>) -> Result<u64> {
     let mut reader = match opened {
         Err(e) if is_damage(&e) => return Ok(0),
@@ -86,6 +87,7 @@ fn readable_bytes(opened: Result<BodyReader>) -> Result<u64> {
     };
     let mut readable = 0;
     loop {
+        // The bytes before the damage remain readable.
         match reader.next_piece() {
             Ok(Some(piece)) => readable += piece.len() as u64,
             Ok(None) => return Ok(readable),

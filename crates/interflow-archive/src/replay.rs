@@ -8,10 +8,8 @@ use interflow_types::{Authority, Body, ByteStr, HttpVersion, Method, Request, Re
 use super::request::{is_masked, replay_headers};
 use interflow_store::{FlowKind, FlowRow, MissingReason};
 
-/// The edits of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestEdits {
-    /// Replaces the method.
     pub method: Option<Method>,
     /// Replaces the URL, or path and query at the same origin.
     pub url: Option<UrlEdit>,
@@ -21,12 +19,10 @@ pub struct RequestEdits {
     pub body: Option<Bytes>,
 }
 
-/// A new destination of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UrlEdit {
-    /// An absolute URL.
     Whole(Url),
-    /// Path and query, with the leading slash.
+    /// Path and query, with the leading slash. Scheme and host stay those of the recorded request.
     Path(String),
 }
 
@@ -42,16 +38,12 @@ pub enum HeaderEdit {
 /// Why a request cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// The method is not a token.
     #[error("'{0}' is not a method: write one word such as POST")]
     Method(String),
-    /// The URL cannot be read.
     #[error("'{0}' is not a URL: write http://host/path, https://host/path, or /path for the same origin")]
     Url(String),
-    /// The header cannot be read.
     #[error("'{0}' is not a header: write 'Name: value' to set it, 'Name:' to remove it, 'Name;' for an empty value")]
     Header(String),
-    /// A tunnel has no request.
     #[error("flow {0} is a tunnel: there is no request to send again")]
     Tunnel(String),
     /// Replaying a WebSocket's request would not replay its messages.
@@ -61,9 +53,9 @@ pub enum ReplayError {
     #[error("of flow {flow} only {kept} of {size} bytes of the request's body were kept: give another with --body")]
     Body {
         flow: String,
-        /// Bytes recorded.
+        /// Bytes that were recorded.
         kept: u64,
-        /// Bytes sent.
+        /// Bytes that were sent.
         size: u64,
         missing: MissingReason,
     },
@@ -74,6 +66,7 @@ impl FromStr for UrlEdit {
 
     fn from_str(text: &str) -> Result<Self, ReplayError> {
         let wrong = || ReplayError::Url(text.to_owned());
+        // A space would end the request target, and a line end the field.
         if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
             return Err(wrong());
         }
@@ -84,6 +77,7 @@ impl FromStr for UrlEdit {
         let scheme = Scheme::parse(scheme).ok_or_else(wrong)?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let authority = Authority::parse(&rest[..end], Some(scheme.default_port())).map_err(|_| wrong())?;
+        // A fragment is not sent.
         let path = rest[end..].split('#').next().unwrap_or_default();
         let slash = if path.starts_with('/') { "" } else { "/" };
         Ok(Self::Whole(Url { scheme, authority, path: format!("{slash}{path}").into() }))
@@ -102,6 +96,7 @@ impl FromStr for HeaderEdit {
                 None => return Err(ReplayError::Header(text.to_owned())),
             },
         };
+        // Checked here, so that a wrong argument is reported before anything is sent.
         let fits = match &edit {
             Self::Set(name, value) => is_field(name, value),
             Self::Remove(name) => is_field(name, ""),
@@ -153,6 +148,7 @@ impl RequestEdits {
         if row.kind == FlowKind::WebSocket {
             return Err(ReplayError::WebSocket(row.id.to_string()));
         }
+        // A shortened body would be another request.
         if let (None, Some(missing)) = (&self.body, request.body.missing) {
             let (kept, size) = (request.body.kept, request.body.size);
             return Err(ReplayError::Body { flow: row.id.to_string(), kept, size, missing });
@@ -163,8 +159,10 @@ impl RequestEdits {
         };
         let url = self.target(row, &request.path);
         let mut headers = replay_headers(&request.headers, row);
+        // A mask is not the value that was sent.
         headers.retain(|_, value| !is_masked(value));
         let moved = url.authority != row.authority || url.scheme != row.scheme;
+        // `Host` must name the new destination, and comes first as RFC 9110 section 7.2 recommends.
         if moved || !headers.contains("host") {
             let host = url.authority.to_host_header(url.scheme);
             let mut with_host: interflow_types::Headers = [("Host", host)].into_iter().collect();
@@ -174,9 +172,11 @@ impl RequestEdits {
                 .for_each(|(n, v)| with_host.append_unchecked(n, v));
             headers = with_host;
         }
+        // The given body has no content coding.
         if self.body.is_some() {
             headers.remove("content-encoding");
         }
+        // After the fields above, so that an edit can set whatever was removed.
         for edit in &self.headers {
             match edit {
                 HeaderEdit::Remove(name) => {
@@ -188,10 +188,12 @@ impl RequestEdits {
             }
         }
         let body = self.body.clone().unwrap_or(body);
+        // The version is what the client asked with; the upstream connection may use another.
         let version = if request.version == "HTTP/1.0" {
             HttpVersion::Http10
         } else if request.version.starts_with("HTTP/1") {
             HttpVersion::Http11
+        // Later versions are sent as HTTP/2.
         } else {
             HttpVersion::H2
         };

@@ -57,6 +57,7 @@ impl ReplayableRequest {
 pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
     let web_socket = row.kind == FlowKind::WebSocket;
     let host = row.authority.to_host_header(row.scheme);
+    // Fields that `Connection` names belong to the connection as well (RFC 9110 section 7.6.1).
     let named: Vec<Vec<u8>> = headers.list_items("connection").map(<[u8]>::to_ascii_lowercase).collect();
     let mut kept = headers.clone();
     kept.retain(|name, value| {

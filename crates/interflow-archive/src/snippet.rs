@@ -19,6 +19,7 @@ pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> 
         let mut words = vec!["http".to_owned(), "--ignore-stdin".to_owned()];
         let mut before = String::new();
         if request.body.len() > MAX_INLINE || request.body.contains(&0) {
+            // The body comes from standard input, which `--ignore-stdin` would switch off.
             words.pop();
             before = format!("printf %s {} | base64 -d | ", STANDARD.encode(&request.body));
         } else if request.has_body() {
@@ -27,6 +28,7 @@ pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> 
         words.push(quote(request.method.as_bytes()));
         words.push(quote(request.url.as_bytes()));
         for (name, value) in &request.headers {
+            // A semicolon in place of the colon is HTTPie's form of an empty value.
             let sign: &[u8] = if value.is_empty() { b";" } else { b":" };
             words.push(quote(&[name, sign, value].concat()));
         }
@@ -41,6 +43,7 @@ pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> 
 pub fn fetch(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     write_snippet(out, row, contents, "//", |request| {
         let headers: Vec<_> = request
+            // A list of pairs, because an object could not repeat a name.
             .headers
             .iter()
             .map(|(n, v)| serde_json::json!([String::from_utf8_lossy(n), String::from_utf8_lossy(v)]).to_string())

@@ -10,7 +10,6 @@ use super::{BodySource, content_coding};
 use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
 use interflow_store::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow};
 
-/// Output style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextStyle {
     /// Use colours, for a terminal.
@@ -96,6 +95,7 @@ fn url_width(width: usize) -> usize {
     width.saturating_sub(LEADING_WIDTH + TRAILING_WIDTH).max(24)
 }
 
+// The state of the flow takes precedence over a status that was received before it failed.
 fn state(flow: &FlowSummary) -> (String, TextRole) {
     match (flow.state, flow.status) {
         (FlowState::Failed, None) => ("error".to_owned(), TextRole::Bad),
@@ -155,6 +155,7 @@ fn scaled(mut value: f64, units: &[&str], step: f64) -> String {
             break;
         }
     }
+    // Below 9.95 the rounded number still has one digit before the point.
     if value < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
 }
 
@@ -170,6 +171,7 @@ fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
 
 /// Removes control characters, so that peers cannot inject terminal escapes.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    // Directional marks and isolates can make a terminal show text in another order.
     let odd = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };

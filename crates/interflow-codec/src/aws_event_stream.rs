@@ -8,9 +8,10 @@ use crate::cursor::Cursor;
 
 /// The size of the prelude: two lengths and their CRC.
 const PRELUDE: usize = 12;
-/// The size of the CRC after a message.
+/// The size of the CRC that ends each message.
 const TRAILER: usize = 4;
 
+/// One message: its headers in wire order, its payload, and all of its bytes as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventStreamMessage {
     pub headers: Vec<(ByteStr, HeaderValue)>,
@@ -74,8 +75,10 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStream
     }
     let mut c = Cursor(lengths);
     let (total, headers) = c.u32().zip(c.u32()).ok_or(EventStreamError::Length)?;
+    // Refused as soon as the length is known, before any of the message is buffered.
     let size = usize::try_from(total).ok().filter(|&n| n <= max).ok_or(EventStreamError::TooLarge(total))?;
     let headers = headers as usize;
+    // The headers must fit between the prelude and the trailing CRC.
     if size < PRELUDE + TRAILER || headers > size - PRELUDE - TRAILER {
         return Err(EventStreamError::Length);
     }
@@ -86,7 +89,8 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStream
     }
     let section = message.get(PRELUDE..PRELUDE + headers).ok_or(EventStreamError::Length)?;
     let parsed = parse_headers(section).ok_or(EventStreamError::Header)?;
-    // Nothing is taken from the buffer before all checks have passed.
+    // Nothing is taken from the buffer before all checks have passed, so that after an error it can be forwarded as
+    // it is.
     let raw = buf.split_to(size).freeze();
     let payload = raw.slice(PRELUDE + headers..size - TRAILER);
     Ok(Some(EventStreamMessage { headers: parsed, payload, raw }))
@@ -114,6 +118,7 @@ pub fn write_message(
     out.extend_from_slice(&checksum.to_be_bytes());
     out.extend_from_slice(&section);
     out.extend_from_slice(payload);
+    // Covers the prelude and its CRC too.
     let checksum = crc32fast::hash(out.get(start..).unwrap_or_default());
     out.extend_from_slice(&checksum.to_be_bytes());
     Ok(())
@@ -123,6 +128,7 @@ fn parse_headers(section: &[u8]) -> Option<Vec<(ByteStr, HeaderValue)>> {
     let mut c = Cursor(section);
     let mut headers = Vec::new();
     while !c.is_empty() {
+        // Names are never empty: a length of 0 would make no progress.
         let name = text(c.counted8().filter(|name| !name.is_empty())?)?;
         let value = match c.u8()? {
             0 => HeaderValue::Bool(true),
@@ -135,6 +141,7 @@ fn parse_headers(section: &[u8]) -> Option<Vec<(ByteStr, HeaderValue)>> {
             7 => HeaderValue::String(text(c.counted16()?)?),
             8 => HeaderValue::Timestamp(i64::from_be_bytes(c.array()?)),
             9 => HeaderValue::Uuid(c.array()?),
+            // An unknown type has an unknown length, so nothing after it can be read.
             _ => return None,
         };
         headers.push((name, value));
@@ -154,6 +161,7 @@ fn write_header(out: &mut Vec<u8>, name: &str, value: &HeaderValue) -> Option<()
         out.extend_from_slice(value);
     };
     match value {
+        // True is type 0 and false type 1, without a value.
         HeaderValue::Bool(yes) => typed(u8::from(!yes), &[]),
         HeaderValue::Byte(n) => typed(2, &n.to_be_bytes()),
         HeaderValue::Short(n) => typed(3, &n.to_be_bytes()),

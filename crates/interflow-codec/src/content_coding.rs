@@ -43,6 +43,7 @@ pub enum ContentCoding {
 impl ContentCoding {
     fn parse(token: &[u8]) -> Option<Self> {
         Some(match token.to_ascii_lowercase().as_slice() {
+            // `x-gzip` is an alias that recipients should treat as gzip (RFC 9110 8.4.1.3).
             b"gzip" | b"x-gzip" => Self::Gzip,
             b"deflate" => Self::Deflate,
             b"br" => Self::Brotli,
@@ -115,6 +116,7 @@ impl ContentDecoder {
         // KiB.
         bytes.chunks(DECODE_STEP).try_for_each(|step| {
             self.taken += step.len() as u64;
+            // Both bounds apply: the caller's and the ratio, which catches bombs long before a large `max`.
             let most = self.max.min(self.taken.saturating_mul(MAX_RATIO).saturating_add(FREE_GROWTH));
             run_layers(&mut self.layers, step, most, out)
         })
@@ -138,6 +140,7 @@ impl ContentDecoder {
             return Ok(());
         }
         let most = self.max.min(self.taken.saturating_mul(MAX_RATIO).saturating_add(FREE_GROWTH));
+        // From the outermost coding inwards: what one layer still holds is input for the next.
         for i in 0..self.layers.len() {
             let rest = self.layers[i].finish(most)?;
             match self.layers.get_mut(i + 1..) {
@@ -175,6 +178,7 @@ impl BoundedSink {
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         let given = self.given + bytes.len() as u64;
         if given > self.most {
+            // What fits is kept, so that callers can show the beginning.
             let allowed = usize::try_from(self.most.saturating_sub(self.given)).unwrap_or(usize::MAX);
             self.bytes.extend_from_slice(bytes.get(..allowed).unwrap_or(bytes));
             self.given = self.most;
@@ -233,9 +237,11 @@ impl DecodeLayer {
     fn push(&mut self, bytes: &[u8], most: u64) -> io::Result<()> {
         if let Self::Deflate(sink, first) = self {
             first.extend_from_slice(bytes);
+            // Too few bytes to decide; they are kept.
             let [method, check, ..] = first.as_slice() else { return Ok(()) };
             // RFC 1950 2.2: the method, and a checksum over both bytes.
             let zlib = method & 15 == 8 && (u16::from(*method) << 8 | u16::from(*check)) % 31 == 0;
+            // The kept bytes are replayed into the decoder that was chosen.
             let (sink, first) = (std::mem::take(sink), std::mem::take(first));
             *self = Self::Inflate(Box::new(InflateLayer { sink, inner: Decompress::new(zlib), ended: false }));
             return self.push(&first, most);
@@ -258,10 +264,12 @@ impl DecodeLayer {
     }
 
     fn finish(&mut self, most: u64) -> io::Result<Vec<u8>> {
+        // The rest of the output is subject to the same bound.
         self.sink().most = most;
         match self {
             Self::Gzip(w) => w.try_finish()?,
             Self::Brotli(w) => w.close()?,
+            // The end of the coded data was seen.
             Self::Inflate(i) if i.ended => {}
             Self::Zstd(z) if z.complete => {}
             Self::Deflate(..) | Self::Inflate(_) | Self::Zstd(_) => {
@@ -285,6 +293,7 @@ impl InflateLayer {
             if self.ended {
                 return if bytes.is_empty() {
                     Ok(())
+                // Bytes that no recipient would decode could hide content from inspection.
                 } else {
                     Err(invalid_data("the body continues after the end of its coding"))
                 };
@@ -314,6 +323,7 @@ struct ZstdLayer {
 impl ZstdLayer {
     fn new(sink: BoundedSink) -> io::Result<Self> {
         let mut inner = zstd::stream::raw::Decoder::new()?;
+        // Otherwise a frame could demand a window of gigabytes.
         inner.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW))?;
         Ok(Self { sink, inner, complete: false })
     }
@@ -332,6 +342,7 @@ impl ZstdLayer {
                 self.complete = hint == 0;
             }
             self.sink.add(buffer.get(..written).unwrap_or_default())?;
+            // Input used up and the buffer not full: nothing more is pending in the decoder.
             if input.pos() == bytes.len() && written < buffer.len() {
                 return Ok(());
             }
@@ -354,9 +365,11 @@ pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Byt
     let mut out = Vec::new();
     for step in body.chunks(DECODE_STEP) {
         decoder.push_into(step, &mut out)?;
+        // By capacity, which is what the vector occupies while it grows.
         held.grow_to(out.capacity() as u64).map_err(io::Error::other)?;
     }
     decoder.finish_into(&mut out)?;
+    // Before the bytes are attached for the lifetime of the body.
     out.shrink_to_fit();
     held.resize(out.len()).map_err(io::Error::other)?;
     Ok(Some(held.attach_to(out)))
@@ -378,6 +391,7 @@ pub async fn decode_off_thread(headers: &Headers, body: &Bytes, max: u64) -> io:
     parse_codings(headers)?;
     // Decoding is CPU work: more threads than cores would only slow down the workers that relay traffic.
     let _place = DECODE_SLOTS.acquire().await.map_err(io::Error::other)?;
+    // Only the fields that `decode` reads, since the head cannot be moved to another thread.
     let named = coding_headers(headers);
     let body = body.clone();
     let decoded = tokio::task::spawn_blocking(move || decode(&named, &body, max)).await;
@@ -431,6 +445,7 @@ impl<R: Read> DecodeReader<R> {
             _ => {
                 self.ended = true;
                 self.decoder.finish_into(&mut self.buffer)
+                // A truncated body is an error, reported after its output.
             }
         };
         if let Err(e) = done {

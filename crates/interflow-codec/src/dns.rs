@@ -41,6 +41,7 @@ pub fn parse_question(message: &[u8]) -> Option<DnsQuestion> {
 /// message is not a response or is malformed.
 pub fn parse_addresses(message: &[u8]) -> Option<AddressRecords> {
     let mut reader = DnsReader::new(message)?;
+    // The QR bit (RFC 1035 4.1.1).
     let is_response = message.get(2)? & 0x80 != 0;
     let question = read_question(message, &mut reader).filter(|_| is_response)?;
     let count = usize::from(u16::from_be_bytes([*message.get(6)?, *message.get(7)?])).min(MAX_RECORDS);
@@ -50,6 +51,7 @@ pub fn parse_addresses(message: &[u8]) -> Option<AddressRecords> {
         let mut rest = Cursor(message.get(reader.at..)?);
         let (kind, class, ttl) = (rest.u16()?, rest.u16()?, rest.u32()?);
         let data = rest.counted16()?;
+        // Type, class, TTL and data length take ten bytes.
         reader.at += 10 + data.len();
         let address = match (class, kind) {
             (1, 1) => <[u8; 4]>::try_from(data).ok().map(|a| IpAddr::V4(Ipv4Addr::from(a))),
@@ -70,6 +72,7 @@ pub fn error_response(query: &[u8], code: u8) -> Option<Vec<u8>> {
     // A response with the query's RD flag, RA set, its question, and no records.
     out[2] = 0x80 | (out[2] & 0x79);
     out[3] = 0x80 | (code & 0x0f);
+    // The counts of all sections but the question's.
     out[6..HEADER_LEN].fill(0);
     Some(out)
 }
@@ -77,11 +80,13 @@ pub fn error_response(query: &[u8], code: u8) -> Option<Vec<u8>> {
 fn read_question(message: &[u8], reader: &mut DnsReader<'_>) -> Option<DnsQuestion> {
     let mut header = Cursor(message);
     let (id, _, questions) = (header.u16()?, header.u16()?, header.u16()?);
+    // More than one question is possible by the format, but no server answers it.
     if questions != 1 {
         return None;
     }
     let name = reader.name()?;
     let kind = Cursor(message.get(reader.at..)?).u16()?;
+    // The class must be present too; its value does not matter here.
     message.get(reader.at + 2..reader.at + 4)?;
     reader.at += 4;
     Some(DnsQuestion { id, name, kind })
@@ -104,12 +109,14 @@ impl<'a> DnsReader<'a> {
         let (mut at, mut end, mut jumped) = (self.at, None, self.at);
         loop {
             let length = *self.message.get(at)?;
+            // The two highest bits distinguish labels from pointers.
             match length & 0xc0 {
                 0 if length == 0 => {
                     self.at = end.unwrap_or(at + 1);
                     return Some(name);
                 }
                 0 => {
+                    // The name's bytes are mapped one by one, so any name is valid text.
                     let label = self.message.get(at + 1..at + 1 + usize::from(length))?;
                     if !name.is_empty() {
                         name.push('.');
@@ -122,12 +129,15 @@ impl<'a> DnsReader<'a> {
                 }
                 0xc0 => {
                     let to = usize::from(u16::from_be_bytes([length & 0x3f, *self.message.get(at + 1)?]));
+                    // The record continues after its first pointer, wherever that leads.
                     end.get_or_insert(at + 2);
+                    // Forwards or to itself: such a pointer could loop.
                     if to >= jumped {
                         return None;
                     }
                     (at, jumped) = (to, to);
                 }
+                // Reserved label types.
                 _ => return None,
             }
         }

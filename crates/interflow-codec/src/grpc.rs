@@ -39,14 +39,17 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage
     const TRAILERS: u8 = 0x80;
     let mut c = Cursor(buf);
     let Some(flags) = c.u8() else { return Ok(None) };
+    // Other bits mean that this is not gRPC, or that framing was lost.
     if flags & !(COMPRESSED | TRAILERS) != 0 {
         return Err(GrpcError::Flags);
     }
     let Some(length) = c.u32() else { return Ok(None) };
     let content = usize::try_from(length).ok().filter(|&n| n <= max).ok_or(GrpcError::TooLarge(length))?;
+    // The whole message is awaited: stages need it as a unit.
     if c.take(content).is_none() {
         return Ok(None);
     }
+    // Both views share the buffer's memory.
     let raw = buf.split_to(PREFIX_LEN + content).freeze();
     let mut data = raw.clone();
     data.advance(PREFIX_LEN);

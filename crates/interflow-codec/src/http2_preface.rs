@@ -30,8 +30,10 @@ pub enum PrefaceState {
 
 impl PrefaceReader {
     pub fn feed(&mut self, bytes: &[u8]) -> PrefaceState {
+        // Bytes beyond the bound are not kept; the state then ends as `Strange`.
         let remaining = MAX_PREFACE_BYTES - self.seen.len().min(MAX_PREFACE_BYTES);
         self.seen.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
+        // The connection has the preface only once, so `at` is 0 before it.
         if self.at == 0 {
             let n = self.seen.len().min(PREFACE.len());
             if self.seen[..n] != PREFACE[..n] {
@@ -59,6 +61,7 @@ impl PrefaceReader {
         let head = rest.get(..9)?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let (kind, flags) = (head[3], head[4]);
+        // The highest bit is reserved (RFC 9113 4.1).
         let stream = number(&head[5..9]) & 0x7fff_ffff;
         let payload = rest.get(9..9 + length)?.to_vec();
         self.at += 9 + length;
@@ -74,6 +77,7 @@ impl PrefaceReader {
     }
 
     fn settings(&mut self, payload: &[u8]) {
+        // Incomplete settings are ignored; `h2` refuses the frame anyway.
         for setting in payload.chunks_exact(6) {
             let separator = if self.settings.is_empty() { "" } else { ";" };
             let id = u16::from_be_bytes([setting[0], setting[1]]);
@@ -99,6 +103,7 @@ fn fragment(payload: &[u8], flags: u8) -> &[u8] {
         (0, _) | (_, None) => (0, payload),
         (_, Some((padding, rest))) => (usize::from(*padding), rest),
     };
+    // The PRIORITY flag: five bytes of dependency and weight.
     if flags & 0x20 != 0 {
         rest = rest.get(5..).unwrap_or_default();
     }
@@ -118,6 +123,7 @@ fn pseudo_order(mut block: &[u8]) -> String {
             0x20..0x40 => (5, false),
             _ => (4, true),
         };
+        // The block may be cut off by CONTINUATION; what is known of the order is returned.
         let Some((index, rest)) = integer(block, prefix) else { break };
         block = rest;
         if matches!(first, 0x20..0x40) {
@@ -128,6 +134,7 @@ fn pseudo_order(mut block: &[u8]) -> String {
             2 | 3 => 'm',
             4 | 5 => 'p',
             6 | 7 => 's',
+            // A regular field: pseudo-header fields come first (RFC 9113 8.3).
             _ => break,
         };
         if !order.is_empty() {
@@ -136,6 +143,7 @@ fn pseudo_order(mut block: &[u8]) -> String {
         order.push(letter);
         if value {
             let Some((length, rest)) = integer(block, 7) else { break };
+            // The length counts coded bytes, Huffman or not.
             block = rest.get(length..).unwrap_or_default();
         }
     }
@@ -150,6 +158,7 @@ fn integer(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
     if value < mask {
         return Some((value, rest));
     }
+    // At most four continuation bytes: larger integers do not occur in a valid block.
     for shift in (0..28).step_by(7) {
         let (byte, after) = rest.split_first()?;
         rest = after;

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 /// language; then hashes of the field names in order, of the cookie names, and of the cookies.
 pub fn ja4h(method: &Method, version: HttpVersion, headers: &Headers) -> String {
     let counted =
+        // Neither counts: they vary with the site and the page.
         || headers.iter().map(|(name, _)| name).filter(|n| !name_equals(n, b"cookie") && !name_equals(n, b"referer"));
     let mut cookies: Vec<&[u8]> = headers
         .iter()
@@ -17,6 +18,7 @@ pub fn ja4h(method: &Method, version: HttpVersion, headers: &Headers) -> String 
         .collect();
     let mut names: Vec<&[u8]> =
         cookies.iter().map(|c| c.split(|b| *b == b'=').next().unwrap_or_default().trim_ascii()).collect();
+    // Sorted, because browsers do not keep cookies in one order.
     cookies.sort_unstable();
     names.sort_unstable();
     let method: String = method.as_str().chars().take(2).map(|c| c.to_ascii_lowercase()).collect();
@@ -32,6 +34,7 @@ pub fn ja4h(method: &Method, version: HttpVersion, headers: &Headers) -> String 
         "{method}{version}{cookie}{referer}{count:02}{}_{}_{}_{}",
         language_code(headers.get("accept-language").unwrap_or_default()),
         hash(counted()),
+        // No cookies: zeros rather than the hash of nothing.
         if names.is_empty() { NOTHING.into() } else { hash(names.into_iter()) },
         if cookies.is_empty() { NOTHING.into() } else { hash(cookies.into_iter()) },
     )

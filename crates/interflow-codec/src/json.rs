@@ -77,6 +77,7 @@ impl<'j> JsonReader<'j> {
     /// # Errors
     /// Invalid JSON, data after the value, or nesting deeper than [`MAX_DEPTH`].
     pub fn next_token(&mut self) -> Result<Option<JsonToken>, JsonError> {
+        // Before every token, wherever whitespace is allowed.
         loop {
             self.skip_whitespace();
             let byte = self.json.get(self.at).copied();
@@ -147,6 +148,7 @@ impl<'j> JsonReader<'j> {
         let at = self.at;
         match byte {
             b'{' | b'[' => {
+                // Bounded, so that `open` cannot grow with the body.
                 if self.open.len() >= MAX_DEPTH {
                     return self.fail("nested too deeply");
                 }
@@ -213,10 +215,12 @@ fn find_special_byte(bytes: &[u8]) -> Option<usize> {
         byte as u64 * 0x0101_0101_0101_0101
     }
     // Only the lowest marked byte is certain; borrows may mark bytes above it.
+    // Marks bytes that are zero: the byte minus one borrows into its high bit.
     let zero = |x: u64| x.wrapping_sub(all(1)) & !x & all(0x80);
     let mut at = 0;
     while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let x = u64::from_le_bytes(*eight);
+        // Marks bytes below 0x20 by the same borrow.
         let control = x.wrapping_sub(all(0x20)) & !x & all(0x80);
         let found = control | zero(x ^ all(b'"')) | zero(x ^ all(b'\\'));
         if found != 0 {
@@ -232,6 +236,7 @@ fn is_number(text: &[u8]) -> bool {
     // RFC 8259 6: an optional minus, digits without leading zeros, a fraction, an exponent.
     let digits = |w: &[u8]| w.iter().take_while(|b| b.is_ascii_digit()).count();
     let whole = digits(text);
+    // `01` is not a number.
     if whole == 0 || whole > 1 && text.first() == Some(&b'0') {
         return false;
     }

@@ -68,9 +68,11 @@ impl MetricsPage {
         for (of, histogram) in values {
             let (of, mut total) = (of.as_ref(), 0);
             for (bound, n) in histogram.bounds.iter().zip(histogram.counts) {
+                // Buckets are cumulative in the format.
                 total += n;
                 self.sample(&format!("{name}_bucket"), labels, of, Some(&bound.to_string()), total);
             }
+            // Observations above all bounds.
             total += histogram.counts.get(histogram.bounds.len()).copied().unwrap_or_default();
             self.sample(&format!("{name}_bucket"), labels, of, Some("+Inf"), total);
             self.sample(&format!("{name}_sum"), labels, of, None, histogram.sum);
@@ -86,6 +88,7 @@ impl MetricsPage {
     }
 
     fn sample<S: AsRef<str>>(&mut self, name: &str, labels: &[&str], of: &[S], le: Option<&str>, value: impl Display) {
+        // The three characters that the format escapes in label values.
         let escaped = |v: &str| v.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let pairs = labels.iter().zip(of).map(|(label, v)| format!("{label}=\"{}\"", escaped(v.as_ref())));
         let pairs: Vec<_> = pairs.chain(le.map(|le| format!("le=\"{le}\""))).collect();

@@ -41,6 +41,7 @@ pub enum ProxyHeaderError {
 /// # Errors
 /// Anything else. The protocol requires the receiver to close the connection then, never to guess.
 pub fn parse(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHeaderError> {
+    // The first byte decides, because the signatures differ there.
     if matches_signature(buf, V2_SIGNATURE) {
         parse_v2(buf)
     } else if matches_signature(buf, V1_SIGNATURE) {
@@ -59,12 +60,14 @@ fn matches_signature(buf: &[u8], signature: &[u8]) -> bool {
 fn parse_v1(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHeaderError> {
     let within = buf.get(..V1_MAX).unwrap_or(buf);
     let Some(lf) = memchr::memchr(b'\n', within) else {
+        // The longest valid line has been exceeded without an end.
         return if within.len() == V1_MAX { Err(ProxyHeaderError::Malformed) } else { Ok(None) };
     };
     let line = within.get(..lf).and_then(|l| l.strip_suffix(b"\r")).ok_or(ProxyHeaderError::Malformed)?;
     let line = std::str::from_utf8(line).map_err(|_| ProxyHeaderError::Malformed)?;
     let words: Vec<&str> = line.split(' ').collect();
     let header = match words[..] {
+        // What follows `UNKNOWN` must be ignored (section 2.1).
         ["PROXY", "UNKNOWN", ..] => None,
         ["PROXY", "TCP4", source, destination, from, to] => {
             Some(v1_addresses::<Ipv4Addr>([source, destination], [from, to])?)
@@ -99,6 +102,7 @@ fn parse_v2(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHea
     let Some((command, family, length)) = c.array::<12>().and_then(|_| Some((c.u8()?, c.u8()?, c.u16()?))) else {
         return Ok(None);
     };
+    // The high half is version 2, the low half the command.
     if command != LOCAL && command != PROXY {
         return Err(ProxyHeaderError::Malformed);
     }
@@ -115,6 +119,7 @@ fn parse_v2(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHea
 /// The address block; the extensions (TLVs) after it are ignored.
 fn v2_addresses(family: u8, mut c: Cursor<'_>) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
     let ips: Option<(IpAddr, IpAddr)> = match family {
+        // `UNSPEC`: the sender does not know the addresses.
         0x00 => return Ok(None),
         0x11 => c.array::<4>().zip(c.array::<4>()).map(|(a, b)| (a.into(), b.into())),
         0x21 => c.array::<16>().zip(c.array::<16>()).map(|(a, b)| (a.into(), b.into())),

@@ -16,6 +16,7 @@ const VERSION: u8 = 5;
 /// The version of the subnegotiation (RFC 1929 2).
 const AUTH_VERSION: u8 = 1;
 
+/// The two methods of RFC 1928 and RFC 1929 that are supported; GSSAPI is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMethod {
     None,
@@ -151,6 +152,7 @@ impl SocksError {
 pub fn parse_method_offer(buf: &[u8]) -> SocksParseResult<MethodOffer> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
+        // The list may hold methods that are not known here.
         let methods = c.counted8().ok_or(Incomplete::More)?;
         Ok(MethodOffer {
             none: methods.contains(&AuthMethod::None.code()),
@@ -179,6 +181,7 @@ pub fn parse_credentials(buf: &[u8]) -> SocksParseResult<SocksCredentials> {
 
 /// Server: the reply to credentials. If they are rejected, close the connection then.
 pub fn write_auth_status(out: &mut Vec<u8>, welcome: bool) {
+    // RFC 1929 2: zero is success, anything else is a failure.
     out.extend_from_slice(&[AUTH_VERSION, u8::from(!welcome)]);
 }
 
@@ -208,6 +211,7 @@ pub fn parse_request(buf: &[u8]) -> SocksParseResult<SocksCommand> {
 /// Server: the reply to a request (RFC 1928 6). `bound` is the local address of the connection to the target, if
 /// there is one.
 pub fn write_reply(out: &mut Vec<u8>, reply: SocksReply, bound: Option<SocketAddr>) {
+    // Clients ignore the bound address of CONNECT; zeros are valid if there is none.
     let bound = bound.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
     out.extend_from_slice(&[VERSION, reply.code(), 0]);
     write_ip(out, bound.ip());
@@ -226,6 +230,7 @@ pub fn write_method_offer(out: &mut Vec<u8>, with_password: bool) {
 pub fn parse_method_selection(buf: &[u8], with_password: bool) -> SocksParseResult<AuthMethod> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
+        // A method that was not offered is refused: the server is broken or hostile.
         match c.u8().ok_or(Incomplete::More)? {
             0 => Ok(AuthMethod::None),
             2 if with_password => Ok(AuthMethod::Password),
@@ -273,6 +278,7 @@ pub fn write_connect(out: &mut Vec<u8>, target: &Authority) -> Result<(), SocksE
         Host::Name(name) => Some((u8::try_from(name.len()).map_err(|_| SocksError::NameTooLong)?, name)),
         Host::Ip(_) => None,
     };
+    // Version, CONNECT, and a reserved byte.
     out.extend_from_slice(&[VERSION, 1, 0]);
     match (name, target.host.ip()) {
         (Some((length, name)), _) => {
@@ -295,6 +301,7 @@ pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
         let code = c.u8().ok_or(Incomplete::More)?;
+        // A refusal ends here, see above.
         if code != SocksReply::Succeeded.code() {
             let known = SocksReply::ALL.into_iter().find(|r| r.code() == code);
             return Ok(known.unwrap_or(SocksReply::GeneralFailure));
@@ -321,6 +328,7 @@ impl From<SocksError> for Incomplete {
 fn parse<T>(buf: &[u8], read: impl FnOnce(&mut Cursor<'_>) -> Result<T, Incomplete>) -> SocksParseResult<T> {
     let mut c = Cursor(buf);
     match read(&mut c) {
+        // What is left in the cursor is not part of the message.
         Ok(message) => Ok(Some((message, buf.len() - c.0.len()))),
         Err(Incomplete::More) => Ok(None),
         Err(Incomplete::Bad(e)) => Err(e),
@@ -353,6 +361,7 @@ fn valid_host(host: RawHost<'_>) -> Option<Host> {
         RawHost::Ip(ip) => return Some(Host::Ip(ip)),
         RawHost::Name(raw) => std::str::from_utf8(raw).ok()?,
     };
+    // As an address first: `10.0.0.1` is a syntactically valid name as well.
     name.parse().map(Host::Ip).ok().or_else(|| Host::parse(name).ok())
 }
 

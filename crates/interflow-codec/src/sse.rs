@@ -81,6 +81,7 @@ impl SseParser {
     pub fn next_event(&mut self) -> Result<Option<SseEvent>, EventTooLarge> {
         loop {
             self.join_crlf();
+            // Only the bytes that have not been searched, so that a long event in small pieces takes linear time.
             let Some(found) = self.buf.get(self.searched..).and_then(|rest| memchr::memchr2(b'\r', b'\n', rest)) else {
                 self.searched = self.buf.len();
                 // Only an incomplete event is limited here; a complete one is checked below.
@@ -96,6 +97,7 @@ impl SseParser {
             self.searched = self.line;
             self.join_crlf();
             // Set back, so that the next call finds the same line end and fails again.
+            // Checked after the line end as well: a read may bring a whole event that is too large.
             if self.line > self.max_event {
                 self.searched = end;
                 self.line = end;
@@ -110,6 +112,7 @@ impl SseParser {
     /// The bytes that are not part of a complete event: forward them when the stream ends or is no longer inspected.
     /// Browsers do not dispatch a truncated event. The parser is reset.
     pub fn rest(&mut self) -> Bytes {
+        // Nothing of the old stream may influence what follows.
         (self.line, self.searched, self.after_cr) = (0, 0, false);
         self.held = MemoryReservation::default();
         self.buf.split().freeze()
@@ -127,6 +130,7 @@ impl SseParser {
                 self.after_cr = false;
             }
             Some(_) => self.after_cr = false,
+            // The CR was the last byte so far; the next call decides.
             None => {}
         }
     }
@@ -140,6 +144,7 @@ impl SseParser {
     fn take_event(&mut self) -> SseEvent {
         let raw = self.buf.split_to(self.line).freeze();
         (self.line, self.searched) = (0, 0);
+        // The mark is not part of the first field's name.
         let text = if self.started { &raw[..] } else { raw.strip_prefix(BOM).unwrap_or(&raw) };
         self.started = true;
         let mut event = SseEvent::default();
@@ -160,6 +165,7 @@ impl SseEvent {
         let mut field = |name: &str, value: &str| {
             out.extend_from_slice(name.as_bytes());
             out.extend_from_slice(b": ");
+            // A line break would start a field of the value's choosing.
             out.extend(value.bytes().filter(|b| !matches!(b, b'\r' | b'\n')));
             out.push(b'\n');
         };
@@ -184,12 +190,15 @@ impl SseEvent {
             Some(colon) => {
                 let (name, value) = line.split_at(colon);
                 let value = value.get(1..).unwrap_or_default();
+                // One space after the colon is part of the syntax, not of the value.
                 (name, value.strip_prefix(b" ").unwrap_or(value))
             }
+            // A line without a colon is a field with an empty value.
             None => (line, &[][..]),
         };
         match name {
             b"data" => {
+                // Several data lines are joined by LF.
                 let data = match &mut self.data {
                     Some(data) => {
                         data.push('\n');
@@ -200,6 +209,7 @@ impl SseEvent {
                 data.push_str(&text(value));
             }
             b"event" => self.event = Some(text(value).into_owned()),
+            // The standard ignores an id that contains NUL.
             b"id" if !value.contains(&0) => self.id = Some(text(value).into_owned()),
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
                 self.retry = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());

@@ -10,6 +10,7 @@ use crate::fake_model::call_id;
 
 /// Runs all agents concurrently.
 pub async fn run_agents(world: DemoEndpoints, round: u32) {
+    // The same session id within a round, so that the calls belong to one conversation.
     let session = format!("0000demo-{round:04}-4000-8000-000000000000");
     tokio::join!(
         coder(world, &session, &FIX),
@@ -43,7 +44,6 @@ fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }
 
-/// The sub-agent that a `Task` call starts.
 fn subagent_script(input: &Value) -> Option<&'static DialogueScript> {
     HELPERS.iter().find(|h| input["prompt"] == h.prompt)
 }
@@ -55,7 +55,7 @@ const CLAUDE: [(&str, &str); 4] = [
     ("Accept", "application/json"),
 ];
 
-/// A coding agent on Anthropic's API, with a title request and two sub-agents.
+/// A coding agent on Anthropic's API. It sends a title request first, as such agents do, and starts two sub-agents.
 async fn coder(world: DemoEndpoints, session: &str, script: &DialogueScript) {
     let user = json!({"user_id": format!("user_demo_account__session_{session}")});
     let title = json!({"model": "claude-haiku-4-5", "max_tokens": 128, "metadata": user,
@@ -70,12 +70,14 @@ fn run_steps<'a>(
     session: &'a str,
     script: &'a DialogueScript,
     system: &'a str,
+    // Boxed, because sub-agents recurse into this function.
 ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
     Box::pin(async move {
         let tools: Vec<Value> = ["Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite"]
             .iter()
             .map(|name| json!({"name": name, "description": format!("The tool {name}."), "input_schema": {"type": "object"}}))
             .collect();
+        // Agents inject such reminders, which the conversation view separates from the prompt.
         let reminder = "<system-reminder>This is the demo's shop; nothing here is real.</system-reminder>";
         let mut history = vec![json!({"role": "user", "content": [
             {"type": "text", "text": reminder}, {"type": "text", "text": script.prompt}]})];
@@ -88,6 +90,7 @@ fn run_steps<'a>(
             let helpers = step.calls.iter().filter_map(|(_, input, _)| subagent_script(&arguments(input)));
             let helpers =
                 helpers.map(|h| run_steps(world, session, h, "You are a sub-agent that explores code and reports."));
+            // Sub-agents run at the same time, as with real agents.
             futures_util::future::join_all(helpers).await;
             if !results.is_empty() {
                 history.push(json!({"role": "user", "content": results}));
@@ -118,7 +121,7 @@ fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
     (said, results)
 }
 
-/// A program that uses OpenAI's Chat Completions API.
+/// A program that uses OpenAI's Chat Completions API without streaming.
 async fn chat(world: DemoEndpoints, script: &DialogueScript) {
     let headers = [("User-Agent", "OpenAI/Python 1.99.1"), ("Authorization", "Bearer sk-demo")];
     let tool = json!({"type": "function", "function": {"name": "query_orders", "parameters": {"type": "object"}}});
@@ -139,7 +142,6 @@ async fn chat(world: DemoEndpoints, script: &DialogueScript) {
     }
 }
 
-/// A coding agent on OpenAI's Responses API.
 async fn codex(world: DemoEndpoints, session: &str, script: &DialogueScript) {
     let headers = [
         ("User-Agent", "codex_cli_rs/0.46.0 (Linux)"),
@@ -173,7 +175,6 @@ async fn ollama(world: DemoEndpoints, script: &DialogueScript) {
     post(world, "ollama.example", "/api/chat", &[("User-Agent", "ollama/0.12")], &body).await;
 }
 
-/// A provider that answers "overloaded".
 async fn overloaded(world: DemoEndpoints) {
     let body = json!({"model": "busy-1", "messages": [{"role": "user", "content": "Write a haiku about proxies."}]});
     post(world, "llm.example", "/v1/chat/completions", &[("User-Agent", "OpenAI/JS 6.1.0")], &body).await;

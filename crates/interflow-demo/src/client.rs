@@ -19,7 +19,8 @@ const MAX_BODY: u64 = 4 << 20;
 #[derive(Clone, Copy)]
 pub struct DemoEndpoints {
     pub proxy: SocketAddr,
-    /// Port of the origin; all host names of the demo resolve to it.
+    /// Port of the origin; all host names of the demo resolve to it. Different names on one port make up the demo's
+    /// hosts.
     pub port: u16,
 }
 
@@ -41,6 +42,7 @@ impl DemoEndpoints {
         for (name, value) in *headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
+        // The end of the connection ends the response.
         head.push_str(&format!("Content-Length: {}\r\nConnection: close\r\n\r\n", body.len()));
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body).await?;
@@ -55,7 +57,7 @@ impl DemoEndpoints {
         let _ = self.send(&DemoRequest { method: "GET", host, path, headers: &headers, body: b"" }).await;
     }
 
-    /// Opens a CONNECT tunnel to a port of the demo.
+    /// Opens a CONNECT tunnel to a port of the demo; any response head counts as success.
     pub async fn tunnel(self, host: &str, port: u16) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.proxy).await?;
         let to = format!("{host}:{port}");
@@ -69,9 +71,10 @@ impl DemoEndpoints {
         Ok(stream)
     }
 
-    /// Sends bytes of an unknown protocol through a tunnel.
+    /// Sends bytes of an unknown protocol through a tunnel, which the proxy passes through.
     async fn bytes(self) -> io::Result<()> {
         let mut stream = self.tunnel("shop.example", self.port).await?;
+        // The origin recognises the zero byte and echoes.
         stream.write_all(&[0, 4, b'd', b'e', b'm', b'o']).await?;
         let mut back = [0; 6];
         stream.read_exact(&mut back).await.map(drop)
@@ -81,12 +84,15 @@ impl DemoEndpoints {
     async fn socks(self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.proxy).await?;
         let host = "shop.example";
+        // Version 5, one method: no authentication.
         stream.write_all(&[5, 1, 0]).await?;
         stream.read_exact(&mut [0; 2]).await?;
+        // CONNECT to a domain name (address type 3).
         let mut asked = vec![5, 1, 0, 3, host.len() as u8];
         asked.extend_from_slice(host.as_bytes());
         asked.extend_from_slice(&self.port.to_be_bytes());
         stream.write_all(&asked).await?;
+        // The reply with an IPv4 address has ten bytes.
         stream.read_exact(&mut [0; 10]).await?;
         let head =
             format!("GET /products?by=socks HTTP/1.1\r\nHost: {host}:{}\r\nConnection: close\r\n\r\n", self.port);
@@ -94,7 +100,6 @@ impl DemoEndpoints {
         stream.take(MAX_BODY).read_to_end(&mut Vec::new()).await.map(drop)
     }
 
-    /// Exchanges a few WebSocket messages through a tunnel.
     async fn socket(self) -> io::Result<()> {
         let stream = self.tunnel("shop.example", self.port).await?;
         let to = format!("shop.example:{}", self.port);
@@ -110,7 +115,7 @@ impl DemoEndpoints {
     }
 }
 
-/// Reserves goods at the warehouse repeatedly; each request needs approval.
+/// Reserves goods at the warehouse repeatedly; each request needs approval, so it waits until somebody decides.
 pub async fn reserve_stock(world: DemoEndpoints) {
     let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
     for n in 1u32.. {
@@ -124,7 +129,6 @@ pub async fn reserve_stock(world: DemoEndpoints) {
     }
 }
 
-/// Sends one round of every kind of traffic.
 pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo>, round: u32) {
     let shop = async {
         for path in
@@ -152,6 +156,7 @@ pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo
             headers: &json,
             body: br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#,
         };
+        // Random-looking bytes, which neither compress nor are text.
         let blob: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let upload = DemoRequest {
             method: "PUT",
@@ -181,6 +186,7 @@ pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo
             headers: &[("Content-Type", "application/grpc-web+proto")],
             body: b"\0\0\0\0\x02\x08\x01",
         };
+        // One failure must not end the round.
         for ask in [&login, &order, &upload, &query, &photo, &stock] {
             let _ = world.send(ask).await;
         }

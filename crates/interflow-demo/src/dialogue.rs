@@ -7,13 +7,10 @@ pub struct DialogueScript {
 
 /// One model response and the agent's reply.
 pub struct DialogueStep {
-    /// Reasoning text.
     pub thinks: &'static str,
-    /// Response text.
     pub says: &'static str,
     /// Tool calls: name, JSON arguments, result.
     pub calls: &'static [(&'static str, &'static str, &'static str)],
-    /// The next user prompt.
     pub then: &'static str,
 }
 
@@ -21,10 +18,8 @@ const fn text_step(says: &'static str) -> DialogueStep {
     DialogueStep { thinks: "", says, calls: &[], then: "" }
 }
 
-/// Answer to the title request.
 pub const TITLE: DialogueStep = text_step(r#"{"isNewTopic": true, "title": "Checkout total off by a cent"}"#);
 
-/// The coding agent's task.
 pub const FIX: DialogueScript = DialogueScript {
     prompt: "The checkout total is off by one cent for some carts. Find out why and fix it.",
     steps: &[
@@ -117,7 +112,6 @@ pub const FIX: DialogueScript = DialogueScript {
     ],
 };
 
-/// The sub-agents' tasks.
 pub const HELPERS: [DialogueScript; 2] = [
     DialogueScript {
         prompt: "List every caller of cart::total in the workspace and say whether it rounds the result.",
@@ -161,7 +155,6 @@ pub const SUPPORT: DialogueScript = DialogueScript {
     )],
 };
 
-/// What the customer wrote.
 pub const LETTER: &str =
     "Anna Keller, anna.keller@example.com, +49 30 901820: my card 4111 1111 1111 1111 was charged twice.";
 

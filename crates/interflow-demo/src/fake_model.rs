@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};
 
-/// A response: media type, status, and the chunks to stream.
 pub struct ModelResponse {
     pub media: &'static str,
     pub status: u16,
@@ -25,6 +24,7 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
     if request.system.iter().any(|s| s.contains("isNewTopic")) {
         step = Some(&TITLE);
     }
+    // About three characters per token, which is close enough for a demo.
     let read = request.messages.iter().map(|m| joined(&m.blocks).len() as u64 / 3 + 40).sum::<u64>() + 4000;
     let said = ModelTurn { step, number, model: request.model, read };
     Some(match shape {
@@ -39,13 +39,14 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
 /// The next step for a history, and its index.
 fn step(messages: &[ChatMessage]) -> (Option<&'static DialogueStep>, usize) {
     let first = messages.first().map(|m| joined(&m.blocks)).unwrap_or_default();
+    // The number of answers in the history is the number of the step.
     let answered = messages.iter().filter(|m| m.role == MessageRole::Assistant).count();
     let scripts = [&FIX, &SUPPORT].into_iter().chain(&HELPERS).chain(&QUESTIONS);
     let script: Option<&'static DialogueScript> = scripts.into_iter().find(|s| first.contains(s.prompt));
     (script.and_then(|s| s.steps.get(answered)), answered)
 }
 
-/// Tool call ID, shared by provider and agent.
+/// Tool call ID. Provider and agent derive the same one from the positions of step and call.
 pub fn call_id(step: usize, call: usize) -> String {
     format!("call_{step:02}_{call:02}_demo")
 }
@@ -77,6 +78,7 @@ impl ModelTurn {
     }
 
     fn anthropic(&self) -> ModelResponse {
+        // From the second call on, most of the prompt comes from the cache.
         let cached = if self.number == 0 { 0 } else { self.read * 9 / 10 };
         let usage = json!({"input_tokens": 12, "cache_read_input_tokens": cached,
             "cache_creation_input_tokens": self.read - cached, "output_tokens": 1});

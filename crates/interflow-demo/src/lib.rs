@@ -24,10 +24,8 @@ pub const NAMES: [&str; 9] = [
     BANK,
 ];
 
-/// A host that serves TLS.
 pub const BANK: &str = "bank.example";
 
 /// A host without an approval rule: requests to it are held.
 pub const WAREHOUSE: &str = "warehouse";
-/// Pause between two rounds of traffic.
 pub const ROUND_PAUSE: Duration = Duration::from_secs(8);

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A video behind the gateway.
 pub struct MediaDemo {
     gateway: SocketAddr,
     /// Path and query of the sealed link.
@@ -25,7 +24,6 @@ impl MediaDemo {
         Some(Self { gateway, path: format!("/{path}") })
     }
 
-    /// Streams the whole video.
     pub async fn watch(&self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.gateway).await?;
         let head = format!(

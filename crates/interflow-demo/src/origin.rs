@@ -19,7 +19,6 @@ const CHUNK_DELAY: Duration = Duration::from_millis(14);
 /// Number of video chunks, and bytes per chunk.
 const FILM: (usize, usize) = (40, 100_000);
 
-/// A one-pixel image.
 const PIXEL: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
 
 /// Starts the origin; it runs until the process exits.
@@ -39,10 +38,12 @@ pub async fn start() -> io::Result<SocketAddr> {
 
 async fn serve(mut stream: TcpStream) -> io::Result<()> {
     let mut start = [0; 2048];
+    // Peeked, so that the protocol is known before a byte is consumed.
     let n = stream.peek(&mut start).await?;
     if String::from_utf8_lossy(&start[..n]).to_ascii_lowercase().contains("upgrade: websocket") {
         return socket(stream).await;
     }
+    // No HTTP request begins with a zero byte: an echo of unknown bytes.
     if start[..n].first() == Some(&0) {
         stream.read_exact(&mut start[..n]).await?;
         stream.write_all(&start[..n]).await?;
@@ -146,6 +147,7 @@ async fn page(stream: &mut (impl AsyncWrite + Unpin), path: &str, sent: &[u8]) -
             return stream.shutdown().await;
         }
         "/cut" => {
+            // Announces more than it sends: a response that breaks off.
             begin(stream, 200, "application/json", Some(1000)).await?;
             stream.write_all(b"{\"half\":").await?;
             return stream.shutdown().await;
@@ -157,7 +159,6 @@ async fn page(stream: &mut (impl AsyncWrite + Unpin), path: &str, sent: &[u8]) -
     stream.shutdown().await
 }
 
-/// Echoes every message.
 async fn socket(stream: TcpStream) -> io::Result<()> {
     let mut socket = tokio_tungstenite::accept_async(stream).await.map_err(io::Error::other)?;
     while let Some(Ok(message)) = socket.next().await {

@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use crate::client::DemoEndpoints;
 use crate::{BANK, origin};
 
-/// Handshake timeout.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Maximum response size, in bytes.
 const MAX_BODY: u64 = 1 << 20;
@@ -57,6 +56,7 @@ impl TlsDemo {
     pub fn new(port: u16, trusted: &Path) -> io::Result<Self> {
         let ca = CertificateAuthority::open_or_create(trusted).map_err(io::Error::other)?;
         let options = TlsProfileOptions {
+            // Only Interflow's CA: the client accepts the proxy's certificates and no others.
             platform_roots: false,
             extra_ca_pem: vec![ca.certificate_pem().as_bytes().to_vec()],
             ..TlsProfileOptions::default()
@@ -65,7 +65,6 @@ impl TlsDemo {
         Ok(Self { host: host(), port, trust })
     }
 
-    /// Sends a payment.
     pub async fn pay(&self, world: DemoEndpoints) -> io::Result<()> {
         let tunnel = world.tunnel(BANK, self.port).await?;
         let (mut io, _) = connect_tls(IoStream::from(tunnel), &self.host, &self.trust, Alpn::Http1, HANDSHAKE)

@@ -60,6 +60,7 @@ impl AtomicFile {
         let kept = {
             use std::os::unix::fs::PermissionsExt as _;
             let old = old.filter(|_| access == FileAccess::Keep).map(|m| m.permissions());
+            // The umask is applied to this, as for any new file.
             if access == FileAccess::Keep && old.is_none() {
                 builder.permissions(fs::Permissions::from_mode(0o666));
             }
@@ -80,6 +81,7 @@ impl AtomicFile {
     /// # Errors
     /// What was written cannot be stored; the file under that name is as it was.
     pub fn commit(self) -> io::Result<()> {
+        // The content first: a name must not lead to content that a power failure could lose.
         self.temporary.as_file().sync_all()?;
         let path = self.path.clone();
         self.commit_without_sync()?;

@@ -10,6 +10,7 @@ pub fn resolve_secret_ref(text: &str) -> Result<String, String> {
     }
     if let Some(path) = text.strip_prefix("file:") {
         let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
+        // An editor adds a line end, which is not part of the secret.
         return Ok(read.trim().to_owned());
     }
     Ok(text.to_owned())

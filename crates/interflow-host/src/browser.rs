@@ -11,6 +11,7 @@ pub fn open(url: &str) -> bool {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // Waits for the command, which returns once the browser runs.
             .status();
         child.is_ok_and(|status| status.success())
     })

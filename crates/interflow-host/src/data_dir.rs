@@ -26,7 +26,7 @@ pub struct InstanceInfo {
 }
 
 impl InstanceInfo {
-    /// TCP listeners with their roles.
+    /// TCP listeners with their roles. The DNS listener is not among them.
     pub fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let named = |name: &'static str| move |addr: &SocketAddr| (name, *addr);
         let one = self.gateway.iter().map(named("gateway")).chain(self.admin.iter().map(named("admin")));
@@ -91,7 +91,6 @@ impl DataDir {
         self.0.join("ca")
     }
 
-    /// Resolves a relative path against the data directory.
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         self.0.join(path)
     }
@@ -102,7 +101,7 @@ impl DataDir {
         (!given).then(|| self.0.join("admin.token"))
     }
 
-    /// Reads the admin token; creates it on first use.
+    /// Reads the admin token, from `INTERFLOW_TOKEN` or its file; creates the file on first use.
     pub fn admin_token(&self) -> Result<String, String> {
         if let Ok(token) = std::env::var("INTERFLOW_TOKEN")
             && !token.is_empty()
@@ -114,6 +113,7 @@ impl DataDir {
             Ok(token) if !token.trim().is_empty() => {
                 return check_token_length(token.trim(), &path.display().to_string());
             }
+            // An empty file counts as none.
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
@@ -131,6 +131,7 @@ impl DataDir {
     pub fn secret(&self, file: &str) -> Result<Vec<u8>, String> {
         let path = self.0.join(file);
         match fs::read(&path) {
+            // Too short to be one of ours: replaced.
             Ok(secret) if secret.len() >= 16 => return Ok(secret),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -160,7 +161,8 @@ impl DataDir {
         Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
     }
 
-    /// The instance that is currently running with this data directory.
+    /// The instance that is currently running with this data directory; `None` if the file is left over from one that
+    /// crashed.
     pub fn running_instance(&self) -> Option<InstanceInfo> {
         let text = fs::read(self.instance_file()).ok()?;
         let instance: InstanceInfo = serde_json::from_slice(&text).ok()?;

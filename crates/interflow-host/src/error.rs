@@ -1,13 +1,11 @@
 //! The failure of a command.
 
-/// A failed command. The message goes to stderr.
 #[derive(Debug)]
 pub enum CliError {
-    /// The work failed: exit code 1.
     Failed(String),
     /// Invalid usage or configuration: exit code 2.
     Usage(String),
-    /// Exit code of the child process of `exec`.
+    /// Exit code of the child process of `exec`, which becomes our own.
     Child(u8),
 }
 

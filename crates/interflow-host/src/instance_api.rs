@@ -14,7 +14,6 @@ use crate::data_dir::{DataDir, connect_address};
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// HTTP client for a running instance.
 pub struct InstanceApi {
     agent: Agent,
     address: SocketAddr,
@@ -67,7 +66,7 @@ impl InstanceApi {
         read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
     }
 
-    /// Streams a file of any size.
+    /// Streams a file of any size, without loading it.
     pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))

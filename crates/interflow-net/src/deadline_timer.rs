@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// What stands for a deadline too far away to be represented.
+/// What stands for a deadline too far away to be represented, for instance a timeout of `u64::MAX` seconds.
 const YEAR: Duration = Duration::from_secs(86_400 * 365);
 
 /// Wakes its task at a deadline. Moving the deadline later, as every request does, is free: the runtime's timer is
@@ -39,6 +39,7 @@ impl DeadlineTimer {
     /// As [`poll`](Self::poll), for this deadline.
     pub(crate) fn poll_at(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        // Only an earlier deadline touches the runtime's timer at once.
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
@@ -47,6 +48,7 @@ impl DeadlineTimer {
             if sleep.deadline() >= deadline || Instant::now() >= deadline {
                 return Poll::Ready(());
             }
+            // The timer fired for an older deadline, which has moved on meanwhile.
             sleep.as_mut().reset(deadline);
         }
     }

@@ -13,12 +13,14 @@ pub const RESERVED: u64 = 256;
 /// The first descriptor that traffic must not use; unlimited until [`reserve`] was called.
 static FIRST_RESERVED: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Reserves descriptors of the process's `limit`.
+/// Reserves descriptors of the process's `limit` on open files: from then on, [`is_reserved`] holds for the last
+/// ones.
 pub fn reserve(limit: u64) {
     FIRST_RESERVED.store(first_reserved(limit), Relaxed);
 }
 
 const fn first_reserved(limit: u64) -> u64 {
+    // With a low limit, a fixed reserve could leave nothing for traffic.
     let quarter = limit / 4;
     limit - if quarter < RESERVED { quarter } else { RESERVED }
 }
@@ -30,7 +32,7 @@ pub fn is_reserved(socket: &TcpStream) -> bool {
     u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number >= FIRST_RESERVED.load(Relaxed))
 }
 
-/// Handles are not allocated in order.
+/// Handles are not allocated in order, so the number of one says nothing about how many are in use.
 #[cfg(not(unix))]
 pub fn is_reserved(_: &TcpStream) -> bool {
     false

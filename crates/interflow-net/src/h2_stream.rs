@@ -33,6 +33,7 @@ impl<H: Unpin> AsyncRead for H2Stream<H> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         while this.unread.is_empty() {
+            // Empty frames are skipped: a read of 0 bytes would mean the end.
             match ready!(this.recv.poll_data(cx)) {
                 None => return Poll::Ready(Ok(())),
                 Some(Ok(data)) => this.unread = data,
@@ -57,6 +58,7 @@ impl<H: Unpin> AsyncWrite for H2Stream<H> {
         }
         // Reserved capacity is taken from the connection's window, which all streams share; a larger reservation would
         // starve the others.
+        // Reserved again with each write, since a reservation is used up by what is sent.
         self.send.reserve_capacity(buf.len().min(MAX_WRITE));
         let capacity = match self.send.capacity() {
             0 => match ready!(self.send.poll_capacity(cx)) {

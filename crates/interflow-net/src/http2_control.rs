@@ -56,8 +56,10 @@ impl FrameScanner {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = bytes.get(skipped..).unwrap_or_default();
+            // `have` is always below the header's length, so this cannot fail.
             let Some(header) = self.head.get_mut(self.have..) else { return };
             let n = header.len().min(bytes.len());
+            // The payload goes on in the next read.
             if self.skip > 0 || n == 0 {
                 continue;
             }
@@ -67,7 +69,9 @@ impl FrameScanner {
             self.have += n;
             if self.have == FRAME_HEADER_LEN {
                 let [a, b, c, kind, flags, ..] = self.head;
+                // 24 bits, big-endian (RFC 9113 4.1).
                 let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                // The payload is skipped: only the headers of frames are counted.
                 (self.skip, self.have) = (length, 0);
                 frame(kind, flags, length);
             }
@@ -96,6 +100,7 @@ impl FrameAllowance {
         // Tokens for elapsed time are added only when they are needed, so that the clock is not read for each frame.
         if self.left == 0 {
             let seconds = self.at.elapsed().as_secs();
+            // Whole seconds only: the remainder counts the next time.
             self.at += std::time::Duration::from_secs(seconds);
             self.add(PER_SECOND.saturating_mul(u32::try_from(seconds).unwrap_or(u32::MAX)));
         }
@@ -136,6 +141,7 @@ impl FrameLimiter {
     fn new(upstream: bool) -> (Self, FloodFlag) {
         let flood = FloodFlag::default();
         // The client's side begins with the connection preface.
+        // Whoever is the client sends the preface first: the peer of an ingress, Interflow itself upstream.
         let (read, written) = if upstream { (0, PREFACE_LEN) } else { (PREFACE_LEN, 0) };
         let control = Self {
             upstream,
@@ -170,6 +176,7 @@ impl FrameLimiter {
                 // Content is limited by flow control, and the size of heads by `h2`.
                 DATA | CONTINUATION => true,
                 HEADERS => {
+                    // Each request entitles its sender to some control frames of its own.
                     answered.add(2);
                     window.add(2);
                     ignored.add(10);
@@ -190,6 +197,7 @@ impl FrameLimiter {
         let Self { upstream, written, answered, window, .. } = self;
         written.scan(bytes, |kind, _, _| match kind {
             DATA => {
+                // Each piece sent to the peer may be answered by window updates.
                 answered.add(1);
                 window.add(10);
             }

@@ -29,6 +29,7 @@ enum IoInner {
     ClientTls(Box<tokio_rustls::client::TlsStream<IoStream>>),
     #[cfg(feature = "impersonate")]
     Impersonated(Box<tokio_btls::SslStream<IoStream>>),
+    /// Bytes to be read before the stream itself.
     Prefixed(Box<RewindStream>),
     Ahead(Box<ReadAhead>),
     Other(Box<dyn AsyncReadWrite>),
@@ -54,10 +55,12 @@ impl ReadAhead {
         let (bytes, held) = match self.held.take() {
             Some(held) => held,
             None => {
+                // Taken per read and returned as soon as it is empty.
                 let mut bytes = buffer::take();
                 let mut read = ReadBuf::new(&mut bytes);
                 let polled = Pin::new(&mut self.io).poll_read(cx, &mut read);
                 let held = 0..read.filled().len();
+                // Also if pending: an idle connection must not hold a buffer.
                 if !matches!(polled, Poll::Ready(Ok(()))) {
                     buffer::release(bytes);
                     return polled;
@@ -122,6 +125,7 @@ impl IoStream {
         }
         // One layer only: the new bytes come before those that were put back earlier.
         if let IoInner::Prefixed(p) = &mut self.0 {
+            // Copied, because this is rare and the pieces are small.
             p.bytes = [&bytes[..], &p.bytes[..]].concat().into();
             return self;
         }
@@ -218,8 +222,10 @@ impl AsyncRead for IoStream {
             IoInner::Impersonated(s) => Pin::new(&mut **s).poll_read(cx, buf),
             IoInner::Ahead(a) => a.poll_read(cx, buf),
             IoInner::Other(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            // The end of the stream.
             IoInner::Closed => Poll::Ready(Ok(())),
             IoInner::Prefixed(p) => {
+                // Only from the prefix: mixing in a read of the stream could block although bytes are there.
                 let n = p.bytes.len().min(buf.remaining());
                 buf.put_slice(&p.bytes[..n]);
                 p.bytes.advance(n);

@@ -22,6 +22,7 @@ fn parse_code_mapping(line: &str, program: &str) -> Option<Range<usize>> {
     let mode = words.next()?;
     let path = words.nth(3)?;
     let number = |digits| usize::from_str_radix(digits, 16).ok();
+    // Private, readable and executable, but not writable.
     if mode == "r-xp" && path == program { Some(number(from)?..number(to)?) } else { None }
 }
 

@@ -26,8 +26,10 @@ impl<K: Eq + Hash, V: Clone + Send + 'static> BuildCache<K, V> {
         key: K,
         build: impl FnOnce() -> Result<V, String> + Send + 'static,
     ) -> Result<V, String> {
+        // The map's lock is released at the end of this statement: only the slot's own cell is awaited.
         let slot = Arc::clone(self.slots.lock().entry(key).or_insert_with(Arc::default));
         let built = slot.get_or_try_init(|| async {
+            // A panic in `build` arrives here as a join error and is reported like any other build error.
             tokio::task::spawn_blocking(build).await.unwrap_or_else(|e| Err(format!("it could not be built: {e}")))
         });
         built.await.cloned()

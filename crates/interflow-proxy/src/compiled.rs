@@ -30,7 +30,9 @@ use crate::upstream::fingerprint::FingerprintRules;
 /// A stage's overrides of the TLS settings for one upstream connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TlsOverride {
+    /// Accept any certificate.
     pub danger: bool,
+    /// The client certificate to present to the origin (mTLS), in place of a configured one.
     pub own: Option<CertificateFiles>,
     pub version: Option<TlsVersion>,
 }
@@ -59,11 +61,13 @@ pub(crate) struct CompiledConfig {
     pub mounts: Vec<Arc<dyn GatewayMount>>,
     pub recorder: Option<Arc<dyn Recorder>>,
     pub pseudonym: ViaPseudonym,
+    // `intercept.hosts` and `intercept.exclude`; the exclusion takes precedence over the mode and the list.
     intercept: HostPatterns,
     never: HostPatterns,
     insecure: HostPatterns,
     h2c: HostPatterns,
     http1: HostPatterns,
+    // Two profiles for origins without a client certificate: one verifies the origin, the other accepts anything.
     pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
     pub resolver: DnsResolver,
@@ -71,6 +75,7 @@ pub(crate) struct CompiledConfig {
     tls_made: BuildCache<TlsOverride, Arc<TlsProfile>>,
     resolvers_made: Mutex<LruCache<String, DnsResolver>>,
     leaves_made: BuildCache<(CertificateFiles, Alpn), Arc<ServerTls>>,
+    // Hosts with a client certificate, with a verifying and a non-verifying profile each.
     tls_client: Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>,
     client_certificates: ClientCertificateFiles,
     pub fingerprints: FingerprintRules,
@@ -78,6 +83,7 @@ pub(crate) struct CompiledConfig {
     no_proxy: HostPatterns,
 }
 
+/// What a server is built from besides its configuration. It outlives reloads, which combine it with a new one.
 #[derive(Clone, Default)]
 pub(crate) struct ServerComponents {
     pub stages: Vec<Arc<dyn Stage>>,
@@ -134,6 +140,7 @@ impl CompiledConfig {
             no_proxy: hosts("upstream.no_proxy", &up.no_proxy)?,
             config,
         };
+        // Fingerprints are compiled for every profile now: a bad one must fail the reload, not a client's handshake.
         let own = settings.tls_client.iter().flat_map(|(_, v, u)| [v, u]);
         settings.fingerprints.prepare(own.chain([&settings.tls, &settings.tls_insecure]))?;
         Ok(settings)
@@ -148,6 +155,7 @@ impl CompiledConfig {
     /// Why the configuration passes TLS to a host through without inspection, if it does. `names` are all names of
     /// the host: the tunnel's authority and the SNI.
     pub fn passthrough(&self, names: &[&Host], port: u16) -> Option<Passthrough> {
+        // A client may CONNECT to an address and put the name into SNI only, so an exclusion applies to either.
         if names.iter().any(|host| self.never.matches(host, port)) {
             return Some(Passthrough::Excluded);
         }
@@ -170,6 +178,7 @@ impl CompiledConfig {
 
     /// The route to an origin. `dial` is the address to connect to when it differs from the authority.
     pub fn route(&self, scheme: Scheme, authority: &Authority, dial: Option<Authority>) -> UpstreamRoute {
+        // Without TLS there is no ALPN to negotiate HTTP/2 with, so plain HTTP uses it by prior knowledge only.
         let protocol = if scheme == Scheme::Http && self.h2c.matches(&authority.host, authority.port) {
             UpstreamProtocol::Http2
         } else if scheme == Scheme::Http || self.is_http1_only(authority) {
@@ -240,6 +249,7 @@ impl CompiledConfig {
         if let Some(resolver) = self.resolvers_made.lock().get(server) {
             return Ok(resolver.clone());
         }
+        // The lock is not held meanwhile: two concurrent callers may both build a resolver, and the later one is kept.
         let https = Some(DohServer::parse(server, Arc::clone(&self.tls))?);
         let resolver = DnsResolver::new(ResolverOptions { https, ..resolver_options(&self.config) });
         self.resolvers_made.lock().insert(server.to_owned(), resolver.clone());
@@ -302,6 +312,7 @@ impl CompiledConfig {
             head_timeout: t.header_timeout.0,
             idle_timeout: t.idle.0,
             body_timeout: t.body_idle_timeout.0,
+            // A client that stops reading stalls the body just as one that stops sending, so one key bounds both.
             write_timeout: t.body_idle_timeout.0,
             keep_half_closed,
             max_streams: self.config.limits.h2_streams,
@@ -423,6 +434,7 @@ fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate
         CertificateFiles::Pkcs12 { file, password } => {
             let (data, password) = (read_file(file)?, resolve_secret_ref(password)?);
             let begun = data.trim_ascii_start().starts_with(b"-----BEGIN");
+            // A likely mistake, which the error of a PKCS#12 parser would not explain.
             if begun {
                 return Err(format!("{} is PEM: also set `key` to the file of its private key", file.display()));
             }

@@ -19,6 +19,7 @@ impl ListenerTls {
             let loaded = files.as_ref().map(|files| port_tls(files, clients)).transpose();
             loaded.map_err(|what| ConfigError { place: place.into(), what })
         };
+        // Loaded once for both listeners, so that an error is reported even if `gateway.tls` is not set.
         let clients = client_auth(&config.gateway)?;
         Ok(Self {
             proxy: load("proxy.tls", &config.proxy.tls, None)?,
@@ -38,6 +39,7 @@ fn port_tls(files: &TlsFilePair, clients: Option<&ClientAuth>) -> Result<Arc<Ser
 
 /// Which client certificates the gateway port accepts.
 fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigError> {
+    // Errors carry the full key, as configuration errors of other sections do.
     let wrong = |key: &str, what: String| ConfigError { place: format!("gateway.{key}"), what };
     if gateway.client_ca.is_empty() {
         return match gateway.client_auth {

@@ -23,12 +23,11 @@ use crate::state::{ActiveConfig, ListenerRole, ProxyWorker, ServerState};
 use crate::tunnel::pinning_bypass::BypassedClient;
 use crate::upstream::local_client::{self, LocalClient, WorkerSet};
 
-/// Dependencies of the server besides its configuration.
 pub struct ServerDeps {
     pub ca: Arc<CertificateAuthority>,
     /// Records flows; `None` records nothing.
     pub recorder: Option<Arc<dyn Recorder>>,
-    /// The stages, in the order in which they run.
+    /// The stages, in the order in which they run in every phase. The order is the caller's responsibility.
     pub stages: Vec<Arc<dyn Stage>>,
     /// Components with endpoints on the gateway port, tried in this order after the configured routes.
     pub mounts: Vec<Arc<dyn GatewayMount>>,
@@ -45,10 +44,12 @@ pub struct ProxyServer {
     shared: Arc<ServerState>,
     workers: Arc<WorkerSet>,
     stats: ServerStats,
+    /// Announces the shutdown to all connections, which finish their current exchange.
     drain: DrainSignal,
     leaving: AtomicBool,
     addresses: Vec<(ListenerRole, SocketAddr)>,
     pseudonym: ViaPseudonym,
+    /// Counts reloads. Whatever is cached per configuration carries the generation that it was made for.
     generation: AtomicU64,
     settings: Mutex<Arc<CompiledConfig>>,
     started: Instant,
@@ -68,7 +69,7 @@ impl ProxyServer {
     /// Binds the listeners and starts the workers. When it returns, clients are served.
     ///
     /// # Errors
-    /// The configuration is invalid (names the key), or an address is in use.
+    /// The configuration is invalid (the error names the key), an address is in use, or a thread cannot be started.
     pub fn start(config: ProxyServerConfig, parts: ServerDeps) -> Result<Arc<Self>, StartError> {
         let count = match config.workers.count {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -78,6 +79,7 @@ impl ProxyServer {
         let (addresses, listeners) = bind_all(&config, count)?;
         let pseudonym = ViaPseudonym::random();
         let settings = Arc::new(compile_config(&config, &parts, &addresses, &pseudonym)?);
+        // Before the first connection, so that no request pays for reading the platform's trust roots.
         settings.preload_roots();
         let shared = Arc::new(new_server_state(&config)?);
         PROCESS_BUDGET.set_limit(config.limits.held_bytes.0);
@@ -86,6 +88,7 @@ impl ProxyServer {
         let drain = DrainSignal::new();
         let workers: Vec<_> = (0..count)
             .map(|i| {
+                // Each worker has its own plans and pools; only the compiled settings are shared.
                 let live = ActiveConfig::new(0, Arc::clone(&settings), &shared, tls.clone());
                 let (ca, shared) = (Arc::clone(&parts.ca), Arc::clone(&shared));
                 Arc::new(ProxyWorker::new(live, stats.worker(i), ca, shared, drain.drain()))
@@ -98,6 +101,7 @@ impl ProxyServer {
         }
         let listeners = parts.own.iter().copied().chain(addresses.iter().map(|(_, a)| *a)).collect();
         let workers = Arc::new(WorkerSet { workers, runtimes, listeners });
+        // Components may send requests from here on.
         parts.local.attach(&workers);
         Ok(Arc::new(Self {
             parts,
@@ -125,7 +129,9 @@ impl ProxyServer {
         let tls = ListenerTls::load(&config)?;
         self.shared.connections.set_limits(connection_limits(&config.limits));
         PROCESS_BUDGET.set_limit(config.limits.held_bytes.0);
+        // Cached plans and filtered clients of older generations are not used any more.
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        // One worker after the other: for a moment, new connections may still get the old configuration.
         for worker in &self.workers.workers {
             worker.reload(ActiveConfig::new(generation, Arc::clone(&settings), &self.shared, tls.clone()));
         }
@@ -184,12 +190,12 @@ impl ProxyServer {
         self.started.elapsed()
     }
 
-    /// Whether shutdown has begun or been announced.
+    /// Whether shutdown has begun or been announced: `/readyz` then answers 503.
     pub fn is_draining(&self) -> bool {
         self.leaving.load(Ordering::Relaxed) || self.drain.drain().is_draining()
     }
 
-    /// Announces shutdown while connections are still accepted.
+    /// Announces shutdown while connections are still accepted, so that load balancers notice before the port closes.
     pub fn begin_shutdown(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
@@ -227,6 +233,7 @@ impl ProxyServer {
         self.drain.start();
         let deadline = Instant::now() + patience;
         while self.shared.connections.open_count() > 0 && Instant::now() < deadline {
+            // Polled, because connections end in many places; 20 ms is short beside the time that draining takes.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let left = self.shared.connections.open_count();
@@ -257,6 +264,7 @@ fn new_server_state(config: &ProxyServerConfig) -> Result<ServerState, ConfigErr
         ephemeral_credentials: EphemeralCredentials::default(),
         connections: ConnectionLimiter::new(connection_limits(&config.limits)),
         pinning: Default::default(),
+        // 0 in the configuration means no limit.
         egress: EgressShared::new(u32::try_from(config.upstream.max_connections_per_host).ok().filter(|n| *n > 0)),
         next_connection: AtomicU64::new(1),
         processes: Default::default(),
@@ -274,10 +282,8 @@ fn connection_limits(limits: &LimitsConfig) -> ConnectionLimits {
     }
 }
 
-/// Bound addresses with their roles.
 type BoundListeners = Vec<(ListenerRole, SocketAddr)>;
 
-/// The listening sockets of one worker.
 type WorkerListeners = Vec<(ListenerRole, std::net::TcpListener)>;
 
 /// One listener per address and worker. The first worker's bind resolves port 0.
@@ -303,6 +309,7 @@ fn bind_all(config: &ProxyServerConfig, workers: usize) -> Result<(BoundListener
         };
         for listeners in &mut all {
             let listener = bind(&options)?;
+            // The following workers bind the port that the first one was given.
             options.addr = listener
                 .local_addr()
                 .map_err(|e| Error::new(ErrorKind::Internal, "no local address").with_source(e))?;
@@ -320,9 +327,11 @@ fn spawn_worker(
     listeners: WorkerListeners,
 ) -> Result<tokio::runtime::Handle, Error> {
     let failed = |e: std::io::Error| Error::new(ErrorKind::Internal, "a worker could not be started").with_source(e);
+    // Single-threaded: what a worker's connections share needs no lock against other threads.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let handle = runtime.handle().clone();
     let listeners = {
+        // Registering a socket needs the runtime's reactor.
         let _inside = runtime.enter();
         let ready = |(role, listener)| ClientListener::from_std(listener).map(|l| (role, l));
         listeners.into_iter().map(ready).collect::<std::io::Result<Vec<_>>>().map_err(failed)?
@@ -338,6 +347,7 @@ fn spawn_worker(
                 for (role, listener) in listeners {
                     tokio::spawn(Arc::clone(&worker).accept(listener, role));
                 }
+                // The thread lives as long as the process: connections and pools belong to its runtime.
                 std::future::pending::<()>().await;
             });
         })
@@ -346,6 +356,7 @@ fn spawn_worker(
 }
 
 fn pin_to_processor(index: usize) {
+    // More workers than processors wrap around.
     let processors = core_affinity::get_core_ids().unwrap_or_default();
     let pinned = processors.get(index % processors.len().max(1)).is_some_and(|p| core_affinity::set_for_current(*p));
     if !pinned {

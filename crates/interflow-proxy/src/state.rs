@@ -21,12 +21,13 @@ use crate::observe::stats::WorkerCounters;
 use crate::tunnel::pinning_bypass::PinningBypass;
 use crate::upstream::plan::PlanCache;
 
-/// State shared by all workers, accessed rarely.
+/// State shared by all workers. Accessed rarely: per connection, not per request.
 pub(crate) struct ServerState {
     pub connections: Arc<ConnectionLimiter>,
     pub ephemeral_credentials: EphemeralCredentials,
     pub pinning: PinningBypass,
     pub egress: Arc<EgressShared>,
+    /// The number of the next connection, which identifies it in flows and logs.
     pub next_connection: AtomicU64,
     pub processes: ProcessLookup,
     pub containers: ContainerLookup,
@@ -36,7 +37,7 @@ pub(crate) struct ServerState {
     pub no_descriptor: LogLimiter,
 }
 
-/// A worker's state until the next reload.
+/// A worker's state until the next reload. A flow keeps the one that it began with.
 pub(crate) struct ActiveConfig {
     pub generation: u64,
     pub settings: Arc<CompiledConfig>,
@@ -45,12 +46,13 @@ pub(crate) struct ActiveConfig {
     pub port_tls: ListenerTls,
 }
 
+/// What clients on a listening address expect of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListenerRole {
     Proxy,
     Gateway,
     Transparent,
-    /// With the origins' port, if configured.
+    /// A reverse-proxy listener, with the origins' port if one is configured.
     Reverse(Option<u16>),
 }
 
@@ -71,7 +73,8 @@ impl ActiveConfig {
         Self { generation, settings, egress, plans: PlanCache::default(), port_tls }
     }
 
-    /// An upstream client whose addresses this filter checks.
+    /// An upstream client whose resolved addresses pass through `guard`. Connection limits are shared with all other
+    /// clients; the pool is its own.
     pub fn egress(settings: &CompiledConfig, shared: &ServerState, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
         let config = &settings.config;
         let dialer = Dialer::new(
@@ -103,6 +106,8 @@ impl ActiveConfig {
     }
 }
 
+/// One worker: its counters, and the active configuration. The configuration is swapped atomically, so a request that
+/// loads it once sees one configuration throughout.
 pub(crate) struct ProxyWorker {
     pub counters: Arc<WorkerCounters>,
     pub ca: Arc<CertificateAuthority>,

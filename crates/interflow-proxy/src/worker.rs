@@ -41,12 +41,14 @@ impl ProxyWorker {
                         "a connection was refused: no file descriptors are left; raise the process's limit on open files"
                     );
                 }
+                // Dropping the stream closes it; there is no descriptor to spare for an answer.
                 continue;
             }
             match self.shared.connections.admit(peer.ip()) {
                 Ok(permit) => {
                     self.counters.connections.fetch_add(1, Ordering::Relaxed);
                     let worker = Arc::clone(&self);
+                    // The permit lives as long as the connection's task.
                     tokio::spawn(worker.serve(stream, peer, local, (role, Arc::clone(&name)), permit));
                 }
                 Err(refused) => {
@@ -67,6 +69,7 @@ impl ProxyWorker {
         _permit: ClientConnectionPermit,
     ) {
         let live = self.active_config();
+        // Read now: the socket is wrapped below, and its original destination would be out of reach.
         let wanted = (role == ListenerRole::Transparent).then(|| ingress::original_destination(&stream, local));
         let mut client = ClientInfo {
             connection: self.shared.next_connection.fetch_add(1, Ordering::Relaxed),
@@ -92,6 +95,7 @@ impl ProxyWorker {
                 Err(e) => {
                     self.warn_missing_proxy_header(&client, &e);
                     return self.count_end(&client, &e);
+                    // Fails closed: without the header, the client's address would be the load balancer's.
                 }
             }
         }
@@ -104,6 +108,7 @@ impl ProxyWorker {
         let client = Arc::new(client);
         let ended = match (role, wanted) {
             (_, Some(Ok(wanted))) => {
+                // As on the proxy port, except that the destination comes from the firewall.
                 let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);
                 // Boxed, as everything rare: its future would enlarge that of every connection.
                 Box::pin(transparent::serve_transparent(&conn, live, io, EntryKind::Transparent, wanted)).await;
@@ -124,13 +129,13 @@ impl ProxyWorker {
         }
     }
 
-    /// The client process behind a connection from this machine.
+    /// The client process behind a connection from this machine. Blocking, since it scans the tables of the system.
     async fn process_of(&self, client: &ClientInfo) -> Option<Arc<ClientProcess>> {
         let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
         tokio::task::spawn_blocking(move || shared.processes.lookup(peer, local)).await.ok().flatten()
     }
 
-    /// The container of a client.
+    /// The container of a client. For a client on loopback, its process is looked up first.
     async fn container_of(&self, config: &ProxyServerConfig, client: &ClientInfo) -> Option<ByteStr> {
         let mut sockets = config.proxy.container_sockets.clone();
         if sockets.is_empty() {
@@ -162,6 +167,7 @@ impl ProxyWorker {
             ListenerRole::Gateway => ConnectionKind::Gateway,
         };
         let conn = |tls| Arc::new(ClientConnection::new(Arc::clone(self), Arc::clone(client), entry(), tls));
+        // ALPN has settled the protocol.
         if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
             return Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await);
         }
@@ -170,6 +176,7 @@ impl ProxyWorker {
             rest: options.head_timeout,
             place: ingress::SniffContext::Port,
         };
+        // Boxed, like the other rare futures here, to keep that of a plain connection small.
         let (detected, io) = Box::pin(ingress::sniff(io, expect)).await?;
         match detected {
             ClientProtocol::Http2 => {
@@ -178,11 +185,13 @@ impl ProxyWorker {
             ClientProtocol::Socks5 if role == ListenerRole::Proxy => {
                 Box::pin(socks::serve_socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
             }
+            // TLS within TLS on a port is not unwrapped again.
             ClientProtocol::Tls(hello) if tls.is_none() => {
                 let port_tls = match role {
                     ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => &live.port_tls.proxy,
                     ListenerRole::Gateway => &live.port_tls.gateway,
                 };
+                // Issued by Interflow's CA, for development only.
                 let own = if port_tls.is_none() { self.own_tls(live, client, role, &hello) } else { None };
                 let port_tls = port_tls.as_ref().or(own.as_ref());
                 let Some(port_tls) = port_tls else {
@@ -193,6 +202,7 @@ impl ProxyWorker {
                 };
                 let timeout = live.settings.config.timeouts.handshake.0;
                 let (io, agreed) = Box::pin(tls::accept_tls(io, port_tls, timeout)).await?;
+                // Once more, for the protocol inside TLS.
                 Box::pin(self.serve_protocol(live, io, client, role, Some(Arc::new(agreed)))).await
             }
             ClientProtocol::Closed | ClientProtocol::Timeout => Ok(Ok(())),
@@ -218,6 +228,7 @@ impl ProxyWorker {
             return None;
         }
         let named = hello.server_name.as_deref().and_then(|name| Host::parse(name).ok());
+        // A name from SNI is attacker-controlled: only known ones get a certificate.
         let known = named.filter(|host| live.settings.web_pages.is_known_host(host));
         let host = known.unwrap_or_else(|| Host::Ip(client.local.ip().to_canonical()));
         Some(self.ca.server_tls(&host, Alpn::Both))
@@ -258,6 +269,7 @@ fn reject_over_limit(stream: TcpStream, refused: ConnectionRejection) {
     );
     // The socket is non-blocking: a client that cannot take these bytes at once gets none.
     let _ = stream.write_all(answer.as_bytes());
+    // Half-close: the client can still read the answer.
     let _ = stream.shutdown(Shutdown::Write);
     // Unread data would turn the close into a reset, and the client would lose the response.
     let _ = stream.read(&mut [0; 8192]);

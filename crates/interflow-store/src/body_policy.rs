@@ -42,6 +42,7 @@ impl BodyPolicy {
 
     /// How much to record of the body that follows this message head.
     pub(crate) fn allowance(self, direction: Direction, headers: &Headers) -> BodyAllowance {
+        // Also what applies if no rule below is stricter.
         let capped = BodyAllowance { max_bytes: self.cap, reason: MissingReason::Capped, hashed: false };
         if self.mode == LargeBodies::Full {
             return capped;
@@ -53,11 +54,15 @@ impl BodyPolicy {
             BodyClass::Binary => MAX_WHOLE_BINARY,
         };
         let told = headers.get_str("content-length").and_then(|n| n.trim().parse::<u64>().ok());
+        // A body that announces more than its allowance is known to be recorded as a head only, so the head may be
+        // short at once.
         let max_bytes = if told.is_some_and(|n| n > whole) { HEAD_BYTES } else { whole };
+        // The operator's own cap is the stricter one, and names another reason.
         if max_bytes >= self.cap {
             return capped;
         }
-        // A text body without a declared length is not hashed: if it turns out to be too long, only its size is known.
+        // A text body without a declared length is not hashed, because most such bodies end up whole: if one turns
+        // out to be too long, only its size is known.
         let hashed = told.map_or(kind != BodyClass::Text, |n| n > max_bytes);
         BodyAllowance { max_bytes, reason: MissingReason::Head, hashed }
     }
@@ -118,6 +123,7 @@ impl BodyClass {
             "jose",
         ];
         const MEDIA: [&str; 7] = ["mp4", "ogg", "x-matroska", "mp2t", "mpeg", "vnd.ms-asf", "vnd.rn-realmedia"];
+        // Office documents are ZIP archives, although their types contain `xml`.
         if TEXTS.iter().any(|t| sub.contains(t)) && !sub.contains("officedocument") {
             Self::Text
         } else if MEDIA.contains(&sub) {

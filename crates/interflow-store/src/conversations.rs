@@ -13,18 +13,17 @@ use crate::serde_repr;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationRow {
-    /// The conversation id.
     pub id: String,
     /// Groups related conversations: the client's own session id, or an id derived from the connection.
     pub session: String,
     /// The conversation that started this one, if it belongs to a sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Start of its first exchange.
+    /// When its first exchange started.
     #[serde(with = "serde_repr::micros")]
     #[schemars(with = "Timestamp")]
     pub started: Timestamp,
-    /// End of its last exchange.
+    /// When its last exchange ended, by which lists are sorted.
     #[serde(with = "serde_repr::micros")]
     #[schemars(with = "Timestamp")]
     pub updated: Timestamp,
@@ -37,7 +36,6 @@ pub struct ConversationRow {
     pub host: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// A one-line title.
     pub title: String,
     /// Number of prompts on the path to its last response; 0 if it contains only utility calls.
     pub turns: u64,
@@ -50,9 +48,9 @@ pub struct ConversationRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageNodeRow {
     pub conversation: String,
-    /// The message's key within the conversation.
+    /// The message's key within the conversation: a hash of the history up to it, so that equal histories share their
+    /// messages.
     pub key: u128,
-    /// The preceding message.
     pub parent: Option<u128>,
     pub at: Timestamp,
     /// Opaque JSON of the conversations component: the message's position, needed to continue the conversation.
@@ -80,13 +78,11 @@ pub struct ExchangeRow {
     pub facts: String,
 }
 
-/// Tokens and cost, summed over exchanges.
+/// Tokens and cost, summed over exchanges. Counts are those that the provider reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenUsage {
     pub exchanges: u64,
-    /// Input tokens.
     pub input: u64,
-    /// Output tokens.
     pub output: u64,
     /// The part of `input` that was read from a cache.
     pub cache_read: u64,
@@ -94,7 +90,7 @@ pub struct TokenUsage {
     pub cache_write: u64,
     /// The part of `output` spent on reasoning.
     pub reasoning: u64,
-    /// Cost in US dollars.
+    /// Cost in US dollars, by the price table at the time of the call; without the exchanges counted in `unpriced`.
     pub cost: f64,
     /// Exchanges whose cost is unknown.
     pub unpriced: u64,
@@ -123,7 +119,6 @@ impl ConversationUpdate {
 pub struct ConversationSummary {
     #[serde(flatten)]
     pub row: ConversationRow,
-    /// The sum over its exchanges.
     pub used: TokenUsage,
 }
 
@@ -202,7 +197,7 @@ pub trait ConversationStore {
     /// The store is read-only, or the file cannot be written.
     fn set_endpoints(&self, text: &str) -> Result<()>;
 
-    /// Conversations, most recently active first.
+    /// Conversations that match the options, most recently active first.
     ///
     /// # Errors
     /// A database error.
@@ -254,6 +249,7 @@ impl TokenUsage {
 /// Evaluates a text predicate on the model calls of a flow; `None` for keys that do not concern them.
 pub fn call_text_matches(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Option<Tristate> {
     let texts =
+        // Several calls may share a flow: one that fits is enough.
         |f: fn(&ExchangeRow) -> &str, fits: &mut dyn FnMut(&str) -> bool| Tristate::any(calls.iter().map(f), fits);
     Some(match key {
         Key::Model => texts(|e| &e.model, fits),
@@ -265,6 +261,7 @@ pub fn call_text_matches(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&
 
 /// The tokens used by the model calls of a flow; absent if there were none.
 pub fn call_tokens(calls: &[ExchangeRow]) -> Fact<u64> {
+    // Absent rather than 0, so that `tokens:0` does not match flows without a model call.
     Fact::known((!calls.is_empty()).then(|| calls.iter().map(|e| e.used.tokens()).sum()))
 }
 
@@ -281,6 +278,7 @@ impl QuerySubject for ConversationSummary {
             Key::Id => &[&row.id],
             Key::Parent => &[row.parent.as_deref().unwrap_or_default()],
             _ => &[],
+            // Other keys concern flows, not conversations.
         };
         Tristate::any(texts.iter().copied().filter(|t| !t.is_empty()), fits)
     }
@@ -295,6 +293,7 @@ impl QuerySubject for ConversationSummary {
     }
 
     fn flag(&self, flag: Flag) -> Tristate {
+        // Conversations count as HTTP, as the flows that carried them.
         Tristate::Known(flag == Flag::Http)
     }
 
@@ -310,6 +309,7 @@ pub fn single_line(text: &str, most: usize) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // One character less than allowed, for the ellipsis.
     if let Some((at, _)) = line.char_indices().nth(most.saturating_sub(1)) {
         line.truncate(at);
         line.push('…');

@@ -11,7 +11,6 @@ use interflow_types::budget::MemoryReservation;
 /// A body with its content codings removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedBody {
-    /// The decoded content, up to the cap.
     pub bytes: Bytes,
     /// Whether there is more content than the cap.
     pub truncated: bool,
@@ -51,15 +50,18 @@ fn decode<E>(
     cap: usize,
     mut grown: impl FnMut(usize) -> Result<(), E>,
 ) -> Result<DecodedBody, E> {
+    // No limit here: `take` below bounds the output, and a body beyond it is cut rather than refused.
     let decoder = match ContentDecoder::new(headers, u64::MAX) {
         Ok(Some(decoder)) if !body.is_empty() => decoder,
         Ok(_) => return Ok(cap_body(body, cap, None)),
         Err(e) => return Ok(cap_body(body, cap, Some(e.to_string()))),
     };
     let mut out = Vec::new();
+    // One byte more than the cap tells whether there is more.
     let mut rest = DecodeReader::new(&*body, decoder).take(cap as u64 + 1);
     let failed = loop {
         let read = (&mut rest).take(STEP).read_to_end(&mut out);
+        // By capacity, which is what the buffer really takes.
         grown(out.capacity())?;
         match read {
             Ok(0) => break None,

@@ -10,7 +10,7 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 /// commands return the error to their caller.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process is writing this store.
+    /// Another process holds the writer's lock of this store.
     #[error("the store in {0} is being written by another process; stop that one, or open it for reading")]
     Busy(PathBuf),
     #[error("there is no store in {0}; nothing has been recorded there yet")]
@@ -34,7 +34,7 @@ pub enum StoreError {
     Stale(String),
     #[error("the store was opened for reading only")]
     ReadOnly,
-    /// The writer has stopped.
+    /// The writer has stopped, or failed to start.
     #[error("the store is closed")]
     Closed,
     #[error("cancelled")]
@@ -53,6 +53,8 @@ impl StoreError {
         use rusqlite::ErrorCode::{CannotOpen, DiskFull, ReadOnly, SystemIoFailure};
         match self {
             Self::Sql(rusqlite::Error::SqliteFailure(e, _)) => {
+                // Each of them may end without any change to the store: space is freed, or the disk is mounted
+                // writable again.
                 matches!(e.code, DiskFull | SystemIoFailure | CannotOpen | ReadOnly)
             }
             Self::Io { .. } | Self::Suspended(_) => true,

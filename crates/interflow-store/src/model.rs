@@ -16,25 +16,22 @@ use serde::{Deserialize, Serialize};
 use crate::originals::OriginalRow;
 use crate::serde_repr;
 
-/// Text that is usually a constant, such as protocol versions and error kinds.
+/// Text that is usually a constant, such as protocol versions and error kinds, and is then not allocated.
 pub type StaticLabel = Cow<'static, str>;
 
 /// The recording state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
-    /// Still running.
+    /// Still running, or running when its process ended without a final write.
     #[default]
     Open,
-    /// Ended normally.
     Complete,
-    /// Ended with an error.
     Failed,
     /// Recording stopped before the flow ended: the process exited, or the capture was dropped.
     Cut,
 }
 
-/// The kind of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowKind {
@@ -42,7 +39,7 @@ pub enum FlowKind {
     #[default]
     Http,
     WebSocket,
-    /// An opaque tunnel.
+    /// A tunnel whose bytes were passed through, so that it has no request.
     Tunnel,
 }
 
@@ -58,21 +55,18 @@ pub struct FlowRow {
     #[serde(with = "serde_repr::micros")]
     #[schemars(with = "Timestamp")]
     pub started: Timestamp,
-    /// How the client addressed the origin.
+    /// How the client addressed the proxy.
     #[serde(with = "serde_repr::transport")]
     #[schemars(with = "EntryKind")]
     pub transport: EntryKind,
-    /// The origin's scheme.
     #[serde(with = "serde_repr::scheme")]
     #[schemars(with = "Scheme")]
     pub scheme: Scheme,
-    /// The origin's host and port.
     #[serde(with = "serde_repr::text")]
     #[schemars(with = "String")]
     pub authority: Authority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
-    /// The downstream side.
     pub client: ClientRow,
     /// The upstream side, if a connection was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +117,6 @@ pub struct FlowRow {
     pub archive: Option<Arc<serde_json::Map<String, serde_json::Value>>>,
 }
 
-/// The downstream side of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Client")]
 pub struct ClientRow {
@@ -136,7 +129,7 @@ pub struct ClientRow {
     #[serde(with = "serde_repr::micros")]
     #[schemars(with = "Timestamp")]
     pub accepted: Timestamp,
-    /// TLS parameters, if TLS was terminated here.
+    /// TLS parameters, if TLS was terminated here; absent for plain HTTP and for tunnels that were passed through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ClientTlsRow>,
     /// Akamai fingerprint of its HTTP/2 connection preface.
@@ -172,13 +165,10 @@ pub struct ClientTlsRow {
     /// Negotiated protocol version, such as `TLSv1.3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<StaticLabel>,
-    /// Negotiated cipher suite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
-    /// Offered application protocols (ALPN).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alpn_offered: Vec<String>,
-    /// Negotiated application protocol (ALPN).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpn: Option<String>,
     /// JA3 fingerprint (MD5 in hex).
@@ -188,13 +178,11 @@ pub struct ClientTlsRow {
     pub ja4: Option<String>,
 }
 
-/// The upstream side of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Upstream")]
 pub struct UpstreamRow {
     /// The address connected to: the origin's or the upstream proxy's.
     pub peer: Option<SocketAddr>,
-    /// The local address of that connection.
     pub local: Option<SocketAddr>,
     /// The upstream proxy's name, without credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,13 +201,10 @@ pub struct UpstreamRow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "UpstreamTls")]
 pub struct UpstreamTlsRow {
-    /// Negotiated protocol version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<StaticLabel>,
-    /// Negotiated cipher suite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
-    /// Negotiated application protocol (ALPN).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpn: Option<String>,
     /// The origin's certificate was not verified, because the configuration disables verification.
@@ -236,11 +221,9 @@ pub struct UpstreamTlsRow {
     pub fingerprint: Option<String>,
 }
 
-/// A request head and metadata of its body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Request")]
 pub struct RequestRow {
-    /// The method in its original case.
     pub method: String,
     /// Path and query as the client wrote them; `*` for a server-wide OPTIONS.
     pub path: String,
@@ -253,7 +236,7 @@ pub struct RequestRow {
     #[serde(with = "serde_repr::headers")]
     #[schemars(with = "serde_repr::HeaderList")]
     pub headers: Headers,
-    /// The trailer section.
+    /// The trailer section (RFC 9110 6.5), with secrets masked.
     #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
     #[schemars(with = "serde_repr::HeaderList")]
     pub trailers: Headers,
@@ -261,11 +244,10 @@ pub struct RequestRow {
     pub body: BodyRow,
 }
 
-/// An interim response.
+/// An interim response (RFC 9110 15.2) that was relayed to the client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Interim")]
 pub struct InterimRow {
-    /// 100 to 199.
     pub status: u16,
     /// The header fields in order, with secrets masked.
     #[serde(with = "serde_repr::headers")]
@@ -273,7 +255,6 @@ pub struct InterimRow {
     pub headers: Headers,
 }
 
-/// A response head and metadata of its body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Response")]
 pub struct ResponseRow {
@@ -288,7 +269,7 @@ pub struct ResponseRow {
     #[serde(with = "serde_repr::headers")]
     #[schemars(with = "serde_repr::HeaderList")]
     pub headers: Headers,
-    /// The trailer section.
+    /// The trailer section (RFC 9110 6.5), with secrets masked.
     #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
     #[schemars(with = "serde_repr::HeaderList")]
     pub trailers: Headers,
@@ -302,7 +283,7 @@ pub struct ResponseRow {
 pub struct BodyRow {
     /// Size as transferred: transfer coding removed, content coding kept.
     pub size: u64,
-    /// Bytes recorded, from the beginning.
+    /// Bytes recorded, always from the beginning of the body.
     pub kept: u64,
     /// Why `kept` is less than `size`, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -313,12 +294,10 @@ pub struct BodyRow {
 }
 
 impl BodyRow {
-    /// A body that was recorded in full.
     pub const fn whole(size: u64) -> Self {
         Self { size, kept: size, missing: None, head_sha256: None }
     }
 
-    /// A body that was recorded in part.
     pub const fn partial(size: u64, kept: u64, missing: Option<MissingReason>) -> Self {
         Self { size, kept, missing, head_sha256: None }
     }
@@ -404,7 +383,6 @@ impl MissingReason {
         }
     }
 
-    /// A human-readable explanation.
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::Capped => "capped by the configuration",
@@ -431,9 +409,7 @@ pub struct ErrorRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TunnelBytes")]
 pub struct TunnelRow {
-    /// From the client to the upstream.
     pub sent: u64,
-    /// From the upstream to the client.
     pub received: u64,
 }
 
@@ -482,12 +458,10 @@ pub struct FlowSummary {
     pub authority: Authority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Path and query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The downstream version.
     pub version: StaticLabel,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
@@ -502,7 +476,6 @@ pub struct FlowSummary {
     pub response_type: Option<String>,
     /// Number of recorded messages.
     pub messages: u64,
-    /// The label of the error's kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<StaticLabel>,
     /// Why a tunnel was passed through uninspected.
@@ -559,6 +532,7 @@ impl FlowRow {
         match &self.request {
             None => self.authority.to_string(),
             Some(r) => {
+                // A server-wide OPTIONS has no path.
                 let path = if r.path == "*" { "" } else { r.path.as_str() };
                 format!("{}://{}{path}", self.scheme, self.authority.to_host_header(self.scheme))
             }
@@ -567,6 +541,7 @@ impl FlowRow {
 
     /// Duration in microseconds; `None` while the flow is open.
     pub fn duration(&self) -> Option<u64> {
+        // Flows that were cut off have no end; their last known event is the best estimate.
         self.timings.done.or(match self.state {
             FlowState::Open => None,
             _ => self.timings.last_byte.or(self.timings.first_byte),
@@ -595,6 +570,7 @@ impl FlowRow {
     /// The flow's summary. `now` is the assumed end of a flow that is still open.
     pub fn summary(&self, now: Timestamp) -> FlowSummary {
         let running = now.micros().saturating_sub(self.started.micros());
+        // A tunnel has no request and response to take sizes from.
         let sizes = self.tunnel.unwrap_or_else(|| TunnelRow {
             sent: self.request.as_ref().map_or(0, |r| r.body.size),
             received: self.response.as_ref().map_or(0, |r| r.body.size),
@@ -604,6 +580,7 @@ impl FlowRow {
             state: self.state,
             kind: self.kind,
             started: self.started,
+            // A flow that ended without any timing has no duration, rather than one that grows.
             duration: self.duration().unwrap_or(if self.state == FlowState::Open { running } else { 0 }),
             scheme: self.scheme,
             authority: self.authority.clone(),

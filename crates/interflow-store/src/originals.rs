@@ -18,24 +18,20 @@ pub struct OriginalRow {
     pub response: Option<OriginalResponseRow>,
 }
 
-/// A request as received from the client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OriginalRequest")]
 pub struct OriginalRequestRow {
     /// The original URL, with secrets in the query masked.
     pub url: String,
-    /// Its head and body metadata.
     #[serde(flatten)]
     pub head: RequestRow,
     /// Whether the body was edited as well and is recorded twice; otherwise the body sent on is the original.
     pub body_edited: bool,
 }
 
-/// A response as received from the origin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OriginalResponse")]
 pub struct OriginalResponseRow {
-    /// Its head and body metadata.
     #[serde(flatten)]
     pub head: ResponseRow,
     /// Whether the body was edited as well and is recorded twice; otherwise the body delivered is the original.
@@ -58,13 +54,12 @@ impl OriginalRow {
         }
     }
 
-    /// Recorded bytes of edited bodies.
     pub(crate) fn stored_bytes(&self) -> u64 {
         [Direction::Request, Direction::Response].into_iter().filter_map(|d| self.edited_body(d)).map(|b| b.kept).sum()
     }
 }
 
-/// The origin named by a URL.
+/// The origin named by a URL. `None` for a URL that an import brought in a form that is not understood.
 fn target(url: &str) -> Option<(Scheme, Authority)> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = Scheme::parse(scheme)?;
@@ -91,6 +86,7 @@ impl FlowRow {
             if let Some((scheme, authority)) = target(&url) {
                 (row.scheme, row.authority) = (scheme, authority);
             }
+            // The original's own body metadata is empty if the body was not edited.
             let sent = self.request.as_ref().map(|r| r.body).filter(|_| !body_edited);
             row.request = Some(RequestRow { body: sent.unwrap_or(head.body), ..head });
         }

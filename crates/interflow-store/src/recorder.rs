@@ -34,6 +34,7 @@ const FLOW_OVERHEAD: usize = 1536;
 /// Bytes that are only counted are reported in steps of this size.
 const SIZE_REPORT_BYTES: u64 = 1 << 20;
 
+/// The recorder of the request pipeline. Cheap to clone: all clones feed one queue.
 #[derive(Clone)]
 pub struct StoreRecorder {
     queue: Arc<WriterQueue>,
@@ -60,7 +61,9 @@ impl Recorder for StoreRecorder {
             self.queue.dropped_flows.fetch_add(1, Relaxed);
             return None;
         }
+        // Known now, so that a flood of heads alone is bounded too.
         let charge = FLOW_OVERHEAD + head.map_or(0, |h| h.headers.size() + h.url.path.len());
+        // With `record.bodies = false`, no body is ever whole.
         let missing = if self.bodies { [None; 2] } else { [Some(MissingReason::Capped); 2] };
         let cap = self.heads.cap();
         let capped = BodyAllowance { max_bytes: cap, reason: MissingReason::Capped, hashed: false };
@@ -76,6 +79,7 @@ impl Recorder for StoreRecorder {
             ..PendingUpdates::default()
         };
         let slot = Arc::new(PendingFlow { id: flow.id, news: Mutex::new(news) });
+        // Charged before the push, so that the writer never releases more than was charged.
         self.queue.charge(charge);
         self.queue.push(slot.clone());
         Some(Box::new(StoreCapture {
@@ -102,8 +106,9 @@ struct StoreCapture {
     remaining: [u64; 4],
     /// The reason recorded for a body that exceeds its allowance.
     reasons: [MissingReason; 2],
-    /// Whether further bytes of this body are only counted.
+    /// Whether further bytes of this body are only counted: nothing may be recorded any more.
     over: [bool; 2],
+    /// Bytes seen since the last update, reported with the next one.
     counted: [u64; 2],
     heads: BodyPolicy,
     bodies: bool,
@@ -128,6 +133,7 @@ impl StoreCapture {
         let counted = std::mem::take(&mut self.counted);
         let mut news = self.slot.news.lock();
         let charge = change(&mut news);
+        // The writer subtracts the sum when it takes the updates.
         news.charge += charge;
         for (size, counted) in news.sizes.iter_mut().zip(counted) {
             *size += counted;
@@ -165,6 +171,7 @@ impl StoreCapture {
         let original = self
             .original
             .get_or_insert_with(|| OriginalAllowance { remaining: [0; 2], reasons: all, over: [true; 2] }.into());
+        // Each direction begins on its own; until then it admits nothing.
         (original.remaining[at], original.reasons[at]) = (share.max_bytes, share.reason);
         original.over[at] = !self.bodies || share.max_bytes == 0;
         let withheld = original.over[at].then_some(if self.bodies { share.reason } else { MissingReason::Capped });
@@ -178,6 +185,7 @@ impl StoreCapture {
 
     /// How much of `len` bytes may be recorded, given the allowance at `place` and the state of the queue.
     fn admit(&mut self, place: usize, len: usize) -> Result<usize, MissingReason> {
+        // The hard limit: waiting is done in `poll_ready`, before data arrives.
         if !self.queue.has_room() {
             self.queue.dropped_bytes.fetch_add(len as u64, Relaxed);
             return Err(MissingReason::Dropped);
@@ -199,6 +207,7 @@ impl FlowRecording for StoreCapture {
             return;
         }
         let at = body_index(direction);
+        // Counted even if nothing of it is recorded: the size is always known.
         self.counted[at] += chunk.len() as u64;
         if self.over[at] {
             if self.counted[at] >= SIZE_REPORT_BYTES {
@@ -209,8 +218,10 @@ impl FlowRecording for StoreCapture {
         }
         let (admitted, reason) = (self.admit(at, chunk.len()), self.reasons[at]);
         let is_full = self.remaining[at] == 0;
+        // From here on the body is only counted.
         self.over[at] = admitted.is_err() || is_full;
         self.update(|news| {
+            // An earlier part is missing, so later parts would leave a hole.
             if news.missing[at].is_some() {
                 return 1;
             }
@@ -250,6 +261,7 @@ impl FlowRecording for StoreCapture {
     fn response(&mut self, flow: &Flow, head: &ResponseHead) {
         let share = self.response_allowance(flow, head);
         (self.remaining[1], self.reasons[1]) = (share.max_bytes, share.reason);
+        // Decided anew: the allowance depends on the response's media type and length.
         self.over[1] = !self.bodies || share.max_bytes == 0;
         let withheld = (self.bodies && share.max_bytes == 0).then_some(share.reason);
         self.update(|news| {
@@ -279,6 +291,7 @@ impl FlowRecording for StoreCapture {
 
     fn original_data(&mut self, direction: Direction, chunk: &Bytes) {
         let (at, admits) = (body_index(direction), self.queue.has_room());
+        // Without a head there is nothing to attach the bytes to.
         let Some(original) = self.original.as_mut().filter(|_| !chunk.is_empty()) else { return };
         let mut keep = 0;
         let mut missing = None;
@@ -326,9 +339,11 @@ impl FlowRecording for StoreCapture {
         if !self.bodies {
             return;
         }
+        // A message that does not fit is dropped as a whole.
         let Ok(keep) = self.admit(2 + body_index(message.direction), message.payload.len()) else { return };
         let mut kept = message.clone();
         let size = message.payload.len();
+        // The size is recorded beside it, so that a cut payload is recognised.
         kept.payload.truncate(keep);
         self.update(|news| {
             news.messages.push((kept, size as u64));
@@ -349,6 +364,7 @@ impl FlowRecording for StoreCapture {
 
 impl Drop for StoreCapture {
     fn drop(&mut self) {
+        // The usual end: `finish` was called.
         if self.ended {
             return;
         }

@@ -63,6 +63,7 @@ pub mod headers {
         let fields: Vec<(BytesRepr<'_>, BytesRepr<'_>)> = Vec::deserialize(d)?;
         let mut headers = Headers::with_capacity(fields.len(), fields.len() * 32);
         for (name, value) in fields {
+            // Already validated when they were recorded.
             let (name, value) = (name.bytes().map_err(D::Error::custom)?, value.bytes().map_err(D::Error::custom)?);
             headers.append_unchecked(&name, &value);
         }

@@ -15,7 +15,6 @@ use tokio::task::JoinHandle;
 use crate::message::Answer;
 use crate::wire::{Wire, bad};
 
-/// Proxy credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyLogin<'a> {
     pub user: &'a str,
@@ -76,6 +75,7 @@ pub async fn socks5_tunnel(
     login: Option<ProxyLogin<'_>>,
 ) -> io::Result<Wire> {
     let mut wire = Wire::connect(proxy).await?;
+    // Method 2 is user name and password, 0 is none.
     let method = if login.is_some() { 2 } else { 0 };
     wire.send([5, 1, method]).await?;
     match &wire.exactly(2).await?[..] {
@@ -83,6 +83,7 @@ pub async fn socks5_tunnel(
         other => return Err(bad(format!("SOCKS5 method answer {other:?}"))),
     }
     if let Some(login) = login {
+        // Version 1 of the sub-negotiation (RFC 1929).
         let mut out = vec![1, login.user.len() as u8];
         out.extend_from_slice(login.user.as_bytes());
         out.push(login.password.len() as u8);
@@ -97,6 +98,7 @@ pub async fn socks5_tunnel(
     if head[1] != 0 {
         return Err(io::Error::other(format!("SOCKS5 reply {}", head[1])));
     }
+    // The bound address of the reply has the length of its type; it is read and ignored.
     let address = match head[3] {
         1 => 4,
         4 => 16,
@@ -150,6 +152,7 @@ impl H2Client {
         let (send, connection) = h2::client::Builder::new()
             .initial_window_size(1 << 20)
             .initial_connection_window_size(16 << 20)
+            // The driver must be able to wait as long as the connection is idle.
             .handshake(wire.patience(None))
             .await
             .map_err(io::Error::other)?;
@@ -187,7 +190,6 @@ impl H2Client {
         self.begin(request, body).await.map(|(response, _)| response)
     }
 
-    /// The same, with the preceding interim responses.
     async fn begin(
         &self,
         request: http::Request<()>,
@@ -199,6 +201,7 @@ impl H2Client {
             stream.send_data(body, true).map_err(io::Error::other)?;
         }
         let mut interim = Vec::new();
+        // Interim heads come before the response, so both are polled together.
         std::future::poll_fn(|cx| {
             while let Poll::Ready(Some(head)) = response.poll_informational(cx) {
                 let head = head?;
@@ -211,7 +214,6 @@ impl H2Client {
         .map_err(io::Error::other)
     }
 
-    /// Whether the connection is still driven.
     pub fn is_open(&self) -> bool {
         !self.driver.0.is_finished()
     }
@@ -222,6 +224,7 @@ async fn finish(response: http::Response<h2::RecvStream>) -> io::Result<Answer> 
     let mut body = BytesMut::new();
     while let Some(data) = stream.data().await {
         let data = data.map_err(io::Error::other)?;
+        // Released at once: these tests are not about flow control.
         let _ = stream.flow_control().release_capacity(data.len());
         body.extend_from_slice(&data);
     }

@@ -8,7 +8,6 @@ use interflow_types::Headers;
 /// A request that an origin received.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Method as sent.
     pub method: String,
     /// Request target as sent: origin-form, absolute-form, authority-form or `*`; for HTTP/2 the `:path`.
     pub target: String,
@@ -18,22 +17,20 @@ pub struct Request {
     pub authority: String,
     /// Fields in original order and spelling.
     pub headers: Headers,
-    /// The body without its framing.
+    /// The body without its framing; content coding is kept.
     pub body: Bytes,
-    /// Trailer fields.
     pub trailers: Headers,
     /// The raw HTTP/1 head; empty for HTTP/2.
     pub raw_head: Bytes,
     /// The index of its connection at this origin, from 0.
     pub connection: usize,
-    /// The client's address.
     pub peer: SocketAddr,
     /// The SNI, if received over TLS.
     pub sni: Option<String>,
 }
 
 impl Request {
-    /// First value of a field as text.
+    /// First value of a field as text; `None` also if it is not UTF-8.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get_str(name)
     }
@@ -66,9 +63,8 @@ pub struct Answer {
     pub reason: String,
     /// Fields in original order and spelling.
     pub headers: Headers,
-    /// The body without its framing.
+    /// The body without its framing; content coding is kept.
     pub body: Bytes,
-    /// Trailer fields.
     pub trailers: Headers,
     /// The preceding interim (1xx) responses.
     pub informational: Vec<(u16, Headers)>,
@@ -77,7 +73,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// First value of a field as text.
+    /// First value of a field as text; `None` also if it is not UTF-8.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get_str(name)
     }
@@ -99,11 +95,8 @@ impl Answer {
 /// Body framing (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// No body.
     None,
-    /// `Content-Length`.
     Length(usize),
-    /// `Transfer-Encoding: chunked`.
     Chunked,
     /// A response that lasts until the connection closes.
     UntilClose,
@@ -129,10 +122,12 @@ impl Framing {
     fn declared(headers: &Headers) -> Result<Option<Self>, String> {
         let mut lengths = headers.get_all("content-length");
         let length = lengths.next();
+        // Several lengths, even equal ones: a proxy must not forward them.
         if lengths.next().is_some() {
             return Err("more than one Content-Length".into());
         }
         match (headers.contains("transfer-encoding"), length) {
+            // Both at once may be read differently by different receivers (RFC 9112 section 6.3).
             (true, Some(_)) => Err("Transfer-Encoding and Content-Length at once".into()),
             (true, None) if headers.has_token("transfer-encoding", "chunked") => Ok(Some(Self::Chunked)),
             (true, None) => Err("a transfer coding that is not chunked".into()),

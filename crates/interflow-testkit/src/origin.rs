@@ -36,7 +36,6 @@ pub struct Origin {
     accepting: JoinHandle<()>,
 }
 
-/// State shared with the connections.
 #[derive(Default)]
 pub(crate) struct Shared {
     requests: Mutex<Vec<Request>>,
@@ -108,7 +107,7 @@ impl OriginBuilder {
         self
     }
 
-    /// Demands a client certificate from this CA.
+    /// Demands a client certificate from this CA; without one the handshake fails.
     #[must_use]
     pub fn client_ca(mut self, ca: Arc<TestCa>) -> Self {
         self.client_ca = Some(ca);
@@ -137,7 +136,7 @@ impl OriginBuilder {
         self
     }
 
-    /// Only counts requests, for benches and long runs.
+    /// Only counts requests, for benches and long runs: a record of each would fill the memory.
     #[must_use]
     pub fn unrecorded(mut self) -> Self {
         self.unrecorded = true;
@@ -220,6 +219,7 @@ impl Origin {
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
+                    // Ended connections are removed, so that a long run does not collect them.
                     Some(_) = connections.join_next() => {}
                     accepted = listener.accept() => {
                         let Ok((tcp, _)) = accepted else { continue };
@@ -241,7 +241,6 @@ impl Origin {
         self.addr.port()
     }
 
-    /// `localhost:PORT`.
     pub fn authority(&self) -> String {
         format!("localhost:{}", self.addr.port())
     }
@@ -315,6 +314,7 @@ impl Origin {
     async fn wait(&self, what: &str, done: impl Fn() -> bool) {
         let waiting = async {
             loop {
+                // Registered before the check, so that news in between is not missed.
                 let news = self.shared.news.notified();
                 if done() {
                     return;
@@ -331,6 +331,7 @@ impl Drop for Origin {
     fn drop(&mut self) {
         self.accepting.abort();
         let violations = lock(&self.shared.violations);
+        // A second panic while the test panics would abort the process.
         if !violations.is_empty() && !std::thread::panicking() {
             panic!("the origin saw what may not be: {violations:#?}");
         }

@@ -74,7 +74,6 @@ impl Reply {
         Self::status(200).body(body)
     }
 
-    /// 200 with a JSON body.
     pub fn json(value: &serde_json::Value) -> Self {
         Self::ok(value.to_string()).header("Content-Type", "application/json")
     }
@@ -89,14 +88,12 @@ impl Reply {
         Self { payload: Payload::WebSocket(Some(Arc::new(talk))), ..Self::status(101) }
     }
 
-    /// Adds a field.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.append_unchecked(name.as_bytes(), value.as_ref());
         self
     }
 
-    /// The whole body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.payload = Payload::Whole(body.into());
@@ -114,12 +111,12 @@ impl Reply {
                 tokio::time::sleep_until(at).await;
             }
             let piece = pieces.next()?;
+            // From the first piece on, so that the time for sending does not add to the gaps.
             let next = at.unwrap_or_else(tokio::time::Instant::now) + gap;
             Some((piece, (pieces, Some(next))))
         }))
     }
 
-    /// A body without a known length from any stream.
     #[must_use]
     pub fn stream(mut self, pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         self.payload = Payload::Pieces(pieces.boxed());
@@ -140,7 +137,6 @@ impl Reply {
         self
     }
 
-    /// Waits before the head.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -154,7 +150,6 @@ impl Reply {
         self
     }
 
-    /// Sets the ending.
     #[must_use]
     pub fn ending(mut self, ending: Ending) -> Self {
         self.ending = ending;

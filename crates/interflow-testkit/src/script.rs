@@ -28,7 +28,6 @@ pub struct Script {
 }
 
 impl Script {
-    /// An empty script: accept and close.
     pub fn new() -> Self {
         Self::default()
     }
@@ -50,7 +49,6 @@ impl Script {
         self.step(Step::Request)
     }
 
-    /// Reads exactly `n` bytes.
     #[must_use]
     pub fn exactly(self, n: usize) -> Self {
         self.step(Step::Exactly(n))
@@ -62,13 +60,11 @@ impl Script {
         self.step(Step::ToEnd)
     }
 
-    /// Sends bytes.
     #[must_use]
     pub fn send(self, bytes: impl Into<Bytes>) -> Self {
         self.step(Step::Send(bytes.into()))
     }
 
-    /// Waits.
     #[must_use]
     pub fn pause(self, pause: Duration) -> Self {
         self.step(Step::Pause(pause))
@@ -80,7 +76,6 @@ impl Script {
         self.step(Step::Finish)
     }
 
-    /// Resets the connection.
     #[must_use]
     pub fn reset(self) -> Self {
         self.step(Step::Reset)

@@ -30,6 +30,7 @@ pub(crate) async fn connection(
 ) -> io::Result<()> {
     let peer = wire.tcp().peer_addr()?;
     if let Some(config) = tls {
+        // A client that rejects the certificate is no violation of the origin.
         wire = match wire.accept_tls(config).await {
             Ok(wire) => wire,
             Err(_) => return Ok(()),
@@ -37,6 +38,7 @@ pub(crate) async fn connection(
     }
     let sni = wire.tls().sni();
     let about = Arc::new(About { connection, peer, sni, respond, shared });
+    // Without ALPN, the preface of HTTP/2 tells: no HTTP/1 request begins like it.
     let h2 = match wire.tls().alpn() {
         Some(protocol) => protocol == b"h2",
         None => wire.peek(3).await?.starts_with(b"PRI"),
@@ -67,6 +69,7 @@ async fn serve_h1(mut wire: Wire, about: Arc<About>) -> io::Result<()> {
             return Ok(());
         }
         let close = request.headers.has_token("connection", "close");
+        // HTTP/1.0 closes unless both sides agree otherwise.
         if close || (request.version == "HTTP/1.0" && !request.headers.has_token("connection", "keep-alive")) {
             return wire.finish().await;
         }
@@ -81,6 +84,7 @@ async fn read_request(wire: &mut Wire, raw_head: Bytes, about: &About) -> io::Re
     else {
         return Err(bad(format!("request line {first:?}")));
     };
+    // Before the body is read: the client waits for it.
     if headers.has_token("expect", "100-continue") {
         wire.send("HTTP/1.1 100 Continue\r\n\r\n").await?;
     }
@@ -101,7 +105,6 @@ async fn read_request(wire: &mut Wire, raw_head: Bytes, about: &About) -> io::Re
     })
 }
 
-/// Returns whether the connection stays open.
 async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io::Result<bool> {
     if !reply.delay.is_zero() {
         tokio::time::sleep(reply.delay).await;
@@ -124,6 +127,7 @@ async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io
     }
     match reply.payload {
         Payload::Whole(body) => {
+            // A short body goes out with its head in one write, as most servers do.
             if body.len() < 64 * 1024 {
                 out.extend_from_slice(&body);
                 wire.send(out).await?;
@@ -141,6 +145,7 @@ async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io
                 out.extend_from_slice(b"\r\n");
                 wire.send(&out).await?;
             }
+            // A cut body lacks its last chunk, so that the receiver can tell.
             if reply.ending == Ending::Complete {
                 out.clear();
                 out.extend_from_slice(b"0\r\n");
@@ -154,7 +159,6 @@ async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io
     end(wire, reply.ending).await
 }
 
-/// Adds the framing fields that the closure did not set.
 fn frame(reply: &mut Reply, request: &Request) {
     if reply.headers.contains("content-length") || reply.headers.contains("transfer-encoding") {
         return;
@@ -183,6 +187,7 @@ async fn end(wire: &mut Wire, ending: Ending) -> io::Result<bool> {
     match ending {
         Ending::Complete => return Ok(true),
         Ending::Cut => wire.finish().await?,
+        // The reset is sent when the socket is dropped.
         Ending::Reset => wire.tcp().set_zero_linger()?,
         Ending::Stall => std::future::pending().await,
     }
@@ -239,8 +244,11 @@ async fn serve_h2(wire: Wire, about: Arc<About>) -> io::Result<()> {
         tokio::select! {
             Some(done) = streams.join_next() => match done {
                 Ok(Ok(true)) => {}
+                // The connection ends with this response.
                 Ok(Ok(false)) => return Ok(()),
+                // A stream that was reset is no failure of the connection.
                 Ok(Err(_)) => {}
+                // A panic of the closure must fail the test.
                 Err(e) => if let Ok(panic) = e.try_into_panic() { std::panic::resume_unwind(panic) },
             },
             accepted = connection.accept() => {
@@ -251,7 +259,6 @@ async fn serve_h2(wire: Wire, about: Arc<About>) -> io::Result<()> {
     }
 }
 
-/// Returns whether the connection stays open.
 async fn stream_h2(
     request: http::Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -294,6 +301,7 @@ async fn stream_h2(
 
 /// A WebSocket on a stream (RFC 8441 5).
 async fn websocket_h2(mut recv: h2::RecvStream, mut send: h2::SendStream<Bytes>, talker: Option<Talker>) {
+    // The WebSocket implementation needs a byte stream; an HTTP/2 stream has frames.
     let (far, near) = tokio::io::duplex(64 * 1024);
     let (mut from_socket, mut to_socket) = tokio::io::split(near);
     let incoming = async move {
@@ -336,6 +344,7 @@ async fn reply_h2(request: &Request, mut reply: Reply, respond: &mut SendRespons
         respond.send_informational(head)?;
     }
     frame(&mut reply, request);
+    // HTTP/2 has no transfer codings.
     reply.headers.remove("transfer-encoding");
     let mut head = http::Response::new(());
     *head.status_mut() = http::StatusCode::from_u16(reply.status).unwrap_or_default();
@@ -365,9 +374,9 @@ async fn reply_h2(request: &Request, mut reply: Reply, respond: &mut SendRespons
     Ok(true)
 }
 
-/// Sends data subject to flow control.
 async fn send_h2(send: &mut h2::SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
+        // Asks for all and gets what the windows allow.
         send.reserve_capacity(data.len());
         let Some(capacity) = std::future::poll_fn(|cx| send.poll_capacity(cx)).await else { return Ok(()) };
         let n = capacity?.min(data.len());

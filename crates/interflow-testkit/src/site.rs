@@ -35,6 +35,7 @@ pub fn pattern(n: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut out = BytesMut::with_capacity(n + 8);
     while out.len() < n {
+        // Xorshift: no period that a piece could hide in.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -10,7 +10,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-/// A certificate authority for one test.
 pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -40,7 +39,6 @@ impl TestCa {
         &self.pem
     }
 
-    /// The CA certificate in DER.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::message::{Answer, Framing, parse_head, parse_status_line};
 
-/// A larger head is treated as an error.
+/// A larger head is treated as an error. In bytes.
 const MAX_HEAD: usize = 1 << 20;
 
 /// A byte stream that exposes its TCP connection, so that a test can reset it.
@@ -25,11 +25,9 @@ pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {
     fn sni(&self) -> Option<String> {
         None
     }
-    /// The protocol negotiated by ALPN.
     fn alpn(&self) -> Option<Vec<u8>> {
         None
     }
-    /// The certificates that the peer presented.
     fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
         Vec::new()
     }
@@ -78,12 +76,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Wraps a stream.
     pub fn new(io: impl Io + 'static) -> Self {
         Self { io: Box::new(io), read: BytesMut::new(), patience: Some(Duration::from_secs(10)), resumed: false }
     }
 
-    /// Connects over TCP with `TCP_NODELAY`.
     pub async fn connect(addr: impl tokio::net::ToSocketAddrs) -> io::Result<Self> {
         let tcp = TcpStream::connect(addr).await?;
         tcp.set_nodelay(true)?;
@@ -107,7 +103,6 @@ impl Wire {
         &*self.io
     }
 
-    /// Sends all bytes and flushes.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.io.write_all(bytes.as_ref()).await?;
         self.io.flush().await
@@ -120,6 +115,7 @@ impl Wire {
 
     /// Drops the connection with a TCP reset.
     pub fn reset(self) {
+        // With a linger time of zero, closing sends RST instead of FIN.
         let _ = self.io.tcp().set_zero_linger();
     }
 
@@ -131,7 +127,6 @@ impl Wire {
         Ok(self.read.split().freeze())
     }
 
-    /// Exactly `n` bytes.
     pub async fn exactly(&mut self, n: usize) -> io::Result<Bytes> {
         while self.read.len() < n {
             if self.fill().await? == 0 {
@@ -147,7 +142,6 @@ impl Wire {
         Ok(self.read.split().freeze())
     }
 
-    /// One line without its CRLF.
     pub async fn line(&mut self) -> io::Result<String> {
         let line = self.until(b"\r\n").await?.ok_or_else(|| short("no line".into()))?;
         Ok(String::from_utf8_lossy(&line[..line.len() - 2]).into_owned())
@@ -196,6 +190,7 @@ impl Wire {
             let raw = self.head().await?.ok_or_else(|| short("no response".into()))?;
             let (first, headers) = parse_head(&raw).map_err(bad)?;
             let (version, status, reason) = parse_status_line(&first).map_err(bad)?;
+            // 101 is final: another protocol follows.
             if status / 100 == 1 && status != 101 {
                 informational.push((status, headers));
                 continue;
@@ -244,7 +239,6 @@ impl Wire {
         }
     }
 
-    /// The trailer section after the last chunk.
     pub async fn trailers(&mut self) -> io::Result<Headers> {
         let mut trailers = Headers::new();
         loop {
@@ -256,7 +250,7 @@ impl Wire {
         }
     }
 
-    /// Starts TLS on this connection as a client; bytes already read belong to the TLS stream.
+    /// Starts TLS on this connection as a client. Bytes already read belong to the TLS stream.
     pub async fn into_tls(self, name: &str, config: Arc<rustls::ClientConfig>) -> io::Result<Self> {
         let patience = self.patience;
         let name = ServerName::try_from(name.to_owned()).map_err(|e| bad(e.to_string()))?;
@@ -265,12 +259,10 @@ impl Wire {
         Ok(Self { resumed, ..Self::new(tls).patience(patience) })
     }
 
-    /// Whether the TLS session was resumed.
     pub fn resumed(&self) -> bool {
         self.resumed
     }
 
-    /// Starts TLS on this connection as a server.
     pub async fn accept_tls(self, config: Arc<rustls::ServerConfig>) -> io::Result<Self> {
         let patience = self.patience;
         let tls = bounded(patience, tokio_rustls::TlsAcceptor::from(config).accept(self)).await?;
@@ -295,6 +287,7 @@ impl Wire {
             if let Some(at) = find(&self.read[searched..], end) {
                 return Ok(Some(self.read.split_to(searched + at + end.len()).freeze()));
             }
+            // The end may be split between two reads.
             searched = self.read.len().saturating_sub(end.len() - 1);
             if self.read.len() > MAX_HEAD {
                 return Err(bad(format!("{MAX_HEAD} bytes without {end:?}")));
@@ -308,6 +301,7 @@ impl Wire {
 
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // Bytes that were read ahead come first, also for TLS on top.
         if self.read.is_empty() {
             return Pin::new(&mut self.io).poll_read(cx, buf);
         }
@@ -341,7 +335,6 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// The position of `needle` in `hay`.
 pub(crate) fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     hay.windows(needle.len()).position(|w| w == needle)
 }

@@ -63,6 +63,7 @@ impl Host {
     pub fn parse(s: &str) -> Result<Self, AuthorityError> {
         if let Some(inner) = s.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or(AuthorityError::Brackets)?;
+            // Zone identifiers (`fe80::1%eth0`) are refused: they mean something only on the client's machine.
             let v6: Ipv6Addr = inner.parse().map_err(|_| AuthorityError::Host)?;
             return Ok(Self::Ip(IpAddr::V6(v6)));
         }
@@ -77,6 +78,7 @@ impl Host {
         }
         let (mut odd, mut upper) = (false, false);
         for b in s.bytes() {
+            // One pass decides both questions; most names need neither.
             odd |= !is_name_byte(b);
             upper |= b.is_ascii_uppercase();
         }
@@ -86,7 +88,6 @@ impl Host {
         if upper { Ok(Self::Name(s.to_ascii_lowercase().into())) } else { Ok(Self::Name(s.into())) }
     }
 
-    /// The address, if the host is one.
     pub const fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Ip(ip) => Some(*ip),
@@ -107,7 +108,6 @@ impl Host {
         }
     }
 
-    /// The name, if the host is one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name),
@@ -149,7 +149,7 @@ pub enum AuthorityError {
     /// `[` without `]`, or text after `]` that is not `:port`.
     #[error("an IPv6 address must be in brackets: [::1]:443")]
     Brackets,
-    /// Not a number from 1 to 65535.
+    /// Not a number from 1 to 65535. Port 0 is no port that a client could connect to.
     #[error("the port must be a number from 1 to 65535")]
     Port,
     /// The port is missing and there is no default.
@@ -189,6 +189,7 @@ impl Authority {
         };
         let host = Host::parse(host)?;
         let port = match port {
+            // `host:` is valid and means the default port.
             None | Some("") => default.ok_or(AuthorityError::NoPort)?,
             Some(p) => parse_port(p)?,
         };
@@ -202,10 +203,12 @@ impl Authority {
         let host = match &self.host {
             Host::Name(name) => name.as_bytes(),
             Host::Ip(IpAddr::V4(ip)) => write_ipv4(*ip, &mut digits),
+            // IPv6 addresses have several spellings, so they are compared after parsing.
             Host::Ip(IpAddr::V6(_)) => return false,
         };
         match text.strip_prefix(host) {
             Some(b"") => self.port == default,
+            // No leading zeros, and few enough digits that the sum cannot overflow.
             Some([b':', digits @ ..]) if matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= 5 => {
                 digits.iter().try_fold(0, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(d - b'0')))
                     == Some(u32::from(self.port))
@@ -229,6 +232,7 @@ fn write_ipv4(ip: Ipv4Addr, into: &mut [u8; 15]) -> &[u8] {
         at += 1;
     };
     for (i, octet) in ip.octets().into_iter().enumerate() {
+        // At most fifteen characters, which is the size of the buffer.
         if i > 0 {
             put(b'.');
         }
@@ -244,6 +248,7 @@ fn write_ipv4(ip: Ipv4Addr, into: &mut [u8; 15]) -> &[u8] {
 }
 
 fn parse_port(p: &str) -> Result<u16, AuthorityError> {
+    // `parse` would accept a sign.
     if p.len() > 5 || !p.bytes().all(|b| b.is_ascii_digit()) {
         return Err(AuthorityError::Port);
     }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use crate::budget::{MemoryBudget, PROCESS_BUDGET};
 use crate::{Error, Headers};
 
-/// One frame of a body.
+/// One frame of a body, as the pipeline passes it from wrapper to wrapper.
 #[derive(Debug)]
 pub enum BodyFrame {
     /// Content bytes; never empty.
@@ -74,6 +74,7 @@ impl Body {
         match trailers {
             None => Self::from(bytes),
             Some(trailers) => {
+                // A body of trailers alone has no data frame.
                 let data = (!bytes.is_empty()).then_some(Ok(BodyFrame::Data(bytes)));
                 Self::replay(data.into_iter().chain([Ok(BodyFrame::Trailers(trailers))]).collect(), Self::Empty)
             }
@@ -86,7 +87,8 @@ impl Body {
         Self::stream(ReplayedBody { read: read.into_iter(), rest })
     }
 
-    /// The number of data bytes still to come, if known.
+    /// The number of data bytes still to come, if known. A codec uses it to choose between `Content-Length` and
+    /// chunks.
     pub fn remaining(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -111,6 +113,7 @@ impl Body {
             Self::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *self = Self::Empty;
+                // Data frames are never empty, not even that of an empty buffer.
                 Poll::Ready((!bytes.is_empty()).then_some(Ok(BodyFrame::Data(bytes))))
             }
             Self::Stream(s) => s.poll_frame(cx),
@@ -133,6 +136,7 @@ impl Body {
         self.collect_within(cap, &PROCESS_BUDGET).await
     }
 
+    /// With the budget as a parameter, so that tests can exhaust one of their own.
     async fn collect_within(
         mut self,
         cap: usize,
@@ -145,15 +149,18 @@ impl Body {
             let held = budget.reserve_bytes(std::mem::take(bytes)).map_err(CollectError::Broken)?;
             return Ok((held, None));
         }
+        // Empty until the body turns out to have more than one frame.
         let mut held = budget.reserve(0).map_err(CollectError::Broken)?;
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         let mut trailers = None;
         while let Some(frame) = self.frame().await {
             match frame.map_err(CollectError::Broken)? {
+                // Before the bytes are copied, so that the cap is never exceeded.
                 BodyFrame::Data(data) if first.len() + all.len() + data.len() > cap => {
                     let read = [first, held.attach_to(all), data].into_iter().filter(|b| !b.is_empty());
                     let read = read.map(|b| Ok(BodyFrame::Data(b))).collect();
+                    // What was read, then the rest: the body is as if it had not been read.
                     return Err(CollectError::TooLarge(Self::replay(read, self)));
                 }
                 // The common body is a single frame, which is returned as it is, without a copy.
@@ -170,6 +177,7 @@ impl Body {
             }
         }
         let whole = match all.is_empty() {
+            // A single frame is counted too, although it was not copied.
             true => budget.reserve_bytes(first).map_err(CollectError::Broken)?,
             false => held.attach_to(all),
         };
@@ -199,7 +207,6 @@ impl fmt::Debug for Body {
     }
 }
 
-/// Why a body could not be collected.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     /// The body exceeds the cap; this one replays it from the beginning.
@@ -217,6 +224,7 @@ struct ReplayedBody {
 
 impl BodyStream for ReplayedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+        // Errors that were met while reading ahead are met again here, in their place.
         match self.read.next() {
             Some(frame) => Poll::Ready(Some(frame)),
             None => self.rest.poll_frame(cx),
@@ -228,6 +236,7 @@ impl BodyStream for ReplayedBody {
             Ok(BodyFrame::Data(data)) => Some(data.len() as u64),
             Ok(BodyFrame::Trailers(_)) | Err(_) => None,
         });
+        // Unknown if any part is unknown, or if trailers follow.
         Some(read.sum::<Option<u64>>()? + self.rest.remaining()?)
     }
 }
@@ -241,6 +250,7 @@ struct InspectBody<F> {
 impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyStream for InspectBody<F> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         let polled = self.body.poll_frame(cx);
+        // Polled first, so that the observer adds no delay.
         if let Poll::Ready(frame) = &polled
             && !self.over
         {

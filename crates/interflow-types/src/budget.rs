@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{Error, ErrorKind};
 
-/// A limit on bytes that are held at the same time by many owners. Reservations fail instead of waiting: if every
+/// A limit on bytes that are held at the same time by many requests. Reservations fail instead of waiting: if every
 /// holder waited for more, none would release any.
 #[derive(Debug)]
 pub struct MemoryBudget {
@@ -48,6 +48,7 @@ impl MemoryBudget {
         self.held.load(Relaxed)
     }
 
+    /// How many reservations have failed since the start.
     pub fn refusal_count(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -67,6 +68,7 @@ impl MemoryBudget {
     /// # Errors
     /// As [`Self::reserve`].
     pub fn reserve_bytes(&'static self, bytes: Bytes) -> Result<Bytes, Error> {
+        // Small bytes get no owner object, which would cost more than it counts.
         if bytes.len() < MIN_COUNTED_SIZE {
             return Ok(bytes);
         }
@@ -75,6 +77,8 @@ impl MemoryBudget {
 
     fn add(&self, bytes: u64) -> Result<(), Error> {
         let limit = self.limit();
+        // The check and the addition are one atomic step, so that concurrent reservations cannot exceed the limit
+        // together.
         let within = |held: u64| held.checked_add(bytes).filter(|sum| limit == 0 || *sum <= limit);
         // Relaxed: the counter guards no other memory, and only its own value matters.
         match self.held.fetch_update(Relaxed, Relaxed, within) {
@@ -109,6 +113,7 @@ impl MemoryReservation {
     /// As [`MemoryBudget::reserve`]; the existing reservation is kept.
     pub fn grow_to(&mut self, bytes: u64) -> Result<(), Error> {
         let more = bytes.saturating_sub(self.bytes);
+        // Bytes that are counted already are not counted twice.
         if more > 0 {
             self.budget.add(more)?;
             self.bytes += more;
@@ -122,6 +127,7 @@ impl MemoryReservation {
     /// As [`MemoryBudget::reserve`]; the existing reservation is kept.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Error> {
         let bytes = if bytes < MIN_COUNTED_SIZE { 0 } else { bytes as u64 };
+        // Shrinking first: it cannot fail.
         if bytes < self.bytes {
             self.budget.held.fetch_sub(self.bytes - bytes, Relaxed);
             self.bytes = bytes;
@@ -133,6 +139,7 @@ impl MemoryReservation {
     #[must_use]
     pub fn attach_to(self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
+        // Without a reservation, no owner is needed.
         if self.bytes == 0 { bytes } else { Bytes::from_owner(ReservedBytes { bytes, _reservation: self }) }
     }
 }

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use bytes::Bytes;
 use bytestring::ByteString;
 
-/// UTF-8 text over reference-counted bytes. Cloning copies no text.
+/// UTF-8 text over reference-counted bytes. Cloning copies no text, and parts of a message can be shared with its
+/// buffer.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ByteStr(ByteString);
 
@@ -15,7 +16,6 @@ impl ByteStr {
         Self(ByteString::from_static(s))
     }
 
-    /// Returns `None` if the bytes are not valid UTF-8.
     pub fn from_utf8(bytes: Bytes) -> Option<Self> {
         ByteString::try_from(bytes).ok().map(Self)
     }

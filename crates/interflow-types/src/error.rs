@@ -6,16 +6,16 @@ use http::StatusCode;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The party at fault, which determines the status and what is shown to the client.
+/// The party at fault. It determines how the error is logged and counted, and what is shown to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorSource {
-    /// The client sent something invalid or disconnected.
+    /// The client sent something invalid, or disconnected.
     Client,
     /// The origin, or an upstream proxy on the route to it.
     Upstream,
     /// The operator's configuration forbids it or is wrong.
     Config,
-    /// Interflow itself.
+    /// Interflow itself: a bug, or a resource that is exhausted.
     Internal,
 }
 
@@ -23,7 +23,8 @@ pub enum ErrorSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retryable {
     No,
-    /// Only if a *reused* connection failed before the first byte of a response.
+    /// Only if a *reused* connection failed before the first byte of a response: it may have been closed before the
+    /// request arrived, which the sender cannot know. For idempotent methods.
     ReusedOnly,
     /// Yes: nothing had been sent yet.
     Yes,
@@ -36,7 +37,7 @@ pub enum ErrorKind {
     BadRequest,
     /// A request head over a limit on size or number of fields.
     HeadTooLarge,
-    /// A body over a limit.
+    /// A body over a limit, of a message that had to be buffered or inspected as a whole.
     BodyTooLarge,
     /// A request line over the limit.
     UriTooLong,
@@ -44,7 +45,7 @@ pub enum ErrorKind {
     UnknownProtocol,
     /// A method, version or expectation that is not supported.
     Unsupported,
-    /// Credentials are missing or wrong.
+    /// Credentials are missing or wrong; answered with 407.
     Unauthorized,
     /// Refused by a rule, an access list or an approval decision.
     Denied,
@@ -54,7 +55,6 @@ pub enum ErrorKind {
     Overloaded,
     /// The request would be sent back to this proxy.
     Loop,
-    /// The client disconnected.
     ClientGone,
     /// The client did not send in time.
     ClientTimeout,
@@ -71,7 +71,7 @@ pub enum ErrorKind {
     UpstreamTls,
     /// The upstream proxy refused the connection or request.
     UpstreamProxy,
-    /// The origin's response is malformed.
+    /// The origin's response is malformed, or violates the protocol that was negotiated.
     BadResponse,
     /// The origin closed or reset the connection before its response was complete.
     UpstreamClosed,
@@ -82,7 +82,7 @@ pub enum ErrorKind {
     /// A stage failed and is configured to fail closed.
     StageFailed,
     Draining,
-    /// A bug in Interflow.
+    /// A bug in Interflow, or a failure of its environment.
     Internal,
 }
 
@@ -99,6 +99,7 @@ impl ErrorKind {
             Self::Denied => StatusCode::FORBIDDEN,
             Self::Limited => StatusCode::TOO_MANY_REQUESTS,
             Self::Loop => StatusCode::LOOP_DETECTED,
+            // The client rarely sees it, since it has left or stalls; the status is for the records.
             Self::ClientGone | Self::ClientTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Dns
             | Self::Connect
@@ -140,6 +141,7 @@ impl ErrorKind {
         }
     }
 
+    /// All kinds, in the order of their discriminants, which index counters.
     pub const ALL: [Self; 27] = [
         Self::BadRequest,
         Self::HeadTooLarge,
@@ -233,7 +235,8 @@ impl ErrorKind {
     }
 }
 
-/// The error that ends a flow. One pointer wide, which keeps `Result`s small.
+/// The error that ends a flow, with its kind, who is at fault, whether a retry is allowed, and the underlying error.
+/// One pointer wide, which keeps `Result`s small.
 pub struct Error(Box<ErrorDetails>);
 
 struct ErrorDetails {
@@ -256,21 +259,19 @@ impl Error {
         }))
     }
 
-    /// Adds the underlying error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// Overrides the party at fault.
     #[must_use]
     pub fn with_error_source(mut self, blame: ErrorSource) -> Self {
         self.0.blame = blame;
         self
     }
 
-    /// Overrides whether the request may be retried.
+    /// Sets whether the request may be retried; by default it may not.
     #[must_use]
     pub fn with_retryable(mut self, retry: Retryable) -> Self {
         self.0.retry = retry;
@@ -298,6 +299,7 @@ impl fmt::Display for Error {
     /// The message, followed by the chain of sources.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
+        // Each source once, from the outermost to the cause.
         let mut source = std::error::Error::source(self);
         while let Some(e) = source {
             match e.downcast_ref::<Self>() {

@@ -12,7 +12,7 @@ use crate::{BoxFuture, Error, Flow, Response, ResponseHead};
 #[derive(Clone, Copy, Default)]
 pub struct ErrorRenderer(pub Option<RenderError>);
 
-/// Renders the response for the error that ended a flow.
+/// Renders the response for the error that ended a flow. A function without state: what it needs is on the flow.
 pub type RenderError = fn(&Flow, &Error) -> Response;
 
 /// The name under which usage limits count this request when it is not an LLM request.
@@ -39,6 +39,7 @@ impl ResponseHeadFilter {
         flow.extension::<Self>().cloned().unwrap_or_default()
     }
 
+    /// Edits the head in place; without a filter it stays as it is.
     pub fn apply(&self, head: &mut ResponseHead) {
         if let Some(filter) = &self.0 {
             filter(head);
@@ -64,7 +65,6 @@ impl MessagePolicy {
         std::mem::take(&mut flow.extension_mut::<Self>().before)
     }
 
-    /// Whether messages that cannot be inspected end the connection.
     pub fn is_strict(flow: &Flow) -> bool {
         flow.extension::<Self>().is_some_and(|p| p.strict)
     }
@@ -82,6 +82,7 @@ struct PreviewState {
 }
 
 impl BodyPreview {
+    /// Adds bytes that have arrived, in their order.
     pub fn append(&self, data: &[u8]) {
         self.state().bytes.extend_from_slice(data);
     }
@@ -98,6 +99,7 @@ impl BodyPreview {
 
     /// Replaces the body to send. Ignored unless the body is complete.
     pub fn replace(&self, body: Bytes) {
+        // A decision that was made on part of a body must not replace all of it.
         let mut state = self.state();
         if state.complete {
             state.replacement = Some(body);
@@ -114,16 +116,44 @@ impl BodyPreview {
     /// The body as received and its replacement, if there is one.
     pub fn replacement(&self) -> Option<(Bytes, Bytes)> {
         let state = self.state();
+        // An edit that changes nothing is none: the request keeps its framing and digests.
         let replacement = state.replacement.clone().filter(|r| r[..] != state.bytes[..])?;
         Some((Bytes::copy_from_slice(&state.bytes), replacement))
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, PreviewState> {
+        // A panic of another holder leaves whole bytes behind: each operation is a single assignment.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Work that a stage runs concurrently with a flow and whose result belongs on the flow.
+/// Work that a stage runs concurrently with a flow and whose result belongs on the flow. Queue it with [`Flow::defer`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// use interflow_types::{BoxFuture, DeferredWork, Flow};
+///
+/// /// Set by another thread once a scan of the request has found something.
+/// #[derive(Default)]
+/// struct Scan {
+///     found: AtomicBool,
+/// }
+///
+/// impl DeferredWork for Scan {
+///     fn join<'a>(self: Arc<Self>, flow: &'a mut Flow) -> BoxFuture<'a, ()> {
+///         Box::pin(async move { drop(self.finish(flow)) })
+///     }
+///
+///     fn finish(self: Arc<Self>, flow: &mut Flow) -> bool {
+///         if self.found.load(Ordering::Relaxed) {
+///             flow.tag("flagged");
+///         }
+///         true
+///     }
+/// }
+/// ```
 pub trait DeferredWork: Send + Sync {
     /// Waits for the result and stores it on the flow. Called before `UpstreamConnect`, if a stage registered for
     /// that phase, and before `ResponseHead`.
@@ -134,6 +164,7 @@ pub trait DeferredWork: Send + Sync {
     fn finish(self: Arc<Self>, flow: &mut Flow) -> bool;
 }
 
+/// Kept as an extension, so that a flow without deferred work pays nothing.
 #[derive(Default)]
 struct DeferredQueue(Vec<Arc<dyn DeferredWork>>);
 

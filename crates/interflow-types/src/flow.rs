@@ -242,7 +242,7 @@ pub struct Flow {
     pub ja4h: Option<ByteStr>,
     /// How the request or tunnel reached the proxy.
     pub transport: EntryKind,
-    /// The user who authenticated at the proxy or gateway.
+    /// The user who authenticated at the proxy or gateway; `None` if nobody did.
     pub user: Option<Arc<str>>,
     /// The origin's scheme; a guess for a tunnel until its content is known.
     pub scheme: Scheme,
@@ -267,9 +267,11 @@ pub struct Flow {
 
 impl Flow {
     /// Whether the flow is a request that reached Interflow outside a tunnel. Nothing authorized it before its head
-    /// was read, so [`Phase::Authority`](crate::Phase::Authority) belongs to the request itself.
+    /// was read, so [`Phase::Authority`](crate::Phase::Authority) belongs to the request itself. For requests in a
+    /// tunnel, that phase ran for the tunnel.
     pub fn is_outside_tunnel(&self) -> bool {
         matches!(self.transport, EntryKind::Absolute | EntryKind::Gateway)
+            // With TLS, a reverse-proxy connection is treated as a tunnel.
             || self.transport == EntryKind::Reverse && self.scheme == Scheme::Http
     }
 
@@ -277,7 +279,7 @@ impl Flow {
         Self::begin_at(FlowClock::start(), client, transport, scheme, authority)
     }
 
-    /// A flow that began with this clock.
+    /// A flow that began with this clock, whose start also becomes part of its id.
     pub fn begin_at(
         clock: FlowClock,
         client: Arc<ClientInfo>,
@@ -311,18 +313,21 @@ impl Flow {
     /// Adds a tag, unless the flow has it already.
     pub fn tag(&mut self, tag: impl Into<ByteStr>) {
         let tag = tag.into();
+        // A flow has a handful of tags, so a scan is faster than a set.
         if !self.tags.contains(&tag) {
             self.tags.push(tag);
         }
     }
 
-    /// The extension of this type, if it was set.
+    /// The extension of this type, if it was set. Types identify extensions, so each feature should use a type of its
+    /// own.
     pub fn extension<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.extensions.iter().find_map(|n| n.downcast_ref())
     }
 
     /// The extension of this type; inserts its default if it was not set.
     pub fn extension_mut<T: Any + Send + Sync + Default>(&mut self) -> &mut T {
+        // Searched linearly: a flow has few extensions.
         let at = self.extensions.iter().position(|n| n.is::<T>()).unwrap_or_else(|| {
             self.extensions.push(Box::new(T::default()));
             self.extensions.len() - 1
@@ -359,6 +364,7 @@ impl Flow {
 
     /// Takes back the extensions of a [fork](Self::fork), and the tags added to it.
     pub fn merge(&mut self, fork: &mut Self) {
+        // The fork's extensions come last; a type that both set meanwhile is found in the flow first.
         self.extensions.append(&mut fork.extensions);
         for tag in std::mem::take(&mut fork.tags) {
             self.tag(tag);

@@ -14,6 +14,7 @@ pub struct ForwardedBy(pub Option<SocketAddr>);
 /// proxy vouches for the ones before it.
 pub fn client_address(headers: &Headers, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
     let mut client = peer.to_canonical();
+    // An untrusted peer speaks for itself, whatever it forwards.
     if !is_trusted(client) {
         return client;
     }
@@ -21,6 +22,7 @@ pub fn client_address(headers: &Headers, peer: IpAddr, is_trusted: impl Fn(IpAdd
     // trustworthy as the one to its right.
     let hops: Vec<&[u8]> = headers.list_items("x-forwarded-for").collect();
     for address in hops.iter().rev().map_while(|hop| address(hop)) {
+        // If all of them are trusted, the left-most one remains.
         client = address;
         if !is_trusted(client) {
             break;

@@ -74,6 +74,7 @@ impl Headers {
     /// For codecs: copies the lines of a section, without fields yet. The codec adds the spans of the `fields` it
     /// finds with [`push_span`](Self::push_span). Reserves space for a few fields that stages add.
     pub fn from_raw(lines: &[u8], fields: usize) -> Self {
+        // A few fields are usually added: `Via`, an id, framing.
         let mut headers = Self::with_capacity(fields + 4, lines.len() + 96);
         headers.bytes.extend_from_slice(lines);
         headers
@@ -170,7 +171,7 @@ impl Headers {
     /// ones are removed; a new name is added at the end.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// As [`append`](Self::append). The section is unchanged then.
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
         let value = value.as_ref();
         validate_field(name.as_bytes(), value)?;
@@ -192,6 +193,7 @@ impl Headers {
 
     /// Removes every field of this name and returns how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
+        // The whole list, if the filter does not exclude the name.
         let before = self.candidate_fields(name).len();
         if before == 0 {
             return 0;
@@ -227,6 +229,7 @@ impl Headers {
                 lines.end = f.value.end() + 2;
                 continue;
             }
+            // An edited field, or one with unusual spacing: written from its parts, after what was collected.
             out.extend_from_slice(&self.bytes[lines]);
             lines = 0..0;
             out.extend_from_slice(&self.bytes[f.name.range()]);
@@ -253,12 +256,14 @@ impl Headers {
 
     #[inline]
     fn push(&mut self, name: ByteSpan, value: ByteSpan) {
+        // Names are only ever added: a removed one leaves its bit, which costs a scan at most.
         self.marks |= name_bit(&self.bytes[name.range()]);
         self.fields.push(FieldSpans { name, value });
     }
 
     #[inline]
     fn has_name(&self, field: &FieldSpans, name: &str) -> bool {
+        // The length first, because it differs for most names.
         field.name.len as usize == name.len() && self.bytes[field.name.range()].eq_ignore_ascii_case(name.as_bytes())
     }
 
@@ -340,7 +345,7 @@ impl<'a> IntoIterator for &'a Headers {
 }
 
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
-    /// Builds from parts known to be well formed; panics otherwise.
+    /// Builds from parts that are known to be well formed: they are not validated.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(parts: I) -> Self {
         let mut headers = Self::new();
         for (name, value) in parts {

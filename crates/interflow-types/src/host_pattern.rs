@@ -88,6 +88,7 @@ impl HostPattern {
 impl HostMatch {
     pub fn matches(&self, host: &Host) -> bool {
         match (self, host) {
+            // An index may call this for any host, so the cheap kinds come first.
             (Self::Any, _) => true,
             (Self::Ip(ip), Host::Ip(host)) => *ip == host.to_canonical(),
             (Self::Net(net), Host::Ip(host)) => net.contains(&host.to_canonical()),
@@ -97,6 +98,7 @@ impl HostMatch {
                 let mut rest = &mut text[..];
                 let written = write!(rest, "{}", host.to_canonical());
                 let left = rest.len();
+                // The length of what was written.
                 written.is_ok() && is_wildcard_match(pattern.as_bytes(), &text[..45 - left])
             }
             (_, Host::Name(name)) => self.matches_name(name.strip_suffix('.').unwrap_or(name)),
@@ -109,6 +111,7 @@ impl HostMatch {
         match self {
             Self::Any => true,
             Self::Name(name) => **name == *host,
+            // More than one byte: `.example.com` itself has no label before the dot.
             Self::Below(name) => ends(name).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
             Self::NameAndBelow(name) => ends(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
             Self::Wildcard(pattern) => is_wildcard_match(pattern.as_bytes(), host.as_bytes()),
@@ -121,6 +124,7 @@ impl HostMatch {
     pub fn specificity(&self) -> u32 {
         match self {
             Self::Any => 0,
+            // Far above any sum of lengths below.
             Self::Name(_) | Self::Ip(_) => 100_000,
             Self::Below(name) | Self::NameAndBelow(name) => 1000 + name.len() as u32 * 10,
             Self::Net(net) => 1000 + u32::from(net.prefix_len()) * 10,
@@ -142,11 +146,13 @@ impl HostMatch {
         if text.is_empty() {
             return Err("it is empty");
         }
+        // Brackets are the usual way to write an IPv6 address with a port.
         let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         let plain = inner.unwrap_or(text);
         if plain == "*" || plain == "**" {
             return Ok(Self::Any);
         }
+        // Mapped addresses are stored as IPv4, in which form hosts are compared.
         if let Ok(ip) = plain.parse::<IpAddr>() {
             return Ok(Self::Ip(ip.to_canonical()));
         }
@@ -156,6 +162,7 @@ impl HostMatch {
         if inner.is_some() {
             return Err("only an IPv6 address or network stands in brackets; for several hosts, list them");
         }
+        // Refused rather than taken literally, where they would silently match nothing.
         if plain.contains(['[', ']', '{', '}', '\\', '!']) {
             return Err(
                 "classes and alternatives of shell globs are not supported: use `*` and `?`, or list the hosts",
@@ -205,6 +212,7 @@ impl FromStr for HostPattern {
         let (host, port) = split_port(text.trim());
         let port = match port {
             None => None,
+            // Port 0 cannot be connected to.
             Some(digits) => match digits.parse() {
                 Ok(port) if port != 0 => Some(port),
                 _ if host.ends_with("http") || host.ends_with("https") => {
@@ -238,9 +246,11 @@ fn split_port(text: &str) -> (&str, Option<&str>) {
     if text.starts_with('[')
         && let Some((host, port)) = text.rsplit_once("]:")
     {
+        // The bracket belongs to the host.
         return (&text[..=host.len()], Some(port));
     }
     match text.split_once(':') {
+        // More than one colon: an IPv6 address.
         Some((host, port)) if !port.contains(':') => (host, Some(port)),
         _ => (text, None),
     }
@@ -258,11 +268,13 @@ fn ascii(name: &str) -> Result<String, &'static str> {
         l if l.contains(['*', '?']) => Err("a label with a wildcard must be in ASCII"),
         l => idna::domain_to_ascii(l).map_err(|_| "it is not a valid internationalized name"),
     };
+    // U+3002 is the ideographic full stop, which IDNA treats as a dot.
     let all = name.split(['.', '\u{3002}']).map(label).collect::<Result<Vec<_>, _>>()?.join(".");
     if all.bytes().any(odd) { Err(FORMS) } else { Ok(all) }
 }
 
 fn canonical_net(net: IpNet) -> IpNet {
+    // `::ffff:0:0/96` and longer are networks of mapped IPv4 addresses.
     match (net.addr().to_canonical(), net.prefix_len().checked_sub(96)) {
         (IpAddr::V4(ip), Some(prefix)) if net.addr().is_ipv6() => IpNet::new(ip.into(), prefix).unwrap_or(net),
         _ => net.trunc(),
@@ -282,12 +294,15 @@ fn is_wildcard_match(pattern: &[u8], text: &[u8]) -> bool {
             }
             Some(b) if *b == b'?' || *b == text[t] => (p, t) = (p + 1, t + 1),
             _ => {
+                // No star to extend: the text does not match.
                 let Some((at, taken)) = star else { return false };
+                // The last star takes one character more, and the rest is tried again; earlier stars need not change.
                 star = Some((at, taken + 1));
                 (p, t) = (at + 1, taken + 1);
             }
         }
     }
+    // The text is used up, so only stars may remain.
     pattern[p..].iter().all(|b| *b == b'*')
 }
 
@@ -307,7 +322,7 @@ struct HostPatternIndex {
     rest: Vec<usize>,
 }
 
-/// From this many patterns on, an index is faster than trying them all.
+/// From this many patterns on, a lookup in an index is faster than trying them all.
 const INDEXED_FROM: usize = 8;
 
 impl HostPatterns {
@@ -348,6 +363,7 @@ impl HostPatterns {
     fn matches_where(&self, host: &Host, matches: impl Fn(&HostPattern) -> bool) -> bool {
         match &self.index {
             None => self.all.iter().any(matches),
+            // The index narrows the list; each candidate is still compared, with its port.
             Some(index) => index.candidates(host).any(|i| matches(&self.all[*i])),
         }
     }
@@ -375,10 +391,12 @@ impl HostPatternIndex {
     fn candidates<'i>(&'i self, host: &'i Host) -> impl Iterator<Item = &'i usize> {
         let (name, ip) = match host {
             Host::Name(name) => (name.strip_suffix('.').unwrap_or(name), None),
+            // The empty name is in no index.
             Host::Ip(ip) => ("", self.addresses.get(&ip.to_canonical())),
         };
         let domains = domains_of(name).filter_map(|domain| self.domains.get(domain));
         let exact = self.names.get(name).into_iter().chain(ip);
+        // Wildcards and networks cannot be looked up, and are always tried.
         exact.chain(domains).flatten().chain(&self.rest)
     }
 }

@@ -6,7 +6,6 @@ use crate::{Request, Response, Result};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The future of [`HttpClient::send`].
 pub type ResponseFuture<'a> = BoxFuture<'a, Result<Response>>;
 
 /// Sends HTTP requests through the proxy's connection pools, DNS, upstream routes and address filters. Feature crates

@@ -21,11 +21,14 @@ impl FlowId {
         // not collide. Within a process it only increases, so ids of one millisecond keep their order.
         static SEED: std::sync::LazyLock<(u16, u64)> = std::sync::LazyLock::new(|| {
             let [a, b, rest @ ..] = random_bytes::<10>();
+            // Half of the range, so that the counter cannot wrap around.
             (u16::from_be_bytes([a, b]), u64::from_be_bytes(rest) >> 1)
         });
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let (process, start) = *SEED;
+        // Relaxed: only uniqueness matters.
         let count = start + COUNT.fetch_add(1, Ordering::Relaxed);
+        // 48 bits last until the year 10889.
         let millis = (now.micros() / 1000) & ((1 << 48) - 1);
         Self(u128::from(millis) << 80 | u128::from(process) << 64 | u128::from(count))
     }
@@ -51,6 +54,7 @@ impl fmt::Display for FlowId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [0u8; 26];
         let mut rest = self.0;
+        // Five bits per character, from the last to the first.
         for place in text.iter_mut().rev() {
             *place = ALPHABET[(rest & 31) as usize];
             rest >>= 5;
@@ -65,7 +69,6 @@ impl fmt::Debug for FlowId {
     }
 }
 
-/// The text is not a flow id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a flow id is 26 letters and digits such as 01JD3V7T2M00000000000000AB")]
 pub struct FlowIdError;
@@ -79,6 +82,7 @@ impl FromStr for FlowId {
         }
         let mut n: u128 = 0;
         for (i, c) in s.bytes().enumerate() {
+            // Lower case is accepted, as Crockford suggests; his aliases for similar letters are not.
             let c = c.to_ascii_uppercase();
             let digit = ALPHABET.iter().position(|&a| a == c).ok_or(FlowIdError)? as u128;
             // 26 characters hold 130 bits, so only the low three bits of the first digit may be set.

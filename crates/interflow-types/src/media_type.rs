@@ -4,6 +4,7 @@ use std::path::Path;
 
 /// The media type of a file by the extension of its name, in either case.
 pub fn by_file_name(name: &str) -> Option<&'static str> {
+    // By extension alone: files are served as their names promise, without looking into them.
     let ending = Path::new(name).extension()?.to_str()?.to_ascii_lowercase();
     Some(match ending.as_str() {
         "html" | "htm" => "text/html; charset=utf-8",

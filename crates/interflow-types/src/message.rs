@@ -72,6 +72,7 @@ impl Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A server-wide OPTIONS has no path in its URL.
         let path = if self.path.as_str() == "*" { "" } else { self.path.as_str() };
         write!(f, "{}://{}{}", self.scheme, self.authority.to_host_header(self.scheme), path)
     }

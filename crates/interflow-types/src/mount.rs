@@ -30,8 +30,8 @@ pub enum MountTarget {
     Serve(Arc<dyn LocalHandler>),
 }
 
-/// The endpoint through which a request came: an extension of its flow. Needed because two endpoints may lead to one
-/// origin.
+/// The endpoint through which a request came: an extension of its flow, by which stages of the same feature recognise
+/// it. The URL alone would not do, because two endpoints may lead to one origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointId(pub Option<ByteStr>);
 

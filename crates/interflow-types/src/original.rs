@@ -9,7 +9,7 @@ use crate::{Body, BodyFrame, RequestHead, ResponseHead};
 /// The most bytes of an original body that are buffered if another stage reads the body before recording begins.
 const MAX_PENDING_BYTES: usize = 1 << 20;
 
-/// A request or response before it was edited.
+/// A request or response before it was edited. The body is kept apart, because it may still be streaming.
 #[derive(Debug)]
 pub struct OriginalMessage<H> {
     pub head: H,
@@ -37,9 +37,11 @@ impl OriginalBody {
     /// Splits a body that is about to be edited into its original and the body to edit.
     pub fn from_body(body: Body) -> (Self, Body) {
         match body {
+            // Nothing can be recorded of an empty body, but it is known to be complete.
             Body::Empty => (Self::Full(Bytes::new()), Body::Empty),
             Body::Full(bytes) => (Self::Full(bytes.clone()), Body::Full(bytes)),
             body @ Body::Stream(_) => {
+                // Buffered until the recorder subscribes, within the bound.
                 let passing = Arc::new(OriginalBodyTap(Mutex::new(OriginalTapState::Nobody(Vec::new(), 0))));
                 let tap = Arc::clone(&passing);
                 let body = body.inspect(move |frame| {
@@ -75,6 +77,7 @@ impl OriginalBodyTap {
         let mut taker = self.lock_state();
         match &*taker {
             OriginalTapState::Nobody(held, _) => held.iter().for_each(&mut see),
+            // There is one recorder; a second subscription would miss the beginning.
             OriginalTapState::Somebody(_) | OriginalTapState::Lost => return false,
         }
         *taker = OriginalTapState::Somebody(Box::new(see));
@@ -89,6 +92,7 @@ impl OriginalBodyTap {
                 *size += bytes.len();
                 held.push(bytes.clone());
             }
+            // The beginning is dropped too: half a body would be taken for the whole.
             OriginalTapState::Nobody(..) => *taker = OriginalTapState::Lost,
             OriginalTapState::Lost => {}
         }

@@ -14,6 +14,7 @@ const MAX_DECODED: usize = 3;
 pub fn variants(path: &str) -> Option<Vec<String>> {
     let mut all = vec![path.to_owned()];
     let mut text = path.as_bytes().to_vec();
+    // One round per layer, and one more to see that nothing changes.
     for _ in 0..=MAX_DECODED {
         // 0xC0 and 0xC1 begin only overlong encodings of ASCII, which some decoders take for `.` and `/`.
         if text.iter().any(|b| matches!(b, 0 | 0xc0 | 0xc1)) {
@@ -21,9 +22,11 @@ pub fn variants(path: &str) -> Option<Vec<String>> {
         }
         // Some origins ignore segment parameters, so `/admin;x` may be `/admin`.
         for parameters in [true, false] {
+            // With and without parameters, after each layer.
             let reading = normalize(&text, parameters);
             if !all.contains(&reading) {
                 all.push(reading);
+                // What two layers have in common is listed once.
             }
         }
         // Decoding ends when nothing changes; a path that still does after the last layer is not understood.
@@ -41,13 +44,16 @@ fn normalize(bytes: &[u8], parameters: bool) -> String {
     let text = String::from_utf8_lossy(bytes).replace('\\', "/");
     let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/') {
+        // A parameter ends with its segment.
         let part = if parameters { part } else { part.split(';').next().unwrap_or_default() };
         match part {
             "" | "." => {}
+            // `..` at the root stays at the root, as in browsers and servers.
             ".." => drop(parts.pop()),
             part => parts.push(part),
         }
     }
+    // A final slash is kept, since rules may tell `/admin` from `/admin/`.
     let end = if text.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     format!("/{}{end}", parts.join("/"))
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 
 use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
 
-/// The direction in which data travels.
+/// The direction in which data travels, seen from the client: requests go to the origin, responses come from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 pub enum Direction {
@@ -32,7 +32,6 @@ impl Direction {
     }
 }
 
-/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 pub enum MessageKind {
@@ -63,7 +62,7 @@ pub struct StreamMessage {
     pub at: Timestamp,
 }
 
-/// The number of bytes copied through a tunnel.
+/// The number of bytes copied through a tunnel: sent to the origin, and received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteCounts {
     pub sent: u64,

@@ -30,6 +30,7 @@ impl RequestId {
     /// `X-Upstream-Request-Id`.
     pub fn echo(flow: &Flow, headers: &mut Headers) {
         let Some(id) = flow.extension::<Self>().and_then(|id| id.0.as_deref()) else { return };
+        // Providers often echo the id that was sent to them.
         if let Some(other) = headers.get_str(FIELD).filter(|other| *other != id).map(str::to_owned) {
             // A value taken from a header is a valid header value.
             let _ = headers.set(UPSTREAM_FIELD, other);
@@ -53,7 +54,9 @@ fn put(headers: &mut Headers, id: &str) {
 /// The client's own id: exactly one value, of 1 to 128 printable ASCII characters.
 fn of_client(headers: &Headers) -> Option<&str> {
     let mut all = headers.get_all(FIELD);
+    // Two values are ambiguous, so neither is used.
     let only = std::str::from_utf8(all.next()?).ok()?.trim();
+    // Printable ASCII cannot inject lines into logs or fields.
     let fits = !only.is_empty() && only.len() <= MAX_LEN && only.bytes().all(|b| (b' '..=b'~').contains(&b));
     (fits && all.next().is_none()).then_some(only)
 }

@@ -84,6 +84,7 @@ pub const SECRET_PARAMETERS: [&str; 35] = [
 
 /// Whether the value of this header field is a secret; ignores case.
 pub fn is_secret_header(name: &[u8]) -> bool {
+    // Compared without case, because fields come in any spelling.
     SECRET_HEADERS.iter().any(|s| name.eq_ignore_ascii_case(s.as_bytes()))
 }
 

@@ -39,7 +39,7 @@ pub enum Phase {
     Done,
 }
 
-/// A set of phases, as returned by [`Stage::interest`].
+/// A set of phases, as returned by [`Stage::interest`]: one bit each, so that a plan can test it at no cost.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PhaseSet(u16);
 
@@ -128,12 +128,9 @@ pub struct UpstreamOverrides {
     pub fingerprint: Option<String>,
 }
 
-/// A TLS version that can be required for an upstream connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TlsVersion {
-    /// RFC 5246.
     Tls12,
-    /// RFC 8446.
     Tls13,
 }
 
@@ -154,7 +151,7 @@ pub struct InjectedMessages {
 pub struct ClientTlsOverride {
     /// Offer only HTTP/1.1 by ALPN.
     pub http1: bool,
-    /// The certificate to present instead of a leaf issued by Interflow's CA.
+    /// The certificate to present instead of a leaf issued by Interflow's CA, for clients that trust another issuer.
     pub certificate: Option<CertificateFiles>,
 }
 
@@ -186,6 +183,7 @@ impl fmt::Debug for CertificateFiles {
         match self {
             Self::Pem { chain, key } => f.debug_struct("Pem").field("chain", chain).field("key", key).finish(),
             Self::Pkcs12 { file, .. } => f.debug_struct("Pkcs12").field("file", file).finish_non_exhaustive(),
+            // The password is left out: `Debug` text ends up in logs.
         }
     }
 }
@@ -194,7 +192,7 @@ impl fmt::Debug for CertificateFiles {
 /// be answered. For a request outside a tunnel, `Intercept` and `Tunnel` change nothing: it has no TLS to decide about.
 #[derive(Debug)]
 pub enum TunnelVerdict {
-    /// Proceed to the next stage.
+    /// Proceed to the next stage; the configuration decides if no stage does.
     Continue,
     /// Decrypt the tunnel's TLS.
     Intercept,
@@ -279,12 +277,10 @@ pub enum MaybeFuture<'a, T> {
 }
 
 impl<'a, T> MaybeFuture<'a, T> {
-    /// Boxes a future.
     pub fn pending(f: impl Future<Output = T> + Send + 'a) -> Self {
         Self::Pending(Box::pin(f))
     }
 
-    /// Waits for the result.
     pub async fn resolve(self) -> T {
         match self {
             Self::Ready(t) => t,
@@ -351,7 +347,8 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(TunnelVerdict::Continue)
     }
 
-    /// The ClientHello of a tunnel was read; see `flow.client_tls`.
+    /// The ClientHello of a tunnel was read; see `flow.client_tls`. Called a second time, with the SNI as authority,
+    /// if the tunnel was requested under another name.
     fn client_hello<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
         MaybeFuture::Ready(TunnelVerdict::Continue)
     }
@@ -395,7 +392,7 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(Ok(body))
     }
 
-    /// The stage may edit the response head or replace the response.
+    /// The stage may edit the response head, or replace the whole response.
     fn response_head<'a>(
         &'a self,
         _flow: &'a mut Flow,
@@ -461,7 +458,7 @@ pub trait Stage: Send + Sync {
     /// [`Phase::Done`], before [`done`](Self::done).
     fn finish(&self, _flow: &mut Flow) {}
 
-    /// The flow has ended and was recorded.
+    /// The flow has ended and was recorded. For notifications: nothing can be changed any more.
     fn done(&self, _flow: &Flow) {}
 }
 

@@ -13,6 +13,7 @@ pub struct Timestamp(u64);
 
 impl Timestamp {
     pub fn now() -> Self {
+        // A clock before 1970 yields 0 rather than an error.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(since.as_micros() as u64)
     }
@@ -28,6 +29,7 @@ impl Timestamp {
     /// Converts a [`monotonic`](Self::monotonic) timestamp to wall-clock time, for display.
     #[must_use]
     pub fn to_wall(self) -> Self {
+        // Both clocks are read now, so the result follows corrections made since the start.
         Self::shifted(self.0, Self::monotonic().0, Self::now().0)
     }
 
@@ -38,6 +40,7 @@ impl Timestamp {
     }
 
     const fn shifted(at: u64, from: u64, to: u64) -> Self {
+        // Saturating: a display of times must not panic.
         Self(if to >= from { at.saturating_add(to - from) } else { at.saturating_sub(from - to) })
     }
 
@@ -53,7 +56,6 @@ impl Timestamp {
         self.0
     }
 
-    /// Whole seconds.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -101,12 +103,10 @@ impl FlowClock {
         Self { born: Timestamp::now(), start: Instant::now() }
     }
 
-    /// Wall-clock time of the start.
     pub const fn started_at(&self) -> Timestamp {
         self.born
     }
 
-    /// Microseconds since the start.
     pub fn micros(&self) -> u64 {
         self.start.elapsed().as_micros() as u64
     }

@@ -17,7 +17,6 @@ pub struct HumanDuration(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ByteSize(pub u64);
 
-/// The text is not a duration or size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {what}")]
 pub struct UnitError {
@@ -56,6 +55,7 @@ impl FromStr for HumanDuration {
     type Err = UnitError;
 
     fn from_str(s: &str) -> Result<Self, UnitError> {
+        // Zero needs no unit.
         let zero = (s.trim() == "0").then_some(0);
         zero.or_else(|| parse_with_unit(s, &TIME_UNITS))
             .map(|us| Self(Duration::from_micros(us)))
@@ -67,6 +67,7 @@ impl FromStr for ByteSize {
     type Err = UnitError;
 
     fn from_str(s: &str) -> Result<Self, UnitError> {
+        // A bare number counts bytes.
         let bare = s.trim().parse().ok();
         bare.or_else(|| parse_with_unit(s, &SIZE_UNITS))
             .map(Self)
@@ -79,6 +80,7 @@ impl FromStr for ByteSize {
 pub fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    // In 128 bits, so that no product overflows before the final check.
     let scale = u128::from(units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1);
     let number = number.trim_end();
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -86,9 +88,11 @@ pub fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
         let decimal = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         decimal.then(|| text.parse::<u64>().ok()).flatten().map(u128::from)
     };
+    // Beyond that, the power of ten would not fit.
     if fraction.len() > 12 {
         return None;
     }
+    // The fraction is computed in integers, so that `1.1s` is exact.
     let part = digits(fraction)? * scale / 10u128.pow(fraction.len() as u32);
     u64::try_from(digits(whole)? * scale + part).ok()
 }
@@ -133,6 +137,7 @@ macro_rules! as_text {
                         s.parse().map_err(E::custom)
                     }
 
+                    // TOML and JSON give unsigned numbers as i64 or u64.
                     fn visit_i64<E: de::Error>(self, n: i64) -> Result<$type, E> {
                         n.to_string().parse().map_err(E::custom)
                     }

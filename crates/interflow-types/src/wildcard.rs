@@ -5,6 +5,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = strip_prefix(name, first) else { return false };
+    // Without a star, the whole name must have been the prefix.
     let Some(last) = parts.next_back() else { return rest.is_empty() };
     for part in parts {
         // The first place is as good as any later one: what follows has more left to match.
@@ -12,6 +13,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
         let Some(after) = found else { return false };
         rest = after;
     }
+    // The part after the last star is matched from the end.
     rest.len().checked_sub(last.len()).and_then(|at| rest.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(last))
 }
 

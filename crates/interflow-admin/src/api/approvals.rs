@@ -29,7 +29,6 @@ use crate::state::AdminState;
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Maximum number of recorded flows that a suggestion is based on.
 const MAX_SUGGESTION_FLOWS: usize = 50_000;
-/// Flows read from the store at a time.
 const PAGE: usize = 1000;
 /// Number of hosts below one domain from which a rule for the whole domain is suggested.
 const MIN_HOSTS_FOR_DOMAIN_RULE: usize = 4;
@@ -96,7 +95,8 @@ pub(crate) struct ApprovalsView {
     pending: Vec<PendingRequest>,
 }
 
-/// `GET /approvals`: at once, or as soon as something has changed since a version.
+/// `GET /approvals`: at once, or as soon as the version differs from the given one. A client that passes on the
+/// version of each answer misses no change.
 pub(crate) async fn list(
     State(state): ApiState,
     StrictQuery(watch): StrictQuery<PendingWatchParams>,
@@ -116,7 +116,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// `POST /approvals/{id}`
+/// `POST /approvals/{id}`: decides a pending request. A request that was decided or timed out meanwhile is not found.
 pub(crate) async fn resolve(
     State(state): ApiState,
     Path(id): Path<u64>,
@@ -125,18 +125,16 @@ pub(crate) async fn resolve(
     Ok(Json(state.approvals()?.resolve(id, &answer)?))
 }
 
-/// Requests that are no longer pending, the latest first.
+/// Requests that are no longer pending, the latest first. Only those since the start.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ApprovalHistory {
     answers: Vec<ResolvedQuestion>,
 }
 
-/// `GET /approvals/history`
 pub(crate) async fn history(State(state): ApiState) -> Result<Json<ApprovalHistory>> {
     Ok(Json(ApprovalHistory { answers: state.approvals()?.history() }))
 }
 
-/// Another mode.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModeRequest {
@@ -147,7 +145,7 @@ pub(crate) struct ModeRequest {
     lasting: Option<HumanDuration>,
 }
 
-/// `POST /approvals/mode`
+/// `POST /approvals/mode`: the mode ends by itself after `for`, without a change of the configuration.
 pub(crate) async fn mode(State(state): ApiState, StrictJson(new): StrictJson<ModeRequest>) -> Result<Json<ModeView>> {
     let approvals = state.approvals()?;
     approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))));
@@ -159,17 +157,14 @@ pub(crate) struct ApprovalRules {
     rules: Vec<RuleView>,
 }
 
-/// `GET /approvals/rules`
 pub(crate) async fn rules(State(state): ApiState) -> Result<Json<ApprovalRules>> {
     Ok(Json(ApprovalRules { rules: state.approvals()?.rules() }))
 }
 
-/// `POST /approvals/rules`
 pub(crate) async fn add_rule(State(state): ApiState, StrictJson(spec): StrictJson<RuleSpec>) -> Result<Json<RuleView>> {
     Ok(Json(state.approvals()?.add_rule(spec)?))
 }
 
-/// `DELETE /approvals/rules/{id}`
 pub(crate) async fn remove_rule(State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
     state.approvals()?.remove_rule(&id)?;
     Ok(StatusCode::NO_CONTENT)
@@ -180,12 +175,10 @@ pub(crate) struct Sessions {
     sessions: Vec<SessionView>,
 }
 
-/// `GET /sessions`
 pub(crate) async fn sessions(State(state): ApiState) -> Result<Json<Sessions>> {
     Ok(Json(Sessions { sessions: state.approvals()?.sessions() }))
 }
 
-/// `POST /sessions`
 pub(crate) async fn add_session(
     State(state): ApiState,
     StrictJson(spec): StrictJson<SessionSpec>,
@@ -193,12 +186,11 @@ pub(crate) async fn add_session(
     Ok(Json(state.approvals()?.add_session(spec)?))
 }
 
-/// `POST /sessions/{id}/heartbeat`
+/// `POST /sessions/{id}/heartbeat`: without heartbeats, a session ends by itself.
 pub(crate) async fn heartbeat(State(state): ApiState, Path(id): Path<String>) -> Result<Json<SessionView>> {
     Ok(Json(state.approvals()?.heartbeat(&id)?))
 }
 
-/// `DELETE /sessions/{id}`
 pub(crate) async fn end_session(State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
     state.approvals()?.end_session(&id)?;
     Ok(StatusCode::NO_CONTENT)
@@ -209,12 +201,10 @@ pub(crate) struct Secrets {
     secrets: Vec<SecretView>,
 }
 
-/// `GET /secrets`
 pub(crate) async fn secrets(State(state): ApiState) -> Result<Json<Secrets>> {
     Ok(Json(Secrets { secrets: state.approvals()?.secrets() }))
 }
 
-/// `POST /secrets`
 pub(crate) async fn add_secret(
     State(state): ApiState,
     StrictJson(spec): StrictJson<SecretSpec>,
@@ -222,7 +212,6 @@ pub(crate) async fn add_secret(
     Ok(Json(state.approvals()?.add_secret(spec)?))
 }
 
-/// `DELETE /secrets/{label}`
 pub(crate) async fn remove_secret(State(state): ApiState, Path(label): Path<String>) -> Result<StatusCode> {
     state.approvals()?.remove_secret(&label)?;
     Ok(StatusCode::NO_CONTENT)
@@ -243,10 +232,9 @@ pub(crate) struct Suggestions {
     flows_examined: usize,
 }
 
-/// A rule that would allow recorded traffic.
 #[derive(Debug, PartialEq, Serialize, JsonSchema)]
 struct SuggestedRule {
-    /// Number of flows it would have allowed.
+    /// How many of the examined flows it would have allowed.
     flows: u64,
     /// A sample of the paths.
     paths_seen: Vec<String>,
@@ -259,6 +247,7 @@ pub(crate) async fn suggestions(
     StrictQuery(seen): StrictQuery<SuggestionParams>,
 ) -> Result<Json<Suggestions>> {
     let query = query(&seen.query)?;
+    // The newest flows, in pages: the list may be long, and a page holds whole rows.
     let (suggestions, flows_examined) = run_query(&state, move |store, wanted| {
         let mut options = ListOptions { query, order: ListOrder::Newest, after: None, limit: PAGE };
         let (mut hosts, mut looked) = (BTreeMap::new(), 0);
@@ -277,7 +266,6 @@ pub(crate) async fn suggestions(
     Ok(Json(Suggestions { suggestions, flows_examined }))
 }
 
-/// Recorded traffic of one host and port.
 #[derive(Default)]
 struct HostTraffic {
     flows: u64,
@@ -294,6 +282,7 @@ fn count_flow(places: &mut BTreeMap<(String, u16), HostTraffic>, row: &FlowRow) 
     place.flows += 1;
     if let Some(request) = &row.request {
         place.methods.insert(request.method.clone());
+        // A sample for the reader; the rule itself does not restrict paths.
         if place.paths.len() < 5 {
             place.paths.insert(request.path.split('?').next().unwrap_or_default().to_owned());
         }
@@ -302,6 +291,7 @@ fn count_flow(places: &mut BTreeMap<(String, u16), HostTraffic>, row: &FlowRow) 
 
 /// One rule per host; where many hosts share a domain, one rule for the domain.
 fn suggest(places: BTreeMap<(String, u16), HostTraffic>) -> Vec<SuggestedRule> {
+    // Counted first: whether a host is merged depends on how many others share its domain.
     let mut below: BTreeMap<(String, u16), usize> = BTreeMap::new();
     for (host, port) in places.keys() {
         *below.entry((domain(host), *port)).or_default() += 1;
@@ -309,6 +299,7 @@ fn suggest(places: BTreeMap<(String, u16), HostTraffic>) -> Vec<SuggestedRule> {
     let mut merged: BTreeMap<(String, u16), HostTraffic> = BTreeMap::new();
     for ((host, port), place) in places {
         let domain = domain(&host);
+        // Per port, because a rule for the domain opens this port on every host below it.
         let many =
             domain != host && below.get(&(domain.clone(), port)).is_some_and(|n| *n >= MIN_HOSTS_FOR_DOMAIN_RULE);
         let into = merged.entry((if many { format!("*.{domain}") } else { host }, port)).or_default();

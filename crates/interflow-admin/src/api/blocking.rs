@@ -28,7 +28,7 @@ const PIECES: usize = 4;
 /// Size at which a piece is passed on, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Whether the client has gone away.
+/// Whether the client has gone away. Clones share the flag; the work reads it between its steps.
 #[derive(Clone, Default)]
 pub struct CancelFlag(Arc<AtomicBool>);
 
@@ -54,9 +54,12 @@ pub async fn run_query<T: Send + 'static>(
     work: impl FnOnce(&dyn FlowStore, &CancelFlag) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let store = state.store()?;
+    // Acquired here and not on the thread, so that waiting requests take up no thread.
     let permit = Arc::clone(&state.questions).acquire_owned().await.map_err(|_| ApiError::busy())?;
     let waiting = CancelOnDrop(CancelFlag::default());
     let wanted = waiting.0.clone();
+    // The thread cannot be aborted; it ends when the work reads the flag. The permit is released then, not when the
+    // client goes away.
     let done = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         work(&*store, &wanted)
@@ -71,6 +74,7 @@ pub(crate) async fn check_text<T: Send + 'static>(
     text: &str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    // Cheap bounds first: nesting matters because parsers recurse.
     if text.len() > MAX_CHECKED {
         return Err(ApiError::too_large("the text", MAX_CHECKED as u64));
     }
@@ -78,6 +82,7 @@ pub(crate) async fn check_text<T: Send + 'static>(
         let message = format!("the text opens more than {MAX_NESTING} brackets within one another");
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", message));
     }
+    // The time limit includes waiting for a permit.
     let checked = async {
         let permit = Arc::clone(&state.checks).acquire_owned().await.map_err(|_| ApiError::busy())?;
         let done = tokio::task::spawn_blocking(move || {
@@ -105,11 +110,13 @@ fn nesting(text: &str) -> usize {
             _ => {}
         }
     }
+    // In YAML, each dash on a line opens a sequence within the one before.
     let dashes = |line: &str| line.split_ascii_whitespace().take_while(|w| matches!(*w, "-" | "?")).count();
     text.lines().map(dashes).fold(deepest, usize::max)
 }
 
-/// A permit for one long transfer; refused if too many run.
+/// A permit for one long transfer. Refused at once if too many run, because a transfer may last as long as its client
+/// likes.
 pub(crate) fn transfer(state: &AdminState) -> Result<OwnedSemaphorePermit> {
     Arc::clone(&state.transfers).try_acquire_owned().map_err(|_| ApiError::busy())
 }
@@ -126,6 +133,7 @@ pub(crate) fn streamed_body(
         let mut pipe = StreamWriter { pieces, buffer: BytesMut::new() };
         let end = write(&mut pipe).and_then(|()| pipe.flush());
         if let Err(e) = end
+            // If the client has gone away, the error is the consequence and not worth a message.
             && !pipe.pieces.is_closed()
         {
             tracing::warn!("admin: an answer was cut: {e}");
@@ -135,14 +143,13 @@ pub(crate) fn streamed_body(
     Body::from_stream(stream::unfold(taken, |mut taken| async move { taken.recv().await.map(|piece| (piece, taken)) }))
 }
 
-/// The writing end of a streamed body, for a blocking thread.
 pub(crate) struct StreamWriter {
     pieces: mpsc::Sender<io::Result<Bytes>>,
     buffer: BytesMut,
 }
 
 impl StreamWriter {
-    /// Returns a cancellation check that does not borrow the writer.
+    /// Returns a cancellation check that does not borrow the writer, which an export uses meanwhile.
     pub(crate) fn cancel_check(&self) -> impl Fn() -> ControlFlow<()> + Sync + use<> {
         let pieces = self.pieces.clone();
         move || if pieces.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -163,6 +170,8 @@ impl Write for StreamWriter {
             return Ok(());
         }
         let piece = self.buffer.split().freeze();
+        // Blocks while the client is slow, which bounds what is read ahead. The receiver is dropped with the
+        // response.
         self.pieces.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
@@ -179,9 +188,12 @@ pub(crate) async fn read_upload<T: Send + 'static>(
         let _permit = permit;
         read(UploadReader { pieces: upload, current: Bytes::new() })
     });
+    // The thread reads while the upload arrives; neither side holds the whole of it.
     let over = feed(body.into_data_stream(), &pieces, limit).await;
+    // Ends the reader's input; otherwise the thread would wait forever.
     drop(pieces);
     let done = done.await.map_err(|e| ApiError::internal(format!("the upload was not read to its end: {e}")))?;
+    // The limit explains the error of the reader better than its own message does.
     if over { Err(ApiError::too_large("the upload", limit)) } else { done }
 }
 
@@ -192,6 +204,7 @@ async fn feed(mut body: BodyDataStream, pieces: &mpsc::Sender<io::Result<Bytes>>
         let piece = piece.map_err(io::Error::other);
         seen += piece.as_ref().map_or(0, |p| p.len() as u64);
         let over = seen > limit;
+        // The reader must see an error: an end would make a truncated upload look complete.
         let piece = if over { Err(io::Error::other("the upload is too large")) } else { piece };
         let failed = piece.is_err();
         if pieces.send(piece).await.is_err() || failed {
@@ -201,7 +214,6 @@ async fn feed(mut body: BodyDataStream, pieces: &mpsc::Sender<io::Result<Bytes>>
     false
 }
 
-/// An upload as read by a blocking thread.
 pub(crate) struct UploadReader {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     current: Bytes,
@@ -209,6 +221,7 @@ pub(crate) struct UploadReader {
 
 impl Read for UploadReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        // Empty pieces are skipped, because reading nothing means the end.
         while self.current.is_empty() {
             match self.pieces.blocking_recv() {
                 Some(piece) => self.current = piece?,

@@ -83,6 +83,7 @@ pub(crate) async fn body(
         }
         row = row.original_view();
     }
+    // A tunnel has no bodies, and a flow without a response has no response body.
     let Some(known) = row.body(side).copied() else {
         let message = format!("flow {id} has no {}", side.as_str());
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
@@ -98,7 +99,6 @@ pub(crate) async fn body(
     Ok(response)
 }
 
-/// Opens a body as sent, or as received.
 fn read(
     store: &dyn FlowStore,
     id: FlowId,
@@ -125,6 +125,7 @@ fn raw(
         Some(ByteRange::Beyond) => return Ok(range_not_satisfiable(known.kept)),
         Some(ByteRange::Whole) | None => None,
     };
+    // A range takes precedence over `offset` and `limit`.
     let end = params.limit.map_or(known.kept, |l| params.offset.saturating_add(l).min(known.kept));
     let window = chosen.clone().unwrap_or(params.offset.min(end)..end);
     let (wanted, original) = (window.clone(), params.original);
@@ -135,6 +136,7 @@ fn raw(
     let status = if chosen.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
     let mut response = untrusted_content::raw_response(status, &format!("{id}-{}.bin", side.as_str()), body);
     untrusted_content::set_header(&mut response, header::ACCEPT_RANGES, "bytes");
+    // Known in advance, so a transfer that is cut short is recognised by its client.
     untrusted_content::set_header(&mut response, header::CONTENT_LENGTH, &(window.end - window.start).to_string());
     if chosen.is_some() {
         let place = format!("bytes {}-{}/{}", window.start, window.end - 1, known.kept);
@@ -145,6 +147,7 @@ fn raw(
     Ok(response)
 }
 
+/// RFC 9110 section 15.5.17: the field tells the client the length.
 fn range_not_satisfiable(kept: u64) -> Response {
     let mut response = untrusted_content::text_response("");
     *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
@@ -152,7 +155,6 @@ fn range_not_satisfiable(kept: u64) -> Response {
     response
 }
 
-/// The request of a `Range` field.
 #[derive(Debug, PartialEq, Eq)]
 enum ByteRange {
     Part(Range<u64>),
@@ -163,11 +165,13 @@ enum ByteRange {
 }
 
 fn parse_range(field: &str, len: u64) -> ByteRange {
+    // Other units than bytes are ignored, as RFC 9110 section 14.2 allows.
     let Some((first, last)) = field.trim().strip_prefix("bytes=").and_then(|r| r.split_once('-')) else {
         return ByteRange::Whole;
     };
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let part = match (first.trim(), last.trim()) {
+        // A suffix range: the last `n` bytes.
         ("", suffix) => match number(suffix) {
             Some(n) => len.saturating_sub(n)..len,
             None => return ByteRange::Whole,
@@ -181,6 +185,7 @@ fn parse_range(field: &str, len: u64) -> ByteRange {
             _ => return ByteRange::Whole,
         },
     };
+    // An empty range at or after the end cannot be satisfied.
     if part.start >= part.end { ByteRange::Beyond } else { ByteRange::Part(part) }
 }
 
@@ -194,6 +199,7 @@ async fn body_view(
 ) -> Result<Response> {
     let limit = params.limit.unwrap_or(1 << 20);
     let end = params.offset.saturating_add(limit);
+    // The end counts, not the size: decoding always starts at the beginning of the body.
     if end > MAX_VIEW {
         return Err(ApiError::bad_request(format!("a view shows at most the first {MAX_VIEW} bytes"))
             .remedy("take the raw body in ranges"));
@@ -204,6 +210,7 @@ async fn body_view(
     run_query(state, move |store, _| {
         let headers = row.headers(side).unwrap_or(&empty);
         let window = match view {
+            // A hex dump shows what was sent, so its content coding is kept and nothing before the window is read.
             BodyView::Hex => BodyWindow::plain(store, &row, (side, original), known, start, end)?,
             _ => BodyWindow::decoded(store, &row, (side, original), headers, start, end)?,
         };
@@ -227,6 +234,7 @@ async fn body_view(
             untrusted_content::set_header(
                 &mut response,
                 DECODE_ERROR,
+                // A field value must not contain control characters.
                 &error.replace(|c: char| !(' '..='~').contains(&c), "?"),
             );
         }

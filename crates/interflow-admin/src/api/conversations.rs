@@ -26,9 +26,7 @@ use super::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
-/// Maximum number of conversations per page.
 const MAX_PAGE: usize = 500;
-/// Maximum number of flows per lookup.
 const MAX_FLOWS: usize = 500;
 /// How long after its last exchange a conversation counts as active, in microseconds.
 const ACTIVE_WITHIN: u64 = 90_000_000;
@@ -56,11 +54,10 @@ impl Default for ConversationListParams {
     }
 }
 
-/// A page of conversations.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ConversationPage {
     conversations: Vec<ListedConversation>,
-    /// The cursor for the next page.
+    /// The cursor for the next page; null on the last one.
     next: Option<String>,
 }
 
@@ -68,11 +65,10 @@ pub(crate) struct ConversationPage {
 struct ListedConversation {
     #[serde(flatten)]
     summary: ConversationSummary,
-    /// Its last exchange was a moment ago.
+    /// Whether its last exchange was at most 90 seconds ago.
     live: bool,
 }
 
-/// `GET /conversations`
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<ConversationListParams>,
@@ -87,6 +83,7 @@ pub(crate) async fn list(
     };
     run_query(&state, move |store, _| {
         let found = store.conversations(&options)?;
+        // A full page may be the last one; the next is empty then.
         let next = if found.len() == limit { found.last().map(|l| l.row.id.clone()) } else { None };
         let now = Timestamp::now();
         let listed = |summary: ConversationSummary| ListedConversation {
@@ -105,7 +102,7 @@ pub(crate) struct ConversationShowParams {
     leaf: Option<String>,
 }
 
-/// `GET /conversations/{id}`
+/// `GET /conversations/{id}`: the id may be shortened to a unique prefix.
 pub(crate) async fn show(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
@@ -121,7 +118,6 @@ pub(crate) async fn show(
     .await
 }
 
-/// Resolves a conversation id or prefix.
 fn resolve_id(store: &dyn FlowStore, word: &str) -> Result<String> {
     load::find_conversation(store, word)?.ok_or_else(|| not_found(word))
 }
@@ -137,7 +133,6 @@ pub(crate) struct ConversationExportParams {
     format: Option<String>,
 }
 
-/// `GET /conversations/{id}/export`
 pub(crate) async fn export(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
@@ -171,7 +166,8 @@ pub(crate) struct RequestChanges {
     changes: Option<RequestDiff>,
 }
 
-/// `GET /conversations/{id}/changes`
+/// `GET /conversations/{id}/changes`: how the request of an exchange differs from the one before it in the
+/// conversation.
 pub(crate) async fn changes(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
@@ -188,16 +184,15 @@ pub(crate) async fn changes(
 #[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TotalsParams {
-    /// How far back.
+    /// How far back; 7 days by default.
     since: HumanDuration,
-    /// The length of each bucket.
+    /// The length of each bucket, at least a minute; one day by default.
     span: HumanDuration,
 }
 
-/// Tokens and cost over time.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Totals {
-    /// Start, in microseconds since the Unix epoch.
+    /// Start of the first bucket, in microseconds since the Unix epoch.
     since: u64,
     /// Length of a bucket, in microseconds.
     span: u64,
@@ -210,7 +205,6 @@ impl Default for TotalsParams {
     }
 }
 
-/// `GET /conversations/totals`
 pub(crate) async fn totals(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<TotalsParams>,
@@ -236,9 +230,7 @@ struct FlowConversation {
     conversation: String,
     agent: String,
     model: String,
-    /// Input tokens.
     input: u64,
-    /// Output tokens.
     output: u64,
     /// US dollars; null if a price is unknown.
     cost: Option<f64>,
@@ -250,7 +242,7 @@ pub(crate) struct FlowConversations {
     flows: BTreeMap<String, FlowConversation>,
 }
 
-/// `GET /conversations/by-flow`
+/// `GET /conversations/by-flow`: at most 500 flows; further ids are ignored.
 pub(crate) async fn for_flows(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<FlowIdsParams>,
@@ -261,6 +253,7 @@ pub(crate) async fn for_flows(
         let mut flows = BTreeMap::new();
         for id in ids {
             let exchanges = store.exchanges_in(id)?;
+            // A WebSocket carries several exchanges; their usage is summed up, and the last one names the model.
             let Some(last) = exchanges.last() else { continue };
             let sum = |f: fn(&interflow_store::TokenUsage) -> u64| exchanges.iter().map(|e| f(&e.used)).sum();
             let of = FlowConversation {
@@ -270,6 +263,7 @@ pub(crate) async fn for_flows(
                 input: sum(|u| u.input),
                 output: sum(|u| u.output),
                 cost: exchanges
+                    // One unknown price makes the sum meaningless.
                     .iter()
                     .all(|e| e.used.unpriced == 0)
                     .then(|| exchanges.iter().map(|e| e.used.cost).sum()),
@@ -281,7 +275,6 @@ pub(crate) async fn for_flows(
     .await
 }
 
-/// The operator's endpoint overrides.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EndpointOverrideList {
@@ -294,7 +287,6 @@ impl EndpointOverrideList {
     }
 }
 
-/// `GET /conversations/endpoints`
 pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Json<EndpointOverrideList>> {
     run_query(&state, |store, _| Ok(Json(EndpointOverrideList::of(&EndpointOverrides::load(store)?)))).await
 }
@@ -318,11 +310,11 @@ fn indexer(state: &AdminState) -> Result<IndexerHandle> {
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RebuildResult {
-    /// Exchanges found.
+    /// How many exchanges were found in the recorded flows.
     exchanges: u64,
 }
 
-/// `POST /conversations/rebuild`
+/// `POST /conversations/rebuild`: returns when the whole store has been read again.
 pub(crate) async fn rebuild(State(state): State<Arc<AdminState>>) -> Result<Json<RebuildResult>> {
     Ok(Json(RebuildResult { exchanges: indexer(&state)?.rebuild().await? }))
 }

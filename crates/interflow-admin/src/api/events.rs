@@ -31,17 +31,15 @@ use super::loaded_flow::LoadedFlow;
 use crate::error::{ApiError, ErrorDetails, Result};
 use crate::state::AdminState;
 
-/// Maximum number of clients.
 const MAX_CLIENTS: usize = 64;
 /// How long summaries are collected before they are sent.
 const GATHER_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of flows in a client's backlog.
+/// Maximum number of flows in a client's backlog. Beyond it, the oldest is dropped and counted.
 const MAX_WAITING: usize = 4000;
-/// Flows per message.
 const BATCH: usize = 500;
 /// Flows loaded from the store between two messages, if their summaries do not decide whether the query selects them.
 const MAX_LOOKUPS: usize = 200;
-/// Interval of WebSocket pings.
+/// Interval of WebSocket pings. A client that sends nothing, not even pongs, for three intervals is disconnected.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Maximum size of a client message, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
@@ -52,6 +50,7 @@ struct ClientSlot(Arc<AdminState>);
 impl ClientSlot {
     fn acquire(state: &Arc<AdminState>) -> Result<Self> {
         let seat = Self(Arc::clone(state));
+        // Counted before the check, so that two clients cannot both take the last slot; the drop of `seat` undoes it.
         if state.viewers.open.fetch_add(1, Relaxed) >= MAX_CLIENTS { Err(ApiError::busy()) } else { Ok(seat) }
     }
 }
@@ -62,11 +61,10 @@ impl Drop for ClientSlot {
     }
 }
 
-/// The initial query from the URL.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FirstQuery {
-    /// If absent, the first message contains it.
+    /// If absent, nothing is sent until the client subscribes.
     query: Option<String>,
     /// The client's number of the query.
     #[serde(default)]
@@ -83,6 +81,7 @@ pub(crate) async fn events(
         ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket", e.body_text()).remedy("open it as a WebSocket")
     })?;
     let seat = ClientSlot::acquire(&state)?;
+    // Subscribed before the upgrade, so that no event between the two is missed.
     let news = state.store()?.subscribe();
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| async move {
@@ -99,7 +98,6 @@ pub(crate) async fn events(
     }))
 }
 
-/// A client message.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum ClientCommand {
@@ -117,11 +115,9 @@ pub(crate) enum ClientCommand {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(crate) enum EventMessage {
-    /// The first message.
     Hello {
         version: &'static str,
     },
-    /// The query was accepted.
     Subscribed {
         /// The query in its canonical form.
         query: String,
@@ -150,10 +146,10 @@ pub(crate) enum EventMessage {
     },
 }
 
-/// The backlog of a client.
 #[derive(Default)]
 struct PendingEvents {
-    /// Flows that the query selects.
+    /// Flows that the query selects. A newer summary replaces an older one of the same flow, so a client that lags
+    /// gets the latest state.
     ready: BTreeMap<FlowId, FlowSummary>,
     /// Flows whose summary does not decide whether the query selects them.
     unsure: BTreeMap<FlowId, FlowSummary>,
@@ -170,6 +166,7 @@ impl PendingEvents {
         };
         list.insert(flow.id, flow.clone());
         if list.len() > MAX_WAITING {
+            // Ids grow with time: the first is the oldest flow.
             list.pop_first();
             self.missed.1 += 1;
         }
@@ -180,7 +177,6 @@ impl PendingEvents {
     }
 }
 
-/// A client's subscription.
 struct EventSelection {
     /// `None` for all flows.
     query: Option<Query>,
@@ -191,7 +187,7 @@ struct EventSelection {
 struct EventClient {
     socket: WebSocket,
     patience: Duration,
-    /// `None` until the client has sent a query.
+    /// `None` until the client has sent a query; events are ignored until then.
     selection: Option<EventSelection>,
     paused: bool,
     waiting: PendingEvents,
@@ -204,6 +200,7 @@ struct Disconnected;
 impl EventClient {
     async fn serve(mut self, mut news: Subscription, first: FirstQuery) {
         let mut gathered = interval(GATHER_INTERVAL);
+        // A delay shifts the following ticks instead of sending them in a burst.
         gathered.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         let mut heard = Instant::now();
@@ -218,12 +215,14 @@ impl EventClient {
                     Some(event) => { self.add_event(event); Ok(()) }
                     None => self.close(close_code::AWAY, "recording has ended").await,
                 },
+                // Kept back while paused: the backlog is bounded, and its latest state is sent afterwards.
                 _ = gathered.tick(), if !self.paused && !self.waiting.is_empty() => self.send_pending().await,
                 said = self.socket.recv() => {
                     heard = Instant::now();
                     match said {
                         Some(Ok(Message::Text(text))) => self.handle_command(text.as_str()).await,
                         Some(Ok(Message::Close(_)) | Err(_)) | None => Err(Disconnected),
+                        // Pongs and other frames only show that the client is there.
                         Some(Ok(_)) => Ok(()),
                     }
                 }
@@ -268,6 +267,7 @@ impl EventClient {
             Ok(query) => {
                 let canonical = query.to_string();
                 self.selection = Some(EventSelection { query: (!query.is_all()).then_some(query), generation });
+                // Rows of the old query must not appear as results of the new one.
                 self.waiting = PendingEvents::default();
                 EventMessage::Subscribed { query: canonical, generation }
             }
@@ -275,11 +275,11 @@ impl EventClient {
         }
     }
 
-    /// Sends the backlog.
     async fn send_pending(&mut self) -> Result<(), Disconnected> {
         self.resolve_uncertain().await;
         let Some(generation) = self.selection.as_ref().map(|s| s.generation) else { return Ok(()) };
         let (batches, flows) = std::mem::take(&mut self.waiting.missed);
+        // Told before the flows, so that the client knows of the gap when it shows them.
         if batches + flows > 0 {
             self._seat.0.viewers.passed_by.fetch_add(batches + flows, Relaxed);
             self.send_event(&EventMessage::Lag { batches, flows, generation }).await?;
@@ -295,6 +295,7 @@ impl EventClient {
     async fn resolve_uncertain(&mut self) {
         let query = self.selection.as_ref().and_then(|s| s.query.clone());
         let Some(query) = query.filter(|_| !self.waiting.unsure.is_empty()) else { return };
+        // Bounded, because each one costs a read of the store; the rest waits for the next tick.
         let mut asked = Vec::new();
         while asked.len() < MAX_LOOKUPS
             && let Some((_, flow)) = self.waiting.unsure.pop_first()
@@ -302,6 +303,7 @@ impl EventClient {
             asked.push(flow);
         }
         let selected = run_query(&self._seat.0, move |store, _| {
+            // A flow that cannot be read is left out, for example because it was deleted.
             asked.retain(|f| store.get(f.id).is_ok_and(|row| query.matches(&LoadedFlow { row: &row, store })));
             Ok(asked)
         });
@@ -328,6 +330,7 @@ impl EventClient {
 
     async fn close(&mut self, code: u16, reason: &'static str) -> Result<(), Disconnected> {
         let frame = CloseFrame { code, reason: reason.into() };
+        // Whether the frame arrives does not matter: the connection is closed in any case.
         let _ = self.send(Message::Close(Some(frame))).await;
         Err(Disconnected)
     }

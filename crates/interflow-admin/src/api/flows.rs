@@ -23,14 +23,12 @@ use super::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
-/// Maximum number of flows per page.
 const MAX_PAGE: usize = 1000;
 /// Maximum bytes of messages per page.
 const MAX_MESSAGES: usize = 16 << 20;
 /// Messages read from the store at a time.
 const MESSAGE_STEP: u64 = 50;
 
-/// Newest or oldest first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SortOrder {
@@ -59,7 +57,6 @@ pub(crate) struct FlowListParams {
     after: Option<String>,
     /// Only flows before the flow of this id, those next to it.
     before: Option<String>,
-    /// Newest or oldest first.
     order: SortOrder,
 }
 
@@ -69,7 +66,6 @@ impl Default for FlowListParams {
     }
 }
 
-/// A page of flows.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowPage {
     flows: Vec<FlowSummary>,
@@ -85,7 +81,6 @@ const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// `GET /flows`
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<FlowListParams>,
@@ -127,13 +122,11 @@ pub(crate) struct QueryParam {
     pub query: String,
 }
 
-/// How many flows a query selects.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowCount {
     count: u64,
 }
 
-/// `GET /flows/count`
 pub(crate) async fn count(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<QueryParam>,
@@ -145,6 +138,7 @@ pub(crate) async fn count(
 /// Counting that examines bodies may take long: it runs on several threads and ends when the client disconnects.
 fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Result<u64> {
     use interflow_types::Direction::{Request, Response};
+    // Without bodies the query runs on an index or on rows alone, which is fast enough on one thread.
     if !query.wants_body(Request) && !query.wants_body(Response) {
         return Ok(store.count(query)?);
     }
@@ -176,7 +170,6 @@ impl FlowDetail {
     }
 }
 
-/// `GET /flows/{id}`
 pub(crate) async fn show(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowDetail>> {
     run_query(&state, move |store, _| Ok(FlowDetail::from_row(store.get(id)?))).await
 }
@@ -214,6 +207,7 @@ impl AnnotationPatch {
     fn into_annotation(self, row: &FlowRow) -> FlowAnnotation {
         let (mut add_tags, mut remove_tags) = (self.add_tags, self.remove_tags);
         if let Some(tags) = self.tags {
+            // Replacing is expressed as a difference, so that a tag which was added concurrently survives.
             remove_tags.extend(row.tags.iter().filter(|t| !tags.contains(t)).cloned());
             add_tags.extend(tags);
         }
@@ -221,7 +215,6 @@ impl AnnotationPatch {
     }
 }
 
-/// `PATCH /flows/{id}`
 pub(crate) async fn annotate(
     State(state): State<Arc<AdminState>>,
     FlowIdPath(id): FlowIdPath,
@@ -236,7 +229,7 @@ pub(crate) async fn annotate(
     .await
 }
 
-/// `DELETE /flows/{id}`
+/// `DELETE /flows/{id}`: a running flow is not deleted, because its writer would not find it any more.
 pub(crate) async fn delete(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
     run_query(&state, move |store, _| {
         let row = store.get(id)?;
@@ -249,11 +242,9 @@ pub(crate) async fn delete(State(state): State<Arc<AdminState>>, FlowIdPath(id):
     .await
 }
 
-/// Chosen flows.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowIdsInput {
-    /// Ids of flows.
     ids: Vec<String>,
 }
 
@@ -263,13 +254,11 @@ impl FlowIdsInput {
     }
 }
 
-/// How many flows were deleted.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DeletedFlows {
     deleted: u64,
 }
 
-/// `POST /flows/delete`
 pub(crate) async fn delete_selected(
     State(state): State<Arc<AdminState>>,
     StrictJson(chosen): StrictJson<FlowIdsInput>,
@@ -278,7 +267,6 @@ pub(crate) async fn delete_selected(
     run_query(&state, move |store, _| Ok(Json(DeletedFlows { deleted: store.delete(&ids)? }))).await
 }
 
-/// Which flows to delete.
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PruneInput {
@@ -289,13 +277,12 @@ pub(crate) struct PruneInput {
     all: bool,
 }
 
-/// How many flows were deleted.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PrunedFlows {
     pruned: u64,
 }
 
-/// `POST /flows/prune`
+/// `POST /flows/prune`: an empty query needs `all`, so that a forgotten query cannot delete everything.
 pub(crate) async fn prune(
     State(state): State<Arc<AdminState>>,
     StrictJson(prune): StrictJson<PruneInput>,
@@ -321,7 +308,7 @@ fn older_than(micros: u64) -> Query {
 #[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MessageParams {
-    /// The number of the first one.
+    /// The number of the first message, from 0.
     from: u64,
     /// 1 to 1000.
     limit: u64,
@@ -335,17 +322,14 @@ impl Default for MessageParams {
     }
 }
 
-/// A page of messages.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct MessagePage {
     messages: Vec<MessageView>,
-    /// Messages of the flow.
     total: u64,
     /// The number of the first message of the next page.
     next: Option<u64>,
 }
 
-/// A message of a flow.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Message")]
 struct MessageView {
@@ -369,7 +353,7 @@ fn structured_view(flow: &FlowRow, message: &MessageRow, schemas: &ProtoSchemas,
         .filter(|text| !text.trim().is_empty())
 }
 
-/// `GET /flows/{id}/messages`
+/// `GET /flows/{id}/messages`: a page ends at `limit` messages or at 16 MiB of payloads, whichever comes first.
 pub(crate) async fn messages(
     State(state): State<Arc<AdminState>>,
     FlowIdPath(id): FlowIdPath,
@@ -385,6 +369,7 @@ pub(crate) async fn messages(
             let step = store.messages(id, at..(at + MESSAGE_STEP).min(until))?;
             at = (at + MESSAGE_STEP).min(until);
             for mut row in step {
+                // Decoded from the whole payload: a truncated message cannot be parsed.
                 let decoded = structured_view(&flow, &row, &schemas, params.payload);
                 truncate_payload(&mut row.payload, params.payload);
                 bytes += row.payload.len() + decoded.as_ref().map_or(0, String::len);
@@ -409,7 +394,7 @@ fn truncate_payload(payload: &mut Bytes, most: usize) {
     *payload = Bytes::copy_from_slice(&payload[..at]);
 }
 
-/// `GET /flows/{id}/messages/{index}`
+/// `GET /flows/{id}/messages/{index}`: the payload as recorded, as a download.
 pub(crate) async fn message(
     State(state): State<Arc<AdminState>>,
     MessagePath(id, index): MessagePath,

@@ -12,7 +12,6 @@ use crate::error::{ApiError, Result};
 /// Maximum size of a JSON body, in bytes; a replay request contains the body to send.
 const MAX_JSON: usize = 64 << 20;
 
-/// The query parameters.
 pub(crate) struct StrictQuery<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T> {
@@ -38,6 +37,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for StrictJson<T> {
         let body = axum::body::to_bytes(request.into_body(), MAX_JSON)
             .await
             .map_err(|_| ApiError::too_large("the body", MAX_JSON as u64))?;
+        // Without a body there is no media type to check.
         if body.is_empty() {
             return serde_json::from_str("{}").map(Self).map_err(|e| invalid_json(&e));
         }
@@ -59,7 +59,6 @@ fn invalid_json(error: &serde_json::Error) -> ApiError {
         .remedy("GET /api/v1/openapi.json describes the body of each route")
 }
 
-/// A flow id in the path.
 pub(crate) struct FlowIdPath(pub FlowId);
 
 impl<S: Send + Sync> FromRequestParts<S> for FlowIdPath {
@@ -71,7 +70,6 @@ impl<S: Send + Sync> FromRequestParts<S> for FlowIdPath {
     }
 }
 
-/// A flow id and a side in the path.
 pub(crate) struct FlowSidePath(pub FlowId, pub Direction);
 
 impl<S: Send + Sync> FromRequestParts<S> for FlowSidePath {

@@ -22,13 +22,11 @@ use crate::mcp::secret_masking::is_secret;
 use crate::sessions::{CODE_LIFETIME, LOGIN_PATH};
 use crate::state::AdminState;
 
-/// Figures of the instance.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Stats {
     version: &'static str,
     /// Time since the start.
     uptime: Microseconds,
-    /// Interflow is stopping.
     draining: bool,
     addresses: ListenAddresses,
     engine: StatsSnapshot,
@@ -36,12 +34,11 @@ pub(crate) struct Stats {
     latency_bounds: Vec<u64>,
     /// The store; null if nothing is recorded.
     store: Option<StoreStats>,
-    /// Clients of the event socket.
+    /// Connected clients of the event socket.
     event_clients: usize,
     held: HeldCounts,
 }
 
-/// The addresses that Interflow listens on.
 #[derive(Serialize, JsonSchema)]
 struct ListenAddresses {
     proxy: Vec<SocketAddr>,
@@ -49,16 +46,13 @@ struct ListenAddresses {
     admin: SocketAddr,
 }
 
-/// Flows that wait for a decision.
 #[derive(Serialize, JsonSchema)]
 struct HeldCounts {
     /// Pending requests of approvals.
     approvals: usize,
-    /// Flows held by rules.
     rules: usize,
 }
 
-/// `GET /stats`
 pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Stats>> {
     let store = match state.store {
         Some(_) => Some(run_query(&state, |store, _| Ok(store.stats()?)).await?),
@@ -85,7 +79,6 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<S
     }))
 }
 
-/// The active configuration.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ConfigView {
     /// Its sections, as in the configuration file, with secrets masked.
@@ -93,33 +86,34 @@ pub(crate) struct ConfigView {
     config: Value,
 }
 
-/// `GET /config`
+/// `GET /config`: what the instance runs with now, without secrets.
 pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<ConfigView> {
     let mut config = state.config.clone();
     // Settings of the proxy may have been reloaded since the start.
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
         all.extend(live);
     }
+    // Two passes: keys that are known to be secret by their place, then those with a telling name.
     mask_keys(&mut config);
     mask_config_secrets(&mut config);
     Json(ConfigView { config })
 }
 
-/// The user name for an ephemeral credential.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CredentialRequest {
     user: String,
 }
 
-/// An ephemeral credential of the proxy.
+/// An ephemeral credential of the proxy: it is not stored, and is lost with the process.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct IssuedCredential {
     user: String,
     password: String,
 }
 
-/// `POST /credentials`
+/// `POST /credentials`: Basic authentication separates user and password by a colon, so a user name has none (RFC
+/// 7617).
 pub(crate) async fn issue_credential(
     State(state): State<Arc<AdminState>>,
     StrictJson(wanted): StrictJson<CredentialRequest>,
@@ -132,7 +126,6 @@ pub(crate) async fn issue_credential(
     Ok(Json(IssuedCredential { password: state.engine.issue_credential(&user), user }))
 }
 
-/// A path that logs one browser in.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct LoginLink {
     path: String,
@@ -147,7 +140,6 @@ pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<Log
     Json(LoginLink { path, expires_in: CODE_LIFETIME.as_secs() })
 }
 
-/// A credential to revoke.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReturnedCredential {
@@ -155,7 +147,7 @@ pub(crate) struct ReturnedCredential {
     password: String,
 }
 
-/// `POST /credentials/revoke`
+/// `POST /credentials/revoke`: succeeds for an unknown credential as well.
 pub(crate) async fn revoke_credential(
     State(state): State<Arc<AdminState>>,
     StrictJson(pass): StrictJson<ReturnedCredential>,
@@ -197,7 +189,7 @@ fn mask_secret(value: &mut Value) {
     }
 }
 
-/// Masks every string in it.
+/// Masks every string in a list or map of secrets, however deep.
 fn mask_all(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(mask_all),
@@ -234,25 +226,23 @@ fn mask_config_secrets(value: &mut Value) {
 fn without_credentials(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
+    // The last `@` separates the host: a password may contain one.
     let (_, host) = authority.rsplit_once('@')?;
     Some(format!("{scheme}://***@{host}{path}"))
 }
 
-/// The certificate authority.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CaView {
     name: String,
     fingerprint_sha256: String,
-    /// End of its validity.
     not_after: Timestamp,
-    /// The certificate.
+    /// The certificate in PEM form, without its key.
     pem: String,
-    /// Leaves signed since the start.
+    /// Leaf certificates signed since the start.
     leaves_signed: u64,
     leaves_cached: usize,
 }
 
-/// `GET /ca`
 pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<CaView> {
     let ca = state.engine.ca();
     Json(CaView {
@@ -270,36 +260,33 @@ pub(crate) struct DoctorReport {
     findings: Vec<DoctorFinding>,
 }
 
-/// `GET /doctor`
 pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<DoctorReport>> {
     let Some(look) = state.doctor.clone() else {
         let message = "this instance cannot look at itself";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_doctor", message));
     };
+    // The checks read files and open connections.
     let found = tokio::task::spawn_blocking(move || look()).await.map_err(|e| ApiError::internal(e.to_string()))?;
     Ok(Json(DoctorReport { findings: found }))
 }
 
-/// Clients that bypass interception.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct BypassedClients {
     clients: Vec<BypassedClient>,
 }
 
-/// `GET /passthrough`
 pub(crate) async fn bypassed_clients(State(state): State<Arc<AdminState>>) -> Json<BypassedClients> {
     Json(BypassedClients { clients: state.engine.bypassed_clients() })
 }
 
-/// The client whose bypass ends.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryParams {
-    /// Only connections to this host.
+    /// Only connections to this host; all if absent.
     host: Option<String>,
 }
 
-/// `DELETE /passthrough`
+/// `DELETE /passthrough`: the next connection of these clients is intercepted again.
 pub(crate) async fn clear_bypass(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<RetryParams>,

@@ -43,15 +43,13 @@ fn limit_deps(state: &AdminState) -> Result<LimitDeps> {
     })
 }
 
-/// Limits and usage.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct LimitsView {
     /// The configured rules.
     rules: Vec<RuleConfig>,
     counters: Vec<CounterSnapshot>,
-    /// Usage since the start.
+    /// Usage since the start, by key, user, provider and model.
     usage: Vec<UsageRow>,
-    /// Requests rejected since the start.
     refused: u64,
     /// Health of the shared counter store; null if there is none.
     shared: Option<SharedStoreStatus>,
@@ -60,7 +58,8 @@ pub(crate) struct LimitsView {
     prices_as_of: PriceListDates,
 }
 
-/// `GET /limits`
+/// `GET /limits`: rules with their counters. If the shared store fails in between, the counters read so far are
+/// returned with the problem.
 pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<LimitsView>> {
     let LimitDeps { keys, limits, .. } = limit_deps(&state)?;
     let usage = limits.usage().rows();
@@ -70,15 +69,18 @@ pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<
     let seen =
         usage.iter().map(|row| request_attributes(find(&row.key), row.user.clone(), &row.provider, row.model.clone()));
     let keyed = ring.keys().iter().map(|k| request_attributes(Some(Arc::clone(k)), None, "any", None));
+    // Several subjects share a counter, for example that of a team; each is shown once.
     let mut told = BTreeSet::new();
     let mut counters: Vec<CounterSnapshot> = Vec::new();
     let mut problem = None;
+    // Bounded: each subject may ask the shared store.
     for subject in seen.chain(keyed).take(2_000) {
         match limits.snapshot(&subject).await {
             Ok(readings) => counters
                 .extend(readings.into_iter().filter(|r| told.insert((r.rule.clone(), r.counter, r.who.clone())))),
             Err(e) => {
                 problem = Some(e.to_string());
+                // The store does not answer; asking for further subjects would only wait again.
                 break;
             }
         }
@@ -100,11 +102,11 @@ fn request_attributes(
     provider: &str,
     model: Option<Arc<str>>,
 ) -> RequestAttributes {
+    // No client: counters by client address are not listed.
     let client = std::net::IpAddr::from([0, 0, 0, 0]);
     RequestAttributes { key, user, route: Some(provider.into()), provider: provider.into(), model, client }
 }
 
-/// A virtual key, without the key itself.
 #[derive(Serialize, JsonSchema)]
 struct VirtualKeyView {
     #[serde(flatten)]
@@ -117,22 +119,19 @@ pub(crate) struct VirtualKeys {
     keys: Vec<VirtualKeyView>,
 }
 
-/// `GET /keys`
 pub(crate) async fn keys(State(state): State<Arc<AdminState>>) -> Result<Json<VirtualKeys>> {
     let ring = limit_deps(&state)?.keys.ring();
     let view = |key: &Arc<VirtualKey>| VirtualKeyView { state: key.state_now(), key: VirtualKey::clone(key) };
     Ok(Json(VirtualKeys { keys: ring.keys().iter().map(view).collect() }))
 }
 
-/// A new virtual key.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CreatedKey {
     id: String,
-    /// The key itself, which is shown this once.
+    /// The key itself. It is shown this once, because only its hash is stored.
     key: String,
 }
 
-/// `POST /keys`
 pub(crate) async fn make_key(
     State(state): State<Arc<AdminState>>,
     StrictJson(wanted): StrictJson<NewKeyInput>,
@@ -149,13 +148,13 @@ pub(crate) async fn make_key(
         policy: None,
         limits: wanted.limits,
     };
+    // The list of keys is written to disk before the key is returned.
     let made = tokio::task::spawn_blocking(move || keys.add(new)).await;
     let made = made.map_err(|e| ApiError::internal(e.to_string()))?;
     let (secret, id) = made.map_err(|e| ApiError::bad_request(e.to_string()))?;
     Ok(Json(CreatedKey { id: id.to_string(), key: secret.reveal().to_owned() }))
 }
 
-/// `DELETE /keys/{id}`
 pub(crate) async fn revoke_key(State(state): State<Arc<AdminState>>, Path(id): Path<String>) -> Result<StatusCode> {
     let keys = limit_deps(&state)?.keys;
     let asked = id.clone();

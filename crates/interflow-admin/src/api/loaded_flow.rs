@@ -11,7 +11,7 @@ const MAX_SEARCHED_BODY: usize = 16 << 20;
 /// Messages loaded at a time.
 const MESSAGE_STEP: u64 = 256;
 
-/// A row whose bodies and messages are loaded only if a query needs them.
+/// A row whose bodies and messages are loaded only if a query needs them. One that cannot be loaded does not match.
 pub(crate) struct LoadedFlow<'a> {
     pub row: &'a FlowRow,
     pub store: &'a dyn FlowStore,
@@ -26,6 +26,7 @@ impl LoadedFlow<'_> {
         };
         let bytes =
             self.store.body(self.row.id, side, 0..MAX_SEARCHED_BODY as u64).and_then(|b| b.read_all(MAX_SEARCHED_BODY));
+        // Decoded, so that a search finds what a person sees.
         bytes.is_ok_and(|b| fits(&decoded_body::decode_body(headers, b, MAX_SEARCHED_BODY).bytes))
     }
 

@@ -15,7 +15,7 @@ use crate::error::{ApiError, Result};
 use crate::mcp::{self, RemoteToolCall, ToolAction, WriteAccess};
 use crate::state::AdminState;
 
-/// `POST /mcp`
+/// `POST /mcp`: notifications have no answer, so a message or batch of only those is accepted with status 202.
 pub(crate) async fn post(
     State(state): State<Arc<AdminState>>,
     headers: HeaderMap,
@@ -33,8 +33,10 @@ pub(crate) async fn post(
         Err(answer) => return Ok(Json(answer).into_response()),
     };
     let mut answers = Vec::new();
+    // One after the other: a batch may contain calls that depend on each other.
     for message in messages {
         let answer = match mcp::remote_tool_call(&message, access) {
+            // Calls that need the running instance; everything else is answered from the store.
             Some(Ok(call)) => Some(call.answer(run_tool_call(&state, &call).await)),
             Some(Err(refused)) => Some(refused),
             None => run_query(&state, move |store, _| Ok(mcp::answer(store, &message, access))).await?,
@@ -48,8 +50,9 @@ pub(crate) async fn post(
     })
 }
 
-/// Calls the same handlers as the REST API.
+/// Calls the same handlers as the REST API, so that both have the same checks and limits.
 async fn run_tool_call(state: &Arc<AdminState>, call: &RemoteToolCall) -> Result<Value, String> {
+    // A tool reports its errors as text to the model.
     let said = |e: ApiError| e.into_details().message;
     let (state, id, input) = (State(Arc::clone(state)), FlowIdPath(call.flow), call.input.clone());
     match call.verb {

@@ -23,19 +23,17 @@ fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
     })
 }
 
-/// `GET /media/streams`
 pub(crate) async fn streams(State(state): State<Arc<AdminState>>) -> Result<Json<StreamsView>> {
     Ok(Json(media(&state)?.streams().view()))
 }
 
-/// A link for a player.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct MediaLink {
     url: String,
     expires: Option<Timestamp>,
 }
 
-/// `POST /media/links`
+/// `POST /media/links`: the link leads to the first gateway address.
 pub(crate) async fn link(
     State(state): State<Arc<AdminState>>,
     StrictJson(request): StrictJson<LinkRequest>,

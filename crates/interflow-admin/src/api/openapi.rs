@@ -17,7 +17,7 @@ const PATH_PARAMETERS: [(&str, &str); 3] = [
     ("index", "a message's number, from 0"),
 ];
 
-/// `GET /openapi.json`
+/// `GET /openapi.json`: generated once, on first use.
 pub(crate) async fn document() -> Json<Value> {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
     Json(DOCUMENT.clone())
@@ -35,6 +35,7 @@ fn build() -> Value {
     let requests = operations.filter_map(Value::as_object_mut).flat_map(|operation| {
         operation.iter_mut().filter(|(name, _)| ["parameters", "requestBody"].contains(&name.as_str())).map(|(_, v)| v)
     });
+    // Schemas for requests are renamed last, when all references to them exist.
     let definitions = schemas.into_definitions(requests);
     let mut document = json!({
         "openapi": "3.1.0",
@@ -111,6 +112,7 @@ fn operation(route: &ApiRoute, schemas: &mut ApiSchemas) -> Value {
 
 fn path_parameters(path: &str, schemas: Vec<Value>) -> Vec<Value> {
     let names: Vec<&str> = path.split('{').skip(1).filter_map(|p| p.split_once('}')).map(|(name, _)| name).collect();
+    // A path parameter that no extractor reads is a bug of the table; the document is built in a test.
     assert_eq!(names.len(), schemas.len(), "the handler of {path} reads every parameter of the path");
     let parameter = |(name, schema): (&str, Value)| {
         let mut parameter = json!({"name": name, "in": "path", "required": true, "schema": schema});

@@ -49,6 +49,7 @@ impl ApiSchemas {
         let mut read = self.requests.take_definitions(true);
         let differing: Vec<String> = read
             .iter()
+            // Only differing schemas are renamed; one that is equal in both directions keeps one name.
             .filter(|(name, schema)| all.get(*name).is_some_and(|s| s != *schema))
             .map(|(n, _)| n.clone())
             .collect();
@@ -114,6 +115,8 @@ pub(crate) trait DocumentedHandler<T>: Handler<T, Arc<AdminState>> {
     fn describe(operation: &mut Operation, schemas: &mut ApiSchemas);
 }
 
+// Handlers are functions with up to four extractors. The last parameter of axum's `Handler` differs for the last
+// extractor, so it stays generic as `Via`.
 macro_rules! documented_handler {
     ($($input:ident),*) => {
         impl<F, Fut, Out, Via, $($input),*> DocumentedHandler<(Via, $($input,)*)> for F
@@ -137,7 +140,6 @@ documented_handler!(A, B);
 documented_handler!(A, B, C);
 documented_handler!(A, B, C, D);
 
-/// An extractor.
 pub(crate) trait DescribeInput {
     fn describe(operation: &mut Operation, schemas: &mut ApiSchemas);
 }
@@ -168,6 +170,7 @@ impl<T: JsonSchema> DescribeInput for StrictQuery<T> {
         let required = object.remove("required").unwrap_or_default();
         let required = |name: &str| required.as_array().is_some_and(|list| list.iter().any(|n| n == name));
         let Some(Value::Object(properties)) = object.remove("properties") else { return };
+        // Each member of the structure is a parameter of its own; the structure itself does not appear.
         for (name, mut schema) in properties {
             let described = schema.as_object_mut().and_then(|s| s.remove("description"));
             let mut parameter = json!({"name": name, "in": "query", "required": required(&name)});
@@ -190,6 +193,7 @@ fn drop_null(schema: &mut Value) {
     }
     if let Some(types) = map.get_mut("type").and_then(Value::as_array_mut) {
         types.retain(|t| t != "null");
+        // A list with one type is written as that type.
         if let [only] = types.as_slice() {
             let only = only.clone();
             map.insert("type".into(), only);
@@ -197,6 +201,7 @@ fn drop_null(schema: &mut Value) {
     }
     if let Some(choices) = map.get_mut("anyOf").and_then(Value::as_array_mut) {
         choices.retain(|c| c["type"] != "null");
+        // A choice with one alternative left becomes that alternative.
         if let [Value::Object(only)] = choices.as_slice() {
             let only = only.clone();
             map.remove("anyOf");
@@ -252,14 +257,13 @@ impl<T: JsonSchema> DescribeOutput for Json<T> {
     }
 }
 
-/// Handlers that return a status have nothing else to say.
 impl DescribeOutput for StatusCode {
     fn describe(operation: &mut Operation, _: &mut ApiSchemas) {
         operation.response = (Self::NO_CONTENT.as_u16(), None);
     }
 }
 
-/// A response that a handler builds itself: bytes.
+/// A response that a handler builds itself: its media type is known only at run time, so it is described as bytes.
 impl DescribeOutput for Response {
     fn describe(operation: &mut Operation, _: &mut ApiSchemas) {
         operation.response = (200, Some(("application/octet-stream", json!({}))));

@@ -20,9 +20,8 @@ use super::pending_filter::PendingSubject;
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
-/// Id prefix of flows held by rules.
+/// Prefix of the ids of flows held by rules. Both kinds have numbers of their own, which may be equal.
 const RULE: &str = "rule-";
-/// Id prefix of approval questions.
 const APPROVAL: &str = "approval-";
 
 fn holds(state: &AdminState) -> Option<Arc<HoldQueue>> {
@@ -40,7 +39,8 @@ pub(crate) struct PendingParams {
     query: Option<String>,
 }
 
-/// `GET /pending`: at once, or as soon as something has changed since a version.
+/// `GET /pending`: at once, or as soon as something has changed since a version. The version is the sum of those of
+/// both kinds, each of which only grows.
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
     StrictQuery(watch): StrictQuery<PendingParams>,
@@ -52,11 +52,13 @@ pub(crate) async fn list(
         (approvals, holds.as_ref().map_or(0, |h| h.version()))
     };
     let (approvals, rules) = versions();
+    // Without a change since then the answer is delayed. Any other version, also an unknown one, is answered at once.
     if watch.after == Some(approvals + rules) {
         let patience = watch.wait.map_or(std::time::Duration::ZERO, |w| w.0).min(MAX_WAIT);
         let asked = async {
             match &state.approvals {
                 Some(a) => a.changed_since(approvals).await,
+                // Only the other kind can end the wait.
                 None => std::future::pending().await,
             }
         };
@@ -71,7 +73,9 @@ pub(crate) async fn list(
         })
         .await;
     }
+    // Read before the lists: a change in between is reported twice rather than never.
     let (approvals, rules) = versions();
+    // Nothing was recorded yet, so the masks of the recorder are applied here.
     let mask = HeaderMasker::from_config(&state.config["record"]);
     let questions = state.approvals.as_ref().map(|a| a.pending_requests()).unwrap_or_default();
     let held = holds.map(|h| h.list()).unwrap_or_default();
@@ -104,9 +108,9 @@ pub(crate) struct PendingItem {
     pub id: String,
     pub kind: PendingKind,
     pub what: PendingPart,
-    /// Null for a tunnel.
+    /// Null for a tunnel, which has no request yet.
     pub method: Option<String>,
-    /// Host and port of a tunnel.
+    /// For a tunnel, host and port.
     pub url: String,
     pub host: String,
     pub port: Option<u16>,
@@ -122,10 +126,9 @@ pub(crate) struct PendingItem {
     /// The first of those flows.
     pub flows: Vec<String>,
     pub since: Timestamp,
-    /// When it times out.
+    /// When it times out; then `on_timeout` applies.
     pub until: Timestamp,
     pub on_timeout: TimeoutAction,
-    /// The rule that holds it.
     pub rule: Option<String>,
     /// The phase in which a rule holds it.
     pub phase: Option<&'static str>,
@@ -135,7 +138,6 @@ pub(crate) struct PendingItem {
     pub matches: Option<bool>,
 }
 
-/// What holds a pending item.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PendingKind {
@@ -143,7 +145,6 @@ pub(crate) enum PendingKind {
     Rule,
 }
 
-/// What is pending.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PendingPart {
@@ -153,7 +154,6 @@ pub(crate) enum PendingPart {
     Message,
 }
 
-/// What happens if nobody decides.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TimeoutAction {
@@ -161,20 +161,19 @@ pub(crate) enum TimeoutAction {
     Continue,
 }
 
-/// The client of a pending item.
 #[derive(Default, Serialize, JsonSchema)]
 pub(crate) struct PendingClient {
     pub address: String,
     pub user: Option<String>,
     pub process: Option<String>,
     pub container: Option<String>,
-    /// Its sessions, by id.
     pub sessions: Vec<String>,
 }
 
 impl PendingItem {
     fn from_question(held: &Question, mask: &HeaderMasker) -> Self {
         let q = &held.question;
+        // Addresses of IPv6 are in brackets in a URL (RFC 3986).
         let host = if q.host.contains(':') { format!("[{}]", q.host) } else { q.host.clone() };
         let asked = held.asked.as_ref();
         Self {
@@ -261,13 +260,11 @@ enum PendingDecision {
     Rule(HoldDecision),
 }
 
-/// The effect of a decision.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DecidedItem {
     id: String,
-    /// The number of flows it decided.
     flows: usize,
-    /// The rule of approvals that was created.
+    /// The approval rule that was created with the decision, if any.
     rule: Option<RuleView>,
 }
 
@@ -279,6 +276,7 @@ pub(crate) async fn decide(
 ) -> Result<Json<DecidedItem>> {
     let wrong = |e: serde_json::Error| ApiError::bad_request(e.to_string());
     if let Some(number) = id.strip_prefix(RULE).and_then(|n| n.parse::<u64>().ok()) {
+        // Rules know no `allow`: with a body it is a change, without one the flow continues as it is.
         if said["action"] == "allow" {
             said = match said["body"].take() {
                 Value::Null => json!({ "action": "continue" }),
@@ -287,9 +285,11 @@ pub(crate) async fn decide(
         }
         let decision: HoldDecision = serde_json::from_value(said).map_err(wrong)?;
         let holds = holds(&state).ok_or_else(|| not_found(&id))?;
+        // Deciding twice fails: the hold is removed with the first decision.
         holds.decide(number, decision).map_err(|_| not_found(&id))?;
         return Ok(Json(DecidedItem { id, flows: 1, rule: None }));
     }
+    // A bare number is an approval.
     let number = id.strip_prefix(APPROVAL).unwrap_or(&id).parse::<u64>().map_err(|_| not_found(&id))?;
     let answer: Resolution = serde_json::from_value(said).map_err(wrong)?;
     let done = state.approvals()?.resolve(number, &answer)?;

@@ -6,7 +6,6 @@ use interflow_types::Direction;
 
 use super::pending::{PendingItem, PendingKind, PendingPart};
 
-/// A member of the list in `GET /pending`.
 pub(super) struct PendingSubject<'i>(pub &'i PendingItem);
 
 impl PendingSubject<'_> {
@@ -73,6 +72,7 @@ impl QuerySubject for PendingSubject<'_> {
             Key::RespType => self.media_type(Direction::Response, fits),
             Key::Type => {
                 let request = self.media_type(Direction::Request, fits);
+                // The request alone may decide; otherwise the unknown other side counts.
                 if request.holds() { request } else { request.or(self.media_type(Direction::Response, fits)) }
             }
             Key::Error | Key::Comment => Tristate::Known(false),
@@ -109,6 +109,7 @@ impl QuerySubject for PendingSubject<'_> {
         match &self.0.body {
             _ if side != self.side() => self.elsewhere(side),
             Some(body) => Tristate::Known(fits(body.as_bytes())),
+            // An approval without a size has no body at all.
             None if self.0.body_size.is_none() && self.0.kind == PendingKind::Approval => Tristate::Known(false),
             None => Tristate::NotYet,
         }

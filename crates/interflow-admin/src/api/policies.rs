@@ -19,7 +19,6 @@ use super::rules::require_unchanged;
 use crate::error::{ApiError, Result, TextProblem};
 use crate::state::AdminState;
 
-/// Selects a policy by its file.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyFileParam {
@@ -27,7 +26,6 @@ pub(crate) struct PolicyFileParam {
     file: PathBuf,
 }
 
-/// A policy's text: Interflow's TOML or Phileas JSON.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyTextInput {
@@ -37,7 +35,6 @@ pub(crate) struct PolicyTextInput {
     base: Option<String>,
 }
 
-/// `GET /privacy/policies`
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Policies>> {
     Ok(Json(Policies::of(state.redaction.as_ref().ok_or_else(redaction_disabled)?)))
 }
@@ -55,14 +52,13 @@ impl Policies {
     }
 }
 
-/// The text of a policy.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PolicySource {
     file: PathBuf,
     text: String,
 }
 
-/// `GET /privacy/policies/source?file=…`
+/// `GET /privacy/policies/source?file=…`: only files of active policies can be read.
 pub(crate) async fn source(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
@@ -81,6 +77,7 @@ pub(crate) async fn save(
     let redaction = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
     let checked = text.text.clone();
     let work = move || {
+        // Compared on the thread that writes, so that little time is left for another change in between.
         let now = || redaction.policy_text(&of.file).unwrap_or_default();
         require_unchanged(&of.file.display().to_string(), text.base.as_deref(), now)?;
         redaction.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&redaction, &of.file, e))?;
@@ -109,7 +106,6 @@ fn invalid_policy(message: String) -> ApiError {
         .remedy("nothing has changed: the previous policy is still active")
 }
 
-/// Whether a policy is valid.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CheckedPolicy {
     ok: bool,
@@ -118,7 +114,6 @@ pub(crate) struct CheckedPolicy {
     problems: Vec<PolicyProblem>,
 }
 
-/// `POST /privacy/check`
 pub(crate) async fn check(
     State(state): State<Arc<AdminState>>,
     StrictJson(text): StrictJson<PolicyTextInput>,
@@ -134,13 +129,11 @@ pub(crate) async fn check(
     check_text(&state, &checked, work).await
 }
 
-/// The format of policies.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PolicySchema {
     /// The JSON Schema of Interflow's policies.
     #[schemars(with = "serde_json::Map<String, Value>")]
     schema: Value,
-    /// The kinds that can be detected.
     kinds: Vec<&'static str>,
 }
 

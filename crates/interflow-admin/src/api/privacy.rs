@@ -27,7 +27,6 @@ pub(super) fn redaction_disabled() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_redaction", "this instance redacts nothing")
 }
 
-/// `GET /privacy`
 pub(crate) async fn findings(State(state): State<Arc<AdminState>>) -> Result<Json<RedactionCounts>> {
     Ok(Json(state.redaction.as_ref().ok_or_else(redaction_disabled)?.counts()))
 }
@@ -36,18 +35,17 @@ pub(crate) async fn findings(State(state): State<Arc<AdminState>>) -> Result<Jso
 const FINDING_TAG_PREFIX: &str = "found:";
 /// Prefix of the tag that names the route by which the flow's policy was selected.
 const ROUTE_TAG_PREFIX: &str = "redact:route:";
-/// Maximum number of flows per history.
+/// Maximum number of flows per history; the newest count.
 const MAX_FLOWS: usize = 50_000;
-/// Shortest time bucket of a history, in microseconds.
+/// Shortest time bucket of a history, in microseconds: one minute.
 const MIN_SPAN: u64 = 60_000_000;
 
-/// Start and bucket size of a history.
 #[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HistoryParams {
-    /// How far back.
+    /// How far back; one day by default.
     since: HumanDuration,
-    /// The length of one bucket.
+    /// The length of one bucket; one hour by default.
     span: HumanDuration,
 }
 
@@ -57,7 +55,6 @@ impl Default for HistoryParams {
     }
 }
 
-/// Flows in which redaction found something.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FindingsHistory {
     /// Start of the first bucket, in microseconds since the Unix epoch.
@@ -67,7 +64,6 @@ pub(crate) struct FindingsHistory {
     found: Vec<FoundKind>,
 }
 
-/// The flows of one bucket, kind, host and route.
 #[derive(Serialize, JsonSchema)]
 struct FoundKind {
     /// Start of the bucket, in microseconds since the Unix epoch.
@@ -86,6 +82,7 @@ pub(crate) async fn history(
 ) -> Result<Json<FindingsHistory>> {
     let span = (over.span.0.as_micros() as u64).max(MIN_SPAN);
     let since = Timestamp::now().micros().saturating_sub(over.since.0.as_micros() as u64);
+    // Buckets begin at multiples of their length, so that they stay the same from one call to the next.
     let since = since - since % span;
     let begun = TermTest::Time(TimeTest::Compare(CompareOp::Ge, TimePoint::At { start: since, lasts: 1 }));
     let tagged = Query::parse("tag:found:*").map_err(|e| ApiError::internal(e.to_string()))?;
@@ -94,6 +91,7 @@ pub(crate) async fn history(
         let options = ListOptions { query, limit: MAX_FLOWS, ..ListOptions::default() };
         let mut found: BTreeMap<(u64, String, String, String), u64> = BTreeMap::new();
         let rows = match store.list_while(&options, &mut || wanted.check()) {
+            // The client has gone away; nobody reads the result.
             Err(StoreError::Cancelled) => Vec::new(),
             rows => rows?,
         };
@@ -102,6 +100,7 @@ pub(crate) async fn history(
             let host = row.host();
             let route = row.tags.iter().find_map(|t| t.strip_prefix(ROUTE_TAG_PREFIX)).unwrap_or("intercepted");
             for kind in row.tags.iter().filter_map(|t| t.strip_prefix(FINDING_TAG_PREFIX)) {
+                // A flow counts once for each kind that was found in it.
                 let key = (from, kind.to_owned(), host.clone().into_owned(), route.to_owned());
                 *found.entry(key).or_default() += 1;
             }
@@ -112,7 +111,6 @@ pub(crate) async fn history(
     .await
 }
 
-/// A text to redact.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RedactionTrialInput {
@@ -122,7 +120,6 @@ pub(crate) struct RedactionTrialInput {
     policy: Option<String>,
 }
 
-/// A redacted text.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RedactionTrial {
     output: String,
@@ -146,6 +143,7 @@ pub(crate) async fn try_policy(
         None => state.redaction.as_ref().ok_or_else(redaction_disabled)?.redactor(),
     };
     let work = tokio::task::spawn_blocking(move || {
+        // One way: placeholders of a trial are not remembered, so they cannot be restored later.
         let done = redactor.redact_text(&trial.text, &mut RedactionSession::one_way())?;
         Ok::<_, interflow_redact::RedactError>((done.output.unwrap_or(trial.text), done.spans))
     });

@@ -12,7 +12,6 @@ use crate::error::{ApiError, ErrorDetails, Result};
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompletionParams {
-    /// The query so far.
     q: String,
 }
 
@@ -30,7 +29,6 @@ struct Completion {
     doc: &'static str,
 }
 
-/// Whether a query is valid.
 #[derive(Default, Serialize, JsonSchema)]
 pub(crate) struct CheckedQuery {
     ok: bool,
@@ -49,7 +47,6 @@ pub(crate) struct QueryHelp {
     text: String,
 }
 
-/// `GET /query/complete`
 pub(crate) async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) -> Result<Json<Completions>> {
     if typed.q.len() > interflow_query::MAX_LENGTH {
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_query", "the query is too long"));
@@ -71,7 +68,6 @@ pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> 
     })
 }
 
-/// `GET /query/help`
 pub(crate) async fn help() -> Json<QueryHelp> {
     Json(QueryHelp { text: help_text() })
 }

@@ -47,7 +47,6 @@ impl ReplayBody {
     }
 }
 
-/// Changes to the recorded request.
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ReplayInput {
@@ -58,12 +57,10 @@ pub(crate) struct ReplayInput {
     body: Option<ReplayBody>,
 }
 
-/// The outcome of a replay: a response or an error.
+/// The outcome of a replay: a response or an error. A failed request is a regular result of the call.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ReplayResult {
-    /// The new flow.
     id: String,
-    /// The replayed flow.
     parent: String,
     /// Fields that were masked when recorded and therefore not sent.
     omitted: Vec<String>,
@@ -86,13 +83,14 @@ struct ReplayedResponse {
     status: u16,
     version: &'static str,
     headers: Vec<(String, String)>,
-    /// Size of the body.
+    /// Bytes of the body; 0 if it did not end in time.
     size: u64,
-    /// Whether the response has ended.
+    /// Whether the response has ended within a minute.
     complete: bool,
 }
 
-/// `POST /flows/{id}/replay`
+/// `POST /flows/{id}/replay`: sends the recorded request through the proxy again, so that rules and recording apply
+/// to it.
 pub(crate) async fn replay(
     State(state): State<Arc<AdminState>>,
     FlowIdPath(id): FlowIdPath,
@@ -112,6 +110,7 @@ pub(crate) async fn replay(
         }
     }
     // The new flow must be visible to the client's next request.
+    // A failure to flush does not change the outcome; the flow appears a little later.
     let _ = run_query(&state, |store, _| Ok(store.flush()?)).await;
     Ok(Json(replayed))
 }
@@ -119,6 +118,7 @@ pub(crate) async fn replay(
 fn prepare(store: &dyn FlowStore, id: FlowId, edits: &RequestEdits) -> Result<(Request, Vec<String>)> {
     let row = store.get(id)?;
     let kept = row.body(Direction::Request).map_or(0, |b| b.kept);
+    // A recorded body is not needed if another one is given.
     if kept > MAX_BODY && edits.body.is_none() {
         return Err(too_long(&row, kept));
     }
@@ -145,6 +145,7 @@ async fn response_summary(response: Response) -> ReplayedResponse {
         size: 0,
         complete: false,
     };
+    // On a task of its own: if the wait ends first, the body is still read and recorded.
     let reading = tokio::spawn(drain_body(response.body));
     if let Ok(Ok(Some(size))) = tokio::time::timeout(REPLAY_TIMEOUT, reading).await {
         (answered.size, answered.complete) = (size, true);
@@ -175,7 +176,6 @@ pub(crate) struct DiffParams {
     original: bool,
 }
 
-/// The differences between two flows.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FlowComparison {
     a: String,
@@ -185,7 +185,7 @@ pub(crate) struct FlowComparison {
     diff: FlowDiff,
 }
 
-/// `GET /diff`
+/// `GET /diff`: the whole of both flows is loaded into memory, so their bodies are limited.
 pub(crate) async fn diff(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<DiffParams>,

@@ -14,7 +14,6 @@ use super::{
 };
 use crate::state::AdminState;
 
-/// Adds to the documentation of a route.
 type DescribeFn = fn(&mut Operation, &mut ApiSchemas);
 
 pub(crate) struct ApiRoute {
@@ -23,9 +22,7 @@ pub(crate) struct ApiRoute {
     pub path: &'static str,
     pub handler: MethodRouter<Arc<AdminState>>,
     pub summary: &'static str,
-    /// Describes what the handler reads and returns.
     pub describe: DescribeFn,
-    /// Describes what the handler's types do not say.
     pub adjust: Option<DescribeFn>,
 }
 
@@ -48,7 +45,6 @@ macro_rules! by_method {
 by_method!(get GET, post POST, put PUT, patch PATCH, delete DELETE);
 
 impl ApiRoute {
-    /// The response is JSON lines of this type.
     fn lines<T: JsonSchema>(mut self) -> Self {
         self.adjust = Some(|operation, schemas| {
             operation.response.1 = Some(("application/x-ndjson", schemas.responses.subschema_for::<T>().into()));

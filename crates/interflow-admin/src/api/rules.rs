@@ -37,21 +37,17 @@ fn rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
     })
 }
 
-/// `GET /rules`
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<RulesView>> {
     Ok(Json(RulesView::of(&rules(&state)?.program())))
 }
 
-/// The active rules.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RulesView {
     rules: Vec<ActiveRule>,
-    /// The rule files.
     files: Vec<String>,
     notes: Vec<RuleProblem>,
 }
 
-/// An active rule.
 #[derive(Serialize, JsonSchema)]
 struct ActiveRule {
     name: String,
@@ -94,14 +90,12 @@ impl RulesView {
     }
 }
 
-/// The text of a rule file.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RuleSource {
     file: String,
     text: String,
 }
 
-/// Selects a rule file.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleFileParam {
@@ -109,7 +103,7 @@ pub(crate) struct RuleFileParam {
     file: String,
 }
 
-/// `GET /rules/source?file=…`
+/// `GET /rules/source?file=…`: reads only files from the list of active rules, so no other file can be named.
 pub(crate) async fn source(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<RuleFileParam>,
@@ -120,6 +114,7 @@ pub(crate) async fn source(
         .iter()
         .find(|f| f.display().to_string() == of.file)
         .ok_or_else(|| not_editable(&program, &of.file))?;
+    // Read from the disk: the file may have changed since it was activated.
     let source = RuleFileSource::read(path).map_err(|p| ApiError::internal(p.to_string()))?;
     Ok(Json(RuleSource { file: of.file, text: source.text }))
 }
@@ -130,7 +125,6 @@ fn not_editable(program: &RuleProgram, file: &str) -> ApiError {
         .with(|details| details.files = known)
 }
 
-/// The text of a rule file.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleTextInput {
@@ -143,16 +137,14 @@ pub(crate) struct RuleTextInput {
     base: Option<String>,
 }
 
-/// Whether rules are valid.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CheckedRules {
     ok: bool,
     problems: Vec<RuleProblem>,
-    /// The rules, if they are valid.
     rules: Option<RulesView>,
 }
 
-/// `POST /rules/check`
+/// `POST /rules/check`: nothing is activated. An invalid text is a regular result, with every problem found.
 pub(crate) async fn check(
     State(state): State<Arc<AdminState>>,
     StrictJson(text): StrictJson<RuleTextInput>,
@@ -181,9 +173,11 @@ pub(crate) async fn save(
     let RuleTextInput { text, base, .. } = text;
     let checked = text.clone();
     let work = move || {
+        // Checked with all other files first, so that what is written can also be loaded.
         let program = rules.check_with_file(FilePath::new(&of.file), &text).map_err(rejected_rules)?;
         let Some(program) = program else { return Err(not_editable(&rules.program(), &of.file)) };
         let now = || RuleFileSource::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
+        // As late as possible, so that a change by someone else in between is unlikely.
         require_unchanged(&of.file, base.as_deref(), now)?;
         write_atomic(FilePath::new(&of.file), text.as_bytes(), FileAccess::Keep)
             .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
@@ -198,6 +192,7 @@ pub(crate) async fn save(
 
 /// Fails if the file has been changed by someone else.
 pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> String) -> Result<()> {
+    // A browser may send other line ends than the file has.
     let lines = |text: &str| text.replace("\r\n", "\n");
     match was {
         Some(was) if lines(&now()) != lines(was) => {
@@ -215,7 +210,6 @@ fn rejected_rules(e: RuleLoadError) -> ApiError {
         .with(|details| details.problems = e.problems.into_iter().map(TextProblem::Rule).collect())
 }
 
-/// `GET /rules/schema`
 pub(crate) async fn schema() -> Json<Value> {
     Json(interflow_rules::schema())
 }
@@ -227,7 +221,8 @@ pub(crate) struct ExplainedRules {
     rules: Vec<RuleExplanation>,
 }
 
-/// `GET /rules/explain/{id}`
+/// `GET /rules/explain/{id}`: evaluates the active rules on the recorded flow, so their decision may differ from the
+/// one at the time.
 pub(crate) async fn explain_flow(
     State(state): State<Arc<AdminState>>,
     FlowIdPath(id): FlowIdPath,
@@ -241,24 +236,20 @@ pub(crate) async fn explain_flow(
     Ok(Json(ExplainedRules { flow: id.to_string(), rules: explain::explain(&program, &sample) }))
 }
 
-/// Flows held by rules.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct HeldFlows {
     held: Vec<HeldFlow>,
 }
 
-/// A flow that was held.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DecidedFlow {
     held: HeldFlow,
 }
 
-/// `GET /rules/held`
 pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>) -> Result<Json<HeldFlows>> {
     Ok(Json(HeldFlows { held: rules(&state)?.runtime().holds.list() }))
 }
 
-/// `POST /rules/held/{number}`
 pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
     Path(number): Path<String>,
@@ -280,6 +271,7 @@ pub(crate) async fn decide(
 pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture, String> {
     let client = ClientInfo {
         connection: row.client.connection,
+        // Imported flows may have no addresses.
         peer: row.client.peer.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
         local: row.client.local.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
         listener: Arc::clone(&row.client.listener),
@@ -296,6 +288,7 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture,
             })
             .map(Arc::new),
     };
+    // Facts that rules can ask for are copied from the row; the rest keeps its defaults.
     let mut flow = Flow::begin(client.into(), row.transport, row.scheme, row.authority.clone());
     flow.id = row.id;
     flow.user.clone_from(&row.user);
@@ -309,9 +302,11 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture,
         Arc::new(ClientTls { sni: of("sni"), alpn: of("alpn"), ja3: of("ja3"), ja4: of("ja4"), ..ClientTls::default() })
     });
     let body = |side: Direction| -> Result<Bytes, String> {
+        // A body that was not recorded counts as empty.
         let Some(known) = row.body(side).filter(|b| b.kept > 0) else { return Ok(Bytes::new()) };
         let reader = store.body(row.id, side, 0..known.kept).map_err(|e| e.to_string())?;
         let raw = reader.read_all(MAX_BODY).map_err(|e| e.to_string())?;
+        // Rules see decoded bodies in the proxy, too.
         Ok(match row.headers(side) {
             Some(headers) => decoded_body::decode_body(headers, raw, MAX_BODY).bytes,
             None => raw,
@@ -336,6 +331,7 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture,
             ..ResponseHead::new(status)
         })
     });
+    // The first messages are enough to explain rules about them.
     let messages = store.messages(row.id, 0..1000).map_err(|e| e.to_string())?;
     Ok(FlowFixture {
         flow,

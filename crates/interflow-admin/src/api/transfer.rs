@@ -63,13 +63,13 @@ fn archive(name: &str, format: ArchiveFormat, body: Body) -> Response {
     untrusted_content::file_response(format.media_type(), &format!("{name}.{extension}"), body)
 }
 
-/// `GET /flows/{id}/export`
 pub(crate) async fn export_one(
     State(state): State<Arc<AdminState>>,
     FlowIdPath(id): FlowIdPath,
     StrictQuery(params): StrictQuery<FormatParam>,
 ) -> Result<Response> {
     let (format, chosen) = (params.read()?.unwrap_or(ArchiveFormat::Har), params.options()?);
+    // Looked up before the stream begins, so that an unknown id is an error response.
     let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = streamed_body(permit, move |pipe| {
@@ -94,7 +94,6 @@ pub(crate) struct FlowExportParams {
     originals: bool,
 }
 
-/// `GET /export`
 pub(crate) async fn export(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<FlowExportParams>,
@@ -116,6 +115,7 @@ fn export_matching(
     let watch = pipe.cancel_check();
     let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
     let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+    // Damaged bodies are exported as missing instead of ending the export.
     let sound = ReadableBodySource::new(store);
     loop {
         let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
@@ -123,6 +123,7 @@ fn export_matching(
             let row = sound.row(row).map_err(io::Error::other)?;
             exporter.flow(&row, &sound)?;
         }
+        // Pages are separate reads: flows recorded meanwhile appear at the end, because the oldest come first.
         options.after = page.last().map(|r| r.id);
         if page.len() < PAGE {
             return exporter.finish();
@@ -134,20 +135,18 @@ fn export_matching(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportSelectionInput {
-    /// Ids of flows.
     ids: Vec<String>,
-    /// As for `GET /export`.
+    /// As for `GET /export`: har by default.
     #[serde(default)]
     format: Option<String>,
-    /// As for `GET /export`.
+    /// As for `GET /export`: the side whose packets pcapng shows.
     #[serde(default)]
     leg: Option<String>,
-    /// As for `GET /export`.
+    /// As for `GET /export`: with jsonl, the received versions too.
     #[serde(default)]
     originals: bool,
 }
 
-/// `POST /export`
 pub(crate) async fn export_by_ids(
     State(state): State<Arc<AdminState>>,
     StrictJson(picked): StrictJson<ExportSelectionInput>,
@@ -169,12 +168,10 @@ pub(crate) async fn export_by_ids(
     Ok(archive("flows", format, body))
 }
 
-/// What an import did.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ImportResult {
-    /// New flows.
     imported: u64,
-    /// Flows that were recorded already.
+    /// Flows whose id was recorded already; they are left unchanged.
     present: u64,
     /// Entries that could not be read.
     skipped: u64,
@@ -182,7 +179,8 @@ pub(crate) struct ImportResult {
     reasons: Vec<String>,
 }
 
-/// `POST /import`
+/// `POST /import`: flows are stored while the upload is read. After an error, those before it stay, and the error
+/// says how many.
 pub(crate) async fn import(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<FormatParam>,
@@ -211,22 +209,20 @@ pub(crate) struct SearchParams {
     limit: Option<u64>,
 }
 
-/// A line of a search.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SearchLine {
     Progress {
-        /// Flows examined.
+        /// Flows examined so far.
         examined: u64,
         found: u64,
-        /// Flows in the store.
         total: u64,
     },
     Flow(Box<FlowSummary>),
-    /// The last line.
+    /// The last line. If it is missing, the search was cut short.
     Done {
         found: u64,
-        /// Whether every flow was examined.
+        /// Whether every flow was examined; false if the limit was reached.
         complete: bool,
     },
 }
@@ -245,6 +241,7 @@ pub(crate) async fn search(
 
 fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut StreamWriter) -> io::Result<()> {
     let watch = pipe.cancel_check();
+    // The reports come from several threads; only this thread writes to the client, before the next match.
     let seen = parking_lot::Mutex::new((0_u64, None));
     let (mut found, mut failed) = (0, None);
     let now = Timestamp::now();
@@ -270,6 +267,7 @@ fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut St
             if found >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         },
     );
+    // The failure to write explains the break better than what the search returns.
     if let Some(e) = failed {
         return Err(e);
     }
@@ -277,7 +275,7 @@ fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut St
     write_line(pipe, &SearchLine::Done { found, complete: found < limit })
 }
 
-/// Writes a line and flushes it.
+/// Writes a line and flushes it, so that the client sees each match at once.
 fn write_line(pipe: &mut StreamWriter, line: &SearchLine) -> io::Result<()> {
     serde_json::to_writer(&mut *pipe, line)?;
     pipe.write_all(b"\n")?;

@@ -8,7 +8,7 @@ use axum::response::Response;
 /// Nothing may be loaded or executed, and the document, if rendered at all, has an opaque origin.
 const POLICY: HeaderValue = HeaderValue::from_static("sandbox; default-src 'none'; frame-ancestors 'none'");
 
-/// Recorded bytes, offered as a file.
+/// Recorded bytes, offered as a file: a browser saves them and does not display them.
 pub(crate) fn raw_response(status: StatusCode, file: &str, body: Body) -> Response {
     let mut response = sandboxed_response(status, HeaderValue::from_static("application/octet-stream"), body);
     set_header(&mut response, header::CONTENT_DISPOSITION, &format!("attachment; filename=\"{file}\""));
@@ -33,7 +33,9 @@ fn sandboxed_response(status: StatusCode, media: HeaderValue, body: Body) -> Res
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, media);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Applies if the response is opened in a tab of its own.
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
+    // Recorded bytes must not stay in a shared or a disk cache.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
 }

@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 /// The text of a body, in the charset of its head or byte order mark; invalid sequences become U+FFFD.
 pub(crate) fn text(headers: &Headers, bytes: &[u8]) -> String {
     match bytes {
+        // A byte order mark takes precedence over the declared charset, as in browsers.
         [0xef, 0xbb, 0xbf, rest @ ..] => return String::from_utf8_lossy(rest).into_owned(),
         [0xff, 0xfe, rest @ ..] => return utf16(rest, u16::from_le_bytes),
         [0xfe, 0xff, rest @ ..] => return utf16(rest, u16::from_be_bytes),
@@ -22,6 +23,7 @@ pub(crate) fn text(headers: &Headers, bytes: &[u8]) -> String {
 }
 
 fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+    // An odd byte at the end is omitted.
     let units = bytes.as_chunks::<2>().0.iter().map(|pair| unit(*pair));
     char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
@@ -59,6 +61,7 @@ pub(crate) fn hex(start: u64, bytes: &[u8]) -> String {
 pub(crate) fn json(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| format!("byte {} is no UTF-8", e.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
+    // Checked as a whole first: `indent` relies on valid JSON.
     let mut values = 0;
     for value in serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>() {
         value.map_err(|e| e.to_string())?;
@@ -82,6 +85,7 @@ fn indent(text: &str) -> String {
                 let mut end = at + 1;
                 for (i, c) in chars.by_ref() {
                     end = i + 1;
+                    // Only unescaped quotes end a string.
                     match c {
                         _ if escaped => escaped = false,
                         '\\' => escaped = true,
@@ -93,6 +97,7 @@ fn indent(text: &str) -> String {
             }
             '{' | '[' => {
                 out.push(c);
+                // Empty lists and objects stay on one line.
                 while chars.next_if(|(_, c)| c.is_ascii_whitespace()).is_some() {}
                 if let Some((_, close)) = chars.next_if(|(_, c)| matches!(c, '}' | ']')) {
                     out.push(close);

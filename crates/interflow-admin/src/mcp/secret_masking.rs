@@ -4,7 +4,6 @@ use interflow_types::Headers;
 use interflow_types::secret_names::{is_secret_header, is_secret_parameter};
 use serde_json::Value;
 
-/// Replaces a secret.
 const MASKED: &str = "[masked]";
 
 /// Whether a field, parameter or key of this name holds a secret.
@@ -12,6 +11,7 @@ pub(crate) fn is_secret(name: &str) -> bool {
     if is_secret_header(name.as_bytes()) {
         return true;
     }
+    // Compared without punctuation and case: `api_key`, `api-key` and `apiKey` are equal.
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     // Token counts are not secrets, and are commonly needed.
     if name.ends_with("tokens") || name.ends_with("tokencount") || name.contains("tokensdetails") {
@@ -35,7 +35,7 @@ pub(crate) fn is_secret(name: &str) -> bool {
     WHOLE.contains(&name.as_str()) || PARTS.iter().any(|p| name.contains(p))
 }
 
-/// A head's fields, one per line.
+/// The fields of a head, one per line, with secret values masked.
 pub fn mask_headers(headers: &Headers) -> String {
     let line = |(name, value): (&[u8], &[u8])| {
         let name = String::from_utf8_lossy(name);
@@ -55,7 +55,8 @@ pub fn mask_path(path: &str) -> String {
     format!("{path}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))
 }
 
-/// A body as text, with secrets in JSON and forms masked; `None` if it is not text.
+/// A body as text, with secrets in JSON and forms masked; `None` if it is not text. `whole` is whether `body` is
+/// complete.
 pub fn mask_body(media: &str, body: &[u8], whole: bool) -> Option<String> {
     if media == "application/x-www-form-urlencoded" {
         let text = std::str::from_utf8(body).ok()?;
@@ -68,11 +69,13 @@ pub fn mask_body(media: &str, body: &[u8], whole: bool) -> Option<String> {
     // A truncated body may end within a character.
     let text = match std::str::from_utf8(body) {
         Ok(text) => text,
+        // A character of UTF-8 has at most four bytes.
         Err(e) if !whole && e.valid_up_to() + 4 > body.len() => {
             std::str::from_utf8(body.get(..e.valid_up_to())?).ok()?
         }
         Err(_) => return None,
     };
+    // Line by line, for event streams and JSON lines. Other text is not masked.
     Some(text.lines().map(|l| mask_line(l) + "\n").collect())
 }
 
@@ -80,6 +83,7 @@ pub fn mask_body(media: &str, body: &[u8], whole: bool) -> Option<String> {
 fn mask_line(text: &str) -> String {
     let (head, rest) = text.strip_prefix("data:").map_or(("", text), |rest| ("data: ", rest));
     match serde_json::from_str::<Value>(rest) {
+        // Numbers and texts alone have no keys.
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
             mask_json(&mut value);
             format!("{head}{value}")
@@ -88,7 +92,7 @@ fn mask_line(text: &str) -> String {
     }
 }
 
-/// Masks the values of secret keys.
+/// Masks the texts of secret keys at any depth. Numbers and empty texts stay.
 pub fn mask_json(value: &mut Value) {
     match value {
         Value::Object(map) => {

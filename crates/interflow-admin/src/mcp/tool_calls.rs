@@ -13,28 +13,25 @@ pub enum WriteAccess {
     Writes,
 }
 
-/// The operation of a remote tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolAction {
-    /// `GET /rules/explain/{id}`
+    /// `GET /rules/explain/{id}`, which changes nothing.
     ExplainRules,
-    /// `PATCH /flows/{id}`
+    /// `PATCH /flows/{id}`, with the tags and comment of the arguments.
     Annotate,
-    /// `POST /flows/{id}/replay`
+    /// `POST /flows/{id}/replay`, with the changes of the arguments.
     Replay,
 }
 
-/// A tool call that the running instance executes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteToolCall {
     id: Value,
     pub verb: ToolAction,
     pub flow: FlowId,
-    /// The body of the API request.
     pub input: Value,
 }
 
-/// Arguments that are passed on to the API.
+/// Arguments that are passed on to the API. Others are not, so that agents cannot use what the tools do not describe.
 const FORWARDED_ARGUMENTS: [&str; 8] =
     ["add_tags", "remove_tags", "comment", "method", "url", "headers", "body", "tags"];
 /// Prefixes of reasons that contain no value of a field or body.
@@ -51,6 +48,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
         "replay_flow" => ToolAction::Replay,
         _ => return None,
     };
+    // A notification cannot call a tool: its result would go nowhere.
     let id = message.get("id").filter(|id| !id.is_null())?.clone();
     if verb != ToolAction::ExplainRules && access == WriteAccess::ReadOnly {
         let why = "this server is read-only; `interflow mcp --write`, or admin.mcp_writes for the admin port, offers this tool";
@@ -59,6 +57,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
     let arguments = &message["params"]["arguments"];
     let flow = arguments["id"].as_str().unwrap_or_default();
     let Ok(flow) = flow.parse::<FlowId>() else {
+        // A wrong argument is an error of the tool, which the model can correct.
         return Some(Err(tool_result(&id, Err(format!("`{flow}` is no flow id: search_flows lists them")))));
     };
     let mut input = json!({});
@@ -71,7 +70,6 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
 }
 
 impl RemoteToolCall {
-    /// The API path, below its root.
     pub fn path(&self) -> String {
         match self.verb {
             ToolAction::ExplainRules => format!("/rules/explain/{}", self.flow),
@@ -137,6 +135,7 @@ fn format_reasons(why: &str) -> String {
         true => reason.to_owned(),
         false => "(a reason with values of the flow is not shown)".to_owned(),
     };
+    // Reasons come in pairs: what the flow has, and what the rule asks for. The second is shown only if the first is.
     why.split("; ")
         .collect::<Vec<_>>()
         .chunks(2)

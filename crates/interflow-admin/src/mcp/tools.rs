@@ -1,4 +1,4 @@
-//! The MCP tools.
+//! The MCP tools that read from the store. They work without a running instance.
 
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::load;
@@ -32,7 +32,7 @@ pub fn find(name: &str) -> Option<ToolFn> {
     })
 }
 
-/// The tool descriptions.
+/// The tool descriptions. Tools that change something are listed only if they are allowed.
 pub fn list(access: WriteAccess) -> Vec<Value> {
     let mut all = read_tools();
     if access == WriteAccess::Writes {
@@ -159,6 +159,7 @@ fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {
 }
 
 fn number(arguments: &Value, name: &str, default: u64, most: u64) -> usize {
+    // Out of range means the nearest allowed value: a model need not know the bounds.
     arguments[name].as_u64().unwrap_or(default).clamp(1, most) as usize
 }
 
@@ -227,12 +228,14 @@ fn read_flow(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
 
 fn body(store: &dyn FlowStore, row: &FlowRow, side: Direction, most: usize) -> ToolCallResult {
     let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(String::new()) };
+    // Only the beginning is read; the note below says what is missing.
     let bytes = store.body(row.id, side, 0..known.kept.min(MAX_BODY)).map_err(error_text)?;
     let bytes = bytes.read_all(MAX_BODY as usize).map_err(error_text)?;
     let empty = Headers::new();
     let headers = row.headers(side).unwrap_or(&empty);
     let decoded = decoded_body::decode_body(headers, bytes, MAX_BODY as usize);
     let media = media_type(headers).unwrap_or_default();
+    // A truncated body may end in the middle of a character.
     let whole = known.kept <= MAX_BODY && !decoded.truncated;
     Ok(match secret_masking::mask_body(&media, &decoded.bytes, whole) {
         Some(text) => format!("\n{}\n", text_window(&text, 0, most)),
@@ -246,6 +249,7 @@ fn messages(store: &dyn FlowStore, row: &FlowRow, most: usize) -> ToolCallResult
         let text = secret_masking::mask_body("", &m.payload, m.payload.len() as u64 == m.size);
         let text = text.unwrap_or_else(|| format!("[{} bytes]", m.size));
         out.push_str(&format!("{} {}\n", m.direction.as_str(), text.trim_end()));
+        // Bounded: later messages would be cut off below.
         if out.len() > most {
             break;
         }
@@ -262,6 +266,7 @@ fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResul
     }
     let line = |l: &interflow_store::ConversationSummary| {
         let (r, u) = (&l.row, &l.used);
+        // Without any known price there is nothing to show.
         let cost = if u.exchanges > u.unpriced { format!(", ${:.4}", u.cost) } else { String::new() };
         format!(
             "{} {} {} ({} turns, {} exchanges, {} tokens in, {} cached, {} out{cost}): {}",
@@ -293,6 +298,7 @@ fn changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
         .map_err(error_text)?
         .ok_or_else(|| format!("the conversation {id} is gone"))?;
     let mut out = String::new();
+    // Side calls, such as for a title, have no predecessor in the conversation.
     for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
         let Ok(flow) = e.flow.parse() else { continue };
         if let Some(c) = load::request_diff(store, &id, flow, e.part).map_err(error_text)? {
@@ -312,6 +318,7 @@ fn changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
 
 /// A part of a text, with a note on what is omitted.
 fn text_window(text: &str, skip: usize, most: usize) -> String {
+    // In characters, not bytes, as the arguments say.
     let mut places = text.char_indices().map(|(i, _)| i);
     let Some(start) = places.nth(skip) else { return String::new() };
     let end = places.nth(most.saturating_sub(1)).unwrap_or(text.len());

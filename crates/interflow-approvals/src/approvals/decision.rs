@@ -13,6 +13,7 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
     rule.hosts = vec![match answer.scope {
         ResolutionScope::Subdomains => match question.host.split_once('.') {
             // A name of two labels is itself the domain.
+            // A parent of one label, such as `com`, is no domain, and an address has no subdomains.
             Some((_, parent)) if parent.contains('.') && question.host.parse::<std::net::IpAddr>().is_err() => {
                 format!("*.{parent}")
             }
@@ -23,10 +24,12 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
     if matches!(answer.scope, ResolutionScope::Path | ResolutionScope::Host) {
         rule.ports = vec![question.port.to_string()];
     }
+    // The port is left open for the wider scopes.
     if answer.scope == ResolutionScope::Path {
         rule.methods = question.method.iter().cloned().collect();
         rule.paths = question.path.as_deref().map(escape_glob).into_iter().collect();
     }
+    // The rule is as narrow as the question: only clients with the same properties.
     if !answer.everyone {
         rule.users = question.user.iter().cloned().collect();
         rule.processes = question.process.iter().cloned().collect();
@@ -34,6 +37,7 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
         rule.sessions = question.sessions.clone();
     }
     rule.note.clone_from(&answer.note);
+    // A time too far in the future to be represented counts as unlimited.
     let until = answer.lasting.and_then(|span| jiff::Timestamp::now().checked_add(span.0).ok());
     rule.until = until.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     rule
@@ -41,9 +45,11 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
 
 /// Checks that the pending request's body can be edited.
 pub(super) fn check_edit(held: &PendingRequest, answer: &Resolution) -> Result<(), String> {
+    // A body that is denied is not sent.
     if answer.action != ApprovalAction::Allow {
         return Err("`body` needs the action `allow`, but the action is `deny`".to_owned());
     }
+    // Only for a single flow: flows that wait together have no body in common.
     if held.question.alone.is_none() || held.asked.as_ref().is_none_or(|asked| asked.body().is_none()) {
         return Err("this body cannot be edited: only text of at most 64 KiB, uncoded and of known length, that has come whole \
                     (`body` in GET /api/v1/pending); a rule with `hold` holds others"

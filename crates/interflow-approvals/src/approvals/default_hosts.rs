@@ -1,6 +1,6 @@
 //! Default hosts of well-known secrets, by the usual variable name and by the value's prefix.
 
-/// Hosts of a secret, by the variable that usually contains it.
+/// Hosts of a secret, by the variable that usually contains it. These names take precedence over the value's prefix.
 const BY_LABEL: &[(&str, &[&str])] = &[
     ("ANTHROPIC_API_KEY", &["api.anthropic.com"]),
     ("ANTHROPIC_AUTH_TOKEN", &["api.anthropic.com"]),
@@ -56,7 +56,7 @@ const BY_PREFIX: &[(&str, &[&str])] = &[
     ("lin_api_", &["api.linear.app"]),
 ];
 
-/// The default hosts of a secret with this label and value; empty if unknown.
+/// The default hosts of a secret with this label and value; empty if unknown, and then the hosts must be given.
 pub fn default_hosts(label: &str, value: &str) -> Vec<String> {
     let by_label = BY_LABEL.iter().find(|(name, _)| name.eq_ignore_ascii_case(label));
     let by_beginning = || BY_PREFIX.iter().find(|(start, _)| value.starts_with(start));

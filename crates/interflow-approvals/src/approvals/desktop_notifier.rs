@@ -12,7 +12,7 @@ use super::{Approvals, PendingRequest};
 
 /// How long requests are batched before a notification.
 const BATCH_DELAY: Duration = Duration::from_millis(300);
-/// Minimum interval between notifications.
+/// Minimum interval between notifications. Requests in between are shown together.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
 /// Timeout of the notification command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,6 +24,7 @@ pub async fn watch(approvals: Arc<Approvals>) {
     let mut told: BTreeSet<u64> = BTreeSet::new();
     let mut version = 0;
     loop {
+        // Returns at once if something has changed since the last round.
         approvals.changed_since(version).await;
         // Requests that arrive together share one notification.
         sleep(BATCH_DELAY).await;
@@ -39,11 +40,11 @@ pub async fn watch(approvals: Arc<Approvals>) {
             }
             sleep(MIN_INTERVAL).await;
         }
+        // Ids are never reused, so decided ones need not be remembered.
         told.retain(|id| held.iter().any(|h| h.id == *id));
     }
 }
 
-/// The notification's one-line text.
 fn notification_text(new: &[&PendingRequest]) -> String {
     let Some(first) = new.first() else { return String::new() };
     let q = &first.question;
@@ -59,6 +60,7 @@ async fn show_notification(title: &str, text: &str) -> std::io::Result<()> {
     let mut command = if cfg!(target_os = "macos") {
         let mut c = Command::new("osascript");
         c.args(["-e", "on run argv", "-e", "display notification (item 2 of argv) with title (item 1 of argv)"]);
+        // The script is constant; title and text are its arguments.
         c.args(["-e", "end run", title, text]);
         c
     } else if cfg!(windows) {

@@ -16,13 +16,12 @@ const MAX_BUFFERED_BODY: usize = 1 << 20;
 /// Bound on the decoded size of a body with a content coding.
 const MAX_DECODED_BYTES: u64 = 16 << 20;
 
-/// Whether this is a WebSocket data message.
 pub(super) const fn is_data_message(message: &StreamMessage) -> bool {
     matches!(message.kind, MessageKind::Text | MessageKind::Binary)
 }
 
-/// Inserts secrets into a WebSocket message.
 pub(super) fn inject_into_message(flow: &mut Flow, message: &mut StreamMessage, secrets: &[Arc<StoredSecret>]) {
+    // The payload decides, because messages have no media type.
     let json = message.payload.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{' | b'['));
     let written: fn(&str) -> Vec<u8> = if json { json_string } else { |v| v.as_bytes().to_vec() };
     let swap = Replacer::new(replacement_pairs(secrets, written));
@@ -34,6 +33,7 @@ pub(super) fn inject_into_message(flow: &mut Flow, message: &mut StreamMessage, 
 
 /// Placeholders, plain and percent-encoded, with their replacements.
 fn replacement_pairs(secrets: &[Arc<StoredSecret>], with: fn(&str) -> Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    // Clients encode a placeholder in a path or a form.
     let plain = secrets.iter().map(|s| (s.placeholder.as_bytes().to_vec(), with(s.value())));
     let coded = secrets.iter().map(|s| (percent_encode_all(&s.placeholder), with(s.value())));
     plain.chain(coded).collect()
@@ -41,8 +41,10 @@ fn replacement_pairs(secrets: &[Arc<StoredSecret>], with: fn(&str) -> Vec<u8>) -
 
 /// Counts and logs the inserted secrets. `found` has indices into the pairs of these secrets.
 fn record_used_secrets(flow: &mut Flow, secrets: &[Arc<StoredSecret>], found: &[usize]) {
+    // The second half of the pairs are the same secrets in encoded form.
     for secret in found.iter().filter_map(|i| secrets.get(i % secrets.len())) {
         secret.used.fetch_add(1, Relaxed);
+        // The flow is tagged with the label, never with the value.
         flow.tag(format!("secret:{}", secret.label));
     }
 }
@@ -70,6 +72,7 @@ pub(super) async fn inject_secrets(
     let (headers, mut found) = replace_in_headers(&swap, &head.headers);
     let packed = changed_basic_credentials(&head.headers, &headers);
     head.headers = headers;
+    // In a URL, the value must be encoded, whatever the placeholder looked like.
     if let Some(swap) = Replacer::new(replacement_pairs(&secrets, percent_encode_all))
         && let Some((path, more)) = swap.replace(head.url.path.as_bytes())
         && let Ok(path) = String::from_utf8(path)
@@ -78,6 +81,7 @@ pub(super) async fn inject_secrets(
         found.extend(more);
     }
     record_used_secrets(flow, &secrets, &found);
+    // The response may return the new credentials as a whole.
     if !packed.is_empty() {
         mask_secrets::add_basic_credentials(flow, &packed);
     }
@@ -86,6 +90,7 @@ pub(super) async fn inject_secrets(
     if body.is_empty() || media.starts_with("application/grpc") {
         return Ok(body);
     }
+    // The value is escaped as the format requires, or the body would become invalid.
     let written: fn(&str) -> Vec<u8> = if media.contains("json") {
         json_string
     } else if media.starts_with("application/x-www-form-urlencoded") {
@@ -97,7 +102,9 @@ pub(super) async fn inject_secrets(
     if coding::has_content_coding(&head.headers) {
         return inject_into_encoded_body(flow, head, body, &secrets, &swap).await;
     }
+    // Without a known or with a large length, the body is streamed and its length is not sent in advance.
     if body.remaining().is_none_or(|n| n > MAX_BUFFERED_BODY as u64) {
+        // The flow is no longer available while the body is sent, so secrets are only counted.
         let count = move |i: usize| {
             if let Some(secret) = secrets.get(i % secrets.len()) {
                 secret.used.fetch_add(1, Relaxed);
@@ -140,6 +147,7 @@ async fn inject_into_encoded_body(
     };
     let plain = match coding::decode_off_thread(&head.headers, &bytes, MAX_DECODED_BYTES).await {
         Ok(plain) => plain,
+        // What cannot be decoded is sent as it is, with its placeholders.
         Err(e) => match coding::budget_error(&e) {
             Some(e) => return Err(EarlyExit::Deny(e)),
             None => None,
@@ -165,6 +173,7 @@ fn percent_encode_all(value: &str) -> Vec<u8> {
 fn changed_basic_credentials(before: &Headers, after: &Headers) -> Vec<(Vec<u8>, Vec<u8>)> {
     let packed = |value: &[u8]| {
         let (_, packed) = value.split_at_checked(6).filter(|(s, _)| s.eq_ignore_ascii_case(b"basic "))?;
+        // Short credentials would be found by chance.
         Some(packed.trim_ascii().to_vec()).filter(|p| p.len() >= 8)
     };
     let pairs = before.into_iter().zip(after).filter(|((_, old), (_, new))| old != new);

@@ -85,6 +85,7 @@ impl SecretMaskCache {
         these: &[Arc<StoredSecret>],
     ) -> Option<Arc<SecretMask>> {
         let mut ready = self.0.lock();
+        // Another list means that secrets were added or removed: every cached mask is outdated.
         if !Arc::ptr_eq(&ready.0, all) {
             *ready = (Arc::clone(all), LruCache::new(MAX_CACHED_MASKS));
         }
@@ -104,18 +105,22 @@ pub(super) fn start_masking(
 ) -> Result<(), EarlyExit> {
     let websocket = head.protocol.as_deref() == Some("websocket");
     if let Some(protocol) = head.protocol.as_deref().filter(|_| !websocket) {
+        // Fail closed: other protocols than WebSocket would be copied without being scanned.
         let host = &head.url.authority.host;
         let why = format!("secrets are bound to {host}, and {protocol} traffic cannot be scanned for them");
         return Err(EarlyExit::Deny(Error::new(ErrorKind::Denied, why)));
     }
+    // A part of a resource could begin or end within a secret.
     for name in ["range", "if-range"] {
         head.headers.remove(name);
     }
     let _ = head.headers.set("Accept-Encoding", "identity");
+    // Codings of gRPC messages that can be decoded here.
     if head.headers.contains("grpc-accept-encoding") {
         let _ = head.headers.set("grpc-accept-encoding", "identity,gzip,deflate");
     }
     if websocket {
+        // Messages that cannot be parsed end the connection instead of being forwarded.
         flow.extension_mut::<MessagePolicy>().strict = true;
     }
     let hiding = ready.get_or_build(all, hosts, &these);
@@ -124,7 +129,7 @@ pub(super) fn start_masking(
     Ok(())
 }
 
-/// Also masks Basic credentials into which secrets were inserted.
+/// Also masks Basic credentials into which secrets were inserted: as a whole, by the value that the client sent.
 pub(super) fn add_basic_credentials(flow: &mut Flow, packed: &[(Vec<u8>, Vec<u8>)]) {
     let hides = flow.extension_mut::<FlowSecretMask>();
     hides.hiding = SecretMask::new(replacement_pairs(&hides.secrets, packed));
@@ -136,7 +141,6 @@ fn secret_mask(flow: &Flow) -> Option<&Arc<SecretMask>> {
     flow.extension::<FlowSecretMask>()?.hiding.as_ref()
 }
 
-/// Whether the messages of a WebSocket must be scanned.
 pub(super) fn wants_messages(flow: &Flow) -> bool {
     secret_mask(flow).is_some()
 }
@@ -150,14 +154,13 @@ fn filter_heads(flow: &mut Flow, hiding: Option<&Arc<SecretMask>>) {
         });
 }
 
-/// Masks the secrets in a response head.
 pub(super) fn mask_head(flow: &Flow, head: &mut ResponseHead) {
     if let Some(hiding) = secret_mask(flow) {
         hiding.apply_to_head(head);
     }
 }
 
-/// Masks the secrets in a response body as it is forwarded; rejects one that cannot be scanned.
+/// Masks the secrets in a response body as it is forwarded. Fails closed: a body that cannot be scanned is rejected.
 pub(super) fn mask_body(
     flow: &Flow,
     request: &RequestHead,
@@ -178,6 +181,7 @@ pub(super) fn mask_body(
         return refused("it is a partial response, which may contain part of a secret at its edge".to_owned());
     }
     let mut body = body;
+    // The request asked for no coding, but the origin need not comply.
     match ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) {
         Ok(None) => {}
         Ok(Some(decoder)) => {
@@ -193,6 +197,7 @@ pub(super) fn mask_body(
         }
         Err(e) => return refused(format!("its content coding cannot be decoded ({e})")),
     }
+    // The length changes with each replacement.
     head.headers.remove("content-length");
     if media.starts_with("application/grpc-web-text") {
         return refused("base64 gRPC-Web messages are not supported".to_owned());
@@ -224,7 +229,6 @@ pub(super) fn mask_message(flow: &Flow, message: &mut StreamMessage) {
     }
 }
 
-/// Decodes a body's content coding as it is forwarded.
 struct DecompressingBody {
     body: Body,
     decoder: ContentDecoder,
@@ -250,6 +254,7 @@ impl BodyStream for DecompressingBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if !self.input.is_empty() {
+                // In small pieces, because a few bytes may decode to a lot.
                 let piece = self.input.split_to(self.input.len().min(DECODE_CHUNK));
                 match self.decoder.push(&piece) {
                     Ok(out) if out.is_empty() => continue,
@@ -266,6 +271,7 @@ impl BodyStream for DecompressingBody {
                     self.over = true;
                     return Poll::Ready(Some(Err(e)));
                 }
+                // The end of the body: trailers are kept until the decoder's rest has been passed on.
                 end => {
                     self.over = true;
                     self.last = end.and_then(Result::ok);
@@ -273,6 +279,7 @@ impl BodyStream for DecompressingBody {
                         Ok(out) if out.is_empty() => {}
                         Ok(out) => return Poll::Ready(Some(Ok(BodyFrame::Data(out.into())))),
                         Err(e) => {
+                            // A truncated body must not look complete.
                             self.last = None;
                             return Poll::Ready(Some(Err(self.decode_error(e))));
                         }
@@ -305,10 +312,13 @@ impl GrpcMaskBody {
         } else {
             message.data.clone()
         };
+        // A message without a secret is passed on unchanged, with its compression.
         let Some((hidden, _)) = self.hiding.padded.replace(&clear) else { return Ok(Some(message.raw)) };
         let length = u32::try_from(hidden.len()).map_err(|_| unread("a gRPC message is too large"))?;
         let mut out = Vec::with_capacity(grpc::PREFIX_LEN + hidden.len());
+        // Sent uncompressed: the receiver need not have agreed to our encoder's output.
         grpc::write_prefix(&mut out, false, length);
+        // The bit that marks the trailers of gRPC-Web.
         if let Some(flags) = out.first_mut().filter(|_| message.trailers) {
             *flags |= 0x80;
         }
@@ -370,6 +380,7 @@ const SCRIPT: &AsciiSet = &COMPONENT.remove(b'!').remove(b'*').remove(b'\'').rem
 fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
     let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let json = json_string(value);
+    // Some encoders escape the slash.
     let slashes = String::from_utf8_lossy(&json).replace('/', "\\/").into_bytes();
     let mut all = BTreeSet::from([value.as_bytes().to_vec(), json, slashes, escape_json(value)]);
     if value.len() >= MIN_ENCODED_SECRET_LEN {
@@ -391,10 +402,12 @@ fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
 /// In base64 at each of the three alignments: the characters that depend only on the secret.
 fn base64_and_hex_forms(value: &str) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
+    // Base64 has groups of three bytes, so a secret looks different depending on what precedes it.
     for before in 0..3_usize {
         let text = [&[0; 2][..before.min(2)], value.as_bytes()].concat();
         let whole = text.len() % 3 == 0;
         for packed in [STANDARD_NO_PAD.encode(&text), URL_SAFE_NO_PAD.encode(&text)] {
+            // The characters at the edges also depend on neighbouring bytes and are left out.
             let from = before + usize::from(before > 0);
             let to = packed.len() - usize::from(!whole);
             all.extend(packed.get(from..to).map(|p| p.as_bytes().to_vec()));

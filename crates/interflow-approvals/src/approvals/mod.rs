@@ -46,9 +46,9 @@ use rules_file::{StoredRule, StoredRules, read_rules};
 use secrets::{SecretVault, StoredSecret};
 use sessions::{ApprovalSession, now};
 
-/// Bound on rules created at runtime.
+/// Bound on rules created at runtime; those of the configuration do not count.
 const MAX_DYNAMIC_RULES: usize = 10_000;
-/// Bound on secrets.
+/// Bound on stored secrets, and on removed ones that are still masked.
 const MAX_SECRETS: usize = 1000;
 
 pub struct Approvals {
@@ -82,7 +82,7 @@ struct ApprovalState {
     shape: (bool, bool),
 }
 
-/// Suppresses desktop notifications while it is alive.
+/// Suppresses desktop notifications while it is alive: another UI is showing pending requests.
 pub struct NotifierGuard(Arc<Approvals>);
 
 impl Drop for NotifierGuard {
@@ -91,14 +91,12 @@ impl Drop for NotifierGuard {
     }
 }
 
-/// A rule for display.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ApprovalRule")]
 pub struct RuleView {
     pub id: String,
     #[serde(rename = "source")]
     pub layer: RuleSource,
-    /// Whether it can be removed at runtime.
     pub removable: bool,
     /// How often it decided since the start.
     pub used: u64,
@@ -137,14 +135,12 @@ pub struct Resolution {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResolutionScope {
-    /// The waiting flows.
+    /// The waiting flows only; no rule is created.
     #[default]
     Once,
-    /// This method and path.
+    /// This method and path on this host and port.
     Path,
-    /// This host and port.
     Host,
-    /// This host on any port.
     AnyPort,
     /// All subdomains of the host's domain, on any port.
     Subdomains,
@@ -155,15 +151,13 @@ pub enum ResolutionScope {
 pub struct ResolutionResult {
     /// The number of waiting flows it decided.
     pub flows: usize,
-    /// The created rule.
     pub rule: Option<RuleView>,
 }
 
-/// The decision on a flow.
 #[derive(Debug)]
 pub(crate) enum Decision {
     Allow,
-    /// With the reason.
+    /// With the reason, which the client is told.
     Deny(String),
     /// Not enforced, but the flow would be denied.
     WouldDeny,
@@ -173,13 +167,10 @@ pub(crate) enum Decision {
 /// Why an operation on approvals failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalsError {
-    /// No such item.
     #[error("there is no {0}")]
     NotFound(String),
-    /// Invalid input.
     #[error("{0}")]
     Invalid(String),
-    /// Reading or writing a file failed.
     #[error("{0}")]
     Io(String),
 }
@@ -212,6 +203,7 @@ impl Approvals {
 
     /// Sets the callback for changes of the stage's interest: the proxy must then ask its stages again.
     pub fn on_interest_change(&self, tell: impl Fn() + Send + Sync + 'static) {
+        // A second call would be a mistake of the caller; the first stays.
         let _ = self.on_interest_change.set(Box::new(tell));
     }
 
@@ -222,10 +214,12 @@ impl Approvals {
     pub fn prepare(self: &Arc<Self>, config: &ApprovalsConfig) -> Result<impl FnOnce() + Send + use<>, String> {
         let (rules, config, this) = (compile(config)?, config.clone(), Arc::clone(self));
         Ok(move || {
+            // The settings first: publishing reads the mode from them.
             this.settings.store(Arc::new(config));
             let mut state = this.state.lock();
             state.configured = rules;
             this.publish(&mut state);
+            // Resolving takes locks of its own.
             drop(state);
             this.resolve_decided();
         })
@@ -237,6 +231,7 @@ impl Approvals {
 
     /// The temporary mode and its expiry; without one it lasts until the process ends.
     pub fn temporary_mode(&self) -> Option<(ApprovalMode, Option<Timestamp>)> {
+        // By the monotonic clock, so that a correction of the wall clock does not change the duration.
         let meanwhile = (**self.temporary_mode.load())
             .filter(|(_, until)| until.is_none_or(|until| until > Timestamp::monotonic()));
         meanwhile.map(|(mode, until)| (mode, until.map(Timestamp::to_wall)))
@@ -246,6 +241,7 @@ impl Approvals {
     pub fn set_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) {
         let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
         self.temporary_mode.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
+        // The interest of the stage depends on the mode.
         self.publish(&mut self.state.lock());
         self.resolve_decided();
         self.notify_interest_change();
@@ -333,6 +329,7 @@ impl Approvals {
         let mut state = self.state.lock();
         let now = now();
         state.made.retain(|r| !r.is_expired(now));
+        // The same rule again, for example from a second click, is no error.
         if let Some(same) = state.made.iter().find(|r| r.spec == rule.spec) {
             return Ok(rule_view(same));
         }
@@ -340,6 +337,7 @@ impl Approvals {
             return Err(ApprovalsError::Invalid(format!("there are {MAX_DYNAMIC_RULES} rules already")));
         }
         state.made.push(Arc::clone(&rule));
+        // Saved before it is active: after a restart, the rules are those that were active.
         self.save_rules(&state)?;
         self.publish_change(state);
         Ok(rule_view(&rule))
@@ -390,6 +388,7 @@ impl Approvals {
         let session = ApprovalSession::new(spec).map_err(ApprovalsError::Invalid)?;
         let view = session.view();
         let mut state = self.state.lock();
+        // A session that replaces itself may have the same secrets again.
         let all: Vec<_> = state.sessions.values().filter(|s| s.id != session.id).flat_map(|s| &s.secrets).collect();
         check_unique_secrets(all.into_iter().chain(&state.kept).chain(&session.secrets))?;
         sessions::insert_session(&mut state.sessions, session).map_err(ApprovalsError::Invalid)?;
@@ -486,6 +485,7 @@ impl Approvals {
                 let note = rule.spec.note.as_ref().map(|n| format!(": {n}")).unwrap_or_default();
                 denied(format!("the approval rule {} denies it{note}", rule.id))
             }
+            // A tunnel that will be decrypted is decided request by request.
             None if inside => Decision::Allow,
             None => match mode {
                 ApprovalMode::Observe => Decision::Allow,
@@ -538,13 +538,17 @@ impl Approvals {
         self.sessions.store(Arc::new(state.sessions.values().cloned().collect()));
         let secrets: Vec<_> =
             state.kept.iter().cloned().chain(state.sessions.values().flat_map(|s| s.secrets.iter().cloned())).collect();
+        // Removed secrets are recognised by identity: one that was added again is another.
         let before = self.secrets.load();
         let gone = before.iter().filter(|s| !secrets.iter().any(|other| Arc::ptr_eq(s, other)));
         state.former.extend(gone.cloned());
+        // Bounded: the oldest are forgotten.
         let over = state.former.len().saturating_sub(MAX_SECRETS);
         state.former.drain(..over);
         let hidden: Vec<_> = secrets.iter().chain(&state.former).cloned().collect();
+        // Without rules of its own, in observe mode, there is nothing to decide.
         state.shape = (own || self.mode() != ApprovalMode::Observe, !hidden.is_empty());
+        // Masks first: a secret is never inserted before it is masked.
         self.hidden.store(Arc::new(hidden));
         self.secrets.store(Arc::new(secrets));
     }
@@ -555,6 +559,7 @@ impl Approvals {
         self.publish(&mut state);
         let reshaped = state.shape != before;
         drop(state);
+        // After the lock was released: resolving and telling run code of others.
         self.resolve_decided();
         if reshaped {
             self.notify_interest_change();
@@ -677,7 +682,6 @@ fn check_unique_secrets<'s>(secrets: impl Iterator<Item = &'s Arc<StoredSecret>>
     Ok(())
 }
 
-/// Encloses an IPv6 address in brackets, as in an authority.
 fn bracket_ipv6(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }

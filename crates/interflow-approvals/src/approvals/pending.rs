@@ -51,11 +51,9 @@ pub struct PendingRequest {
     pub id: u64,
     #[serde(flatten)]
     pub question: PendingQuestion,
-    /// The number of waiting flows.
     pub waiting: usize,
     /// The first of the waiting flows.
     pub flows: Vec<String>,
-    /// When it became pending.
     pub since: Timestamp,
     /// When its last flow times out.
     pub until: Timestamp,
@@ -73,7 +71,6 @@ pub struct ResolvedQuestion {
     pub action: Option<ApprovalAction>,
     /// What decided it: `once`, a rule's id, `timeout`, `gone`, `stopped`.
     pub by: String,
-    /// When it ended.
     pub at: Timestamp,
 }
 
@@ -123,6 +120,7 @@ impl PendingRequests {
         let answered = tokio::time::timeout(patience, ticket.answer.wait_for(Option::is_some)).await;
         let action = match &answered {
             Ok(Ok(action)) => **action,
+            // The sender was dropped: Interflow is stopping.
             Ok(Err(_)) => None,
             Err(_) => {
                 ticket.end = "timeout";
@@ -172,6 +170,7 @@ impl PendingRequests {
             return None;
         }
         open.held.waiting += 1;
+        // A flow that joins later extends the display, not the patience of those before.
         open.held.until = now.after(patience);
         if open.held.flows.len() < MAX_LISTED_FLOWS {
             open.held.flows.push(asker.flow.to_string());
@@ -179,6 +178,7 @@ impl PendingRequests {
         let answer = open.answer.subscribe();
         drop(inner);
         self.notify_watchers();
+        // "gone" unless the wait ends in another way: a dropped future cannot say why.
         Some(PendingGuard { waiting: self, id, answer, end: "gone" })
     }
 
@@ -199,6 +199,7 @@ impl PendingRequests {
         // Removed under the lock, so that of several resolvers only the first decides; the others get `None`.
         let open = inner.open.remove(&id)?;
         inner.by_question.remove(&open.held.question);
+        // Before the flows are woken, which then send the body.
         if let (Some(body), Some(asked)) = (body, &open.held.asked) {
             asked.edit(body);
         }
@@ -220,6 +221,7 @@ impl PendingRequests {
         let open: Vec<PendingEntry> = inner.open.drain().map(|(_, open)| open).collect();
         for PendingEntry { held, answer } in open {
             inner.push_history(ResolvedQuestion { held, action: None, by: "stopped".to_owned(), at: now() });
+            // Dropping the sender ends the waits.
             drop(answer);
         }
         drop(inner);
@@ -241,7 +243,6 @@ impl PendingRequests {
         self.inner.lock().history.iter().rev().cloned().collect()
     }
 
-    /// The version of the list.
     pub fn version(&self) -> u64 {
         *self.version.borrow()
     }
@@ -251,7 +252,6 @@ impl PendingRequests {
         let _ = self.version.subscribe().wait_for(|v| *v != version).await;
     }
 
-    /// Notifies watchers of a change.
     pub fn notify_watchers(&self) {
         self.version.send_modify(|v| *v += 1);
     }
@@ -266,7 +266,8 @@ impl PendingState {
     }
 }
 
-/// A flow's membership in a pending entry, ended on drop.
+/// A flow's membership in a pending entry. Its drop ends the membership however the wait ends: decision, timeout, or
+/// a client that goes away.
 struct PendingGuard<'a> {
     waiting: &'a PendingRequests,
     id: u64,
@@ -280,6 +281,7 @@ impl Drop for PendingGuard<'_> {
         // A resolved entry has already been removed.
         let Some(open) = inner.open.get_mut(&self.id) else { return };
         open.held.waiting -= 1;
+        // The last flow takes the entry with it: nobody is left to decide about.
         if open.held.waiting == 0
             && let Some(open) = inner.open.remove(&self.id)
         {
@@ -297,7 +299,6 @@ fn now() -> Timestamp {
 
 pub(crate) struct PendingRequester {
     pub flow: FlowId,
-    /// Its request, for preview.
     pub asked: Option<RequestPreview>,
 }
 

@@ -12,7 +12,6 @@ use super::config::{ApprovalAction, RuleSpec};
 pub struct RulePreset {
     /// Its name in the configuration.
     pub name: String,
-    /// A description.
     pub about: String,
     pub rules: Vec<RuleSpec>,
 }
@@ -42,6 +41,7 @@ static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
             hosts: a.hosts,
             methods: a.methods,
             paths: a.paths,
+            // Presets allow port 443 only.
             ports: vec!["443".to_owned()],
             note: Some(format!("preset {name}")),
             ..RuleSpec::new(ApprovalAction::Allow)

@@ -22,6 +22,7 @@ impl Replacer {
     pub fn new(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
         let longest = pairs.iter().map(|(from, _)| from.len()).max().filter(|n| *n > 0)?;
         let (from, with): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        // Longest match: a placeholder that contains another one as its beginning is replaced as a whole.
         let find = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&from).ok()?;
         Some(Self { find, texts: from, with, longest })
     }
@@ -48,6 +49,7 @@ impl Replacer {
     /// The length of the longest suffix that may be the beginning of a match.
     fn partial_match_len(&self, held: &[u8]) -> usize {
         let most = held.len().min(self.longest - 1);
+        // A whole search string would be a match, not the beginning of one.
         let is_begun = |n: &usize| {
             let end = &held[held.len() - n..];
             self.texts.iter().any(|t| t.len() > *n && t.starts_with(end))
@@ -120,6 +122,7 @@ impl<S: AsRef<Replacer> + Send + Sync, F: FnMut(usize) + Send> BodyStream for Re
                     self.last = Some(BodyFrame::Trailers(replace_in_headers((*self.swap).as_ref(), &trailers).0));
                     true
                 }
+                // What is held back is dropped: it may be the beginning of a secret, and the body is broken anyway.
                 Some(Err(e)) => {
                     self.over = true;
                     return Poll::Ready(Some(Err(e)));
@@ -128,6 +131,7 @@ impl<S: AsRef<Replacer> + Send + Sync, F: FnMut(usize) + Send> BodyStream for Re
             };
             self.over = end;
             let out = (*self.swap).as_ref().replace_step(&mut self.held, end, &mut self.seen);
+            // Nothing is certain yet: wait for more.
             if !out.is_empty() {
                 return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
             }
@@ -145,6 +149,7 @@ pub(super) fn replace_in_headers(swap: &Replacer, headers: &Headers) -> (Headers
             let (plain, found) = swap.replace(&STANDARD.decode(packed.trim_ascii()).ok()?)?;
             Some(([scheme, STANDARD.encode(plain).as_bytes()].concat(), found))
         };
+        // The plain value first; Basic credentials only if nothing was found in it.
         match swap.replace(value).or_else(basic) {
             Some((value, found)) => {
                 out.append_unchecked(name, &value);

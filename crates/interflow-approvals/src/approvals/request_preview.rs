@@ -2,7 +2,7 @@
 
 use interflow_types::{BodyPreview, Flow, RequestHead};
 
-/// The preview of a pending request.
+/// The preview of a pending request. Nothing in it is masked; whoever displays it has to.
 #[derive(Clone, Debug)]
 pub struct RequestPreview {
     pub url: String,

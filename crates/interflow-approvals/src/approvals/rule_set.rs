@@ -27,7 +27,6 @@ pub enum RuleSource {
     Global,
 }
 
-/// The input of a decision.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessQuestion<'a> {
     pub user: Option<&'a str>,
@@ -45,7 +44,6 @@ pub(crate) struct AccessQuestion<'a> {
     pub now: u64,
 }
 
-/// The decision and the rule it comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleMatch {
     pub action: ApprovalAction,
@@ -57,7 +55,7 @@ pub(crate) struct ApprovalRule {
     pub id: String,
     pub layer: RuleSource,
     pub spec: RuleSpec,
-    /// How often it decided.
+    /// How often it decided since the start.
     pub used: AtomicU64,
     /// When it last decided, in seconds since the Unix epoch; 0: never.
     pub last: AtomicU64,
@@ -95,6 +93,7 @@ impl ApprovalRule {
             }
             let built =
                 GlobBuilder::new(glob).build().map_err(|e| format!("`{glob}` is not a path glob: {}", e.kind()))?;
+            // One more than the literal characters, so that any path is more specific than none.
             Ok((built.compile_matcher(), 1 + literal_chars(glob) as u32))
         };
         let until = match &spec.until {
@@ -137,11 +136,13 @@ impl ApprovalRule {
             return None;
         }
         let matching = self.hosts.iter().filter(|pattern| pattern.matches(q.host, q.port));
+        // A rule without hosts matches every host, but is the least specific.
         let said = matching.map(|pattern| pattern.host.specificity()).max().or(self.hosts.is_empty().then_some(0));
         let port = self.ports.is_empty() || self.ports.iter().any(|p| p.contains(&q.port));
         if !port {
             return None;
         }
+        // On a tunnel, methods and paths are left open; the caller decides what that means.
         let path = match q.request {
             None => 0,
             Some((method, path)) => {
@@ -160,6 +161,7 @@ impl ApprovalRule {
             port: !self.ports.is_empty(),
             method: !self.spec.methods.is_empty(),
             who: lists.iter().filter(|l| !l.is_empty()).count() as u32 + u32::from(self.session.is_some()),
+            // Last in the comparison: of two equally specific rules, the one that denies.
             denies: self.spec.action == ApprovalAction::Deny,
         })
     }
@@ -174,6 +176,7 @@ impl ApprovalRule {
         let own = self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id));
         let itself = [q.user, q.container, q.process].into_iter().flatten();
         let itself = self.spec.agents.iter().any(|l| itself.clone().any(|n| wildcard::matches(l, n)));
+        // Without a session that names an agent, the client's own names count.
         let agent = if q.agents.is_empty() {
             self.spec.agents.is_empty() || itself
         } else {
@@ -196,8 +199,10 @@ impl ApprovalRule {
         let best = |text: &str| self.paths.iter().filter(|(g, _)| g.is_match(text)).map(|(_, n)| *n).max();
         let readings = path::variants(path);
         match self.spec.action {
+            // The least specific variant counts, so that no variant is allowed by chance.
             ApprovalAction::Allow => readings?.iter().map(|r| best(r)).min().flatten(),
             ApprovalAction::Deny => {
+                // Without variants, the path as it is; a rule that denies must not be evaded.
                 readings.unwrap_or_else(|| vec![path.to_owned()]).iter().filter_map(|r| best(r)).max()
             }
         }
@@ -216,7 +221,7 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
 }
 
-/// All active rules.
+/// All active rules, indexed by host.
 #[derive(Debug, Default)]
 pub(crate) struct ApprovalRuleSet {
     pub rules: Vec<Arc<ApprovalRule>>,
@@ -249,7 +254,7 @@ impl ApprovalRuleSet {
         book
     }
 
-    /// The rules whose hosts may match.
+    /// The rules whose hosts may match: those for the name, its parent domains, the address, and those for any host.
     fn candidates<'b>(&'b self, host: &'b Host) -> impl Iterator<Item = &'b Arc<ApprovalRule>> {
         let name = host.name().map(|name| name.strip_suffix('.').unwrap_or(name)).unwrap_or_default();
         let address = host.ip().and_then(|ip| self.addresses.get(&ip.to_canonical()));
@@ -260,6 +265,7 @@ impl ApprovalRuleSet {
 
     /// The rule that decides: by source, then by specificity, then the one that denies.
     pub fn decide(&self, q: &AccessQuestion<'_>) -> Option<RuleMatch> {
+        // Without a request, a rule for methods or paths cannot be evaluated.
         let matching = self.candidates(q.host).filter(|r| q.request.is_some() || !r.needs_request());
         let best = matching.filter_map(|r| Some((r.specificity(q)?, r))).max_by_key(|(weight, _)| *weight)?;
         best.1.used.fetch_add(1, Relaxed);

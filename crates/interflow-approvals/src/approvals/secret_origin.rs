@@ -34,6 +34,7 @@ impl SecretOrigin {
         if host == HostMatch::Any {
             return Err(wrong("`*` would allow every host: name those that need it"));
         }
+        // This machine's services often have no TLS, and plain text does not leave the machine.
         let both = plain_http || is_loopback_pattern(&host) && port.is_some();
         let schemes = match (scheme, port) {
             (Some(scheme), _) => vec![Some(scheme)],
@@ -50,7 +51,7 @@ impl SecretOrigin {
         Ok(schemes.into_iter().map(of).collect())
     }
 
-    /// Whether it is this machine without a port.
+    /// Whether it is this machine without a port, which new secrets must have.
     pub fn lacks_port(&self) -> bool {
         is_loopback_pattern(&self.host) && !self.names_port
     }

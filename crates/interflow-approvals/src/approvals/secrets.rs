@@ -24,7 +24,7 @@ use super::sessions::{monotonic_secs, now};
 
 /// Prefix of generated placeholders.
 const PLACEHOLDER_PREFIX: &str = "interflow-secret-";
-/// Maximum length of a secret, in bytes.
+/// Maximum length of a secret, in bytes. It bounds what is held back while a body is scanned.
 const MAX_SECRET_BYTES: usize = 64 << 10;
 /// Minimum length of a placeholder, in bytes: shorter ones would cause false matches.
 const MIN_PLACEHOLDER_LEN: usize = 16;
@@ -34,7 +34,7 @@ pub(crate) struct StoredSecret {
     pub placeholder: String,
     pub hosts: Vec<String>,
     pub plain_http: bool,
-    /// How often it was inserted.
+    /// How often it was inserted since the start.
     pub used: AtomicU64,
     /// When it was added, in seconds since the Unix epoch; 0 if loaded from a file of an earlier version.
     pub given: u64,
@@ -76,6 +76,7 @@ impl StoredSecret {
         if label.is_empty() || label.len() > 100 || label.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err("a secret needs a label of 1 to 100 characters without spaces".to_owned());
         }
+        // A line end would split a header field.
         if spec.value.is_empty() || spec.value.len() > MAX_SECRET_BYTES || spec.value.contains(['\r', '\n', '\0']) {
             return Err(wrong("it must be 1 to 65536 bytes long, in one line"));
         }
@@ -85,6 +86,7 @@ impl StoredSecret {
         let origins = spec.hosts.iter().map(|h| SecretOrigin::parse(h, spec.plain_http)).collect::<Result<Vec<_>, _>>();
         let origins = origins.map_err(|e| wrong(&e))?.into_iter().flatten().collect();
         let placeholder = spec.placeholder.unwrap_or_else(random_placeholder);
+        // Characters that no encoding of the replaced texts changes.
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~' | b':');
         if placeholder.len() < MIN_PLACEHOLDER_LEN || placeholder.len() > 256 || !placeholder.bytes().all(plain) {
             return Err(wrong("a placeholder has 16 to 256 letters, digits, or any of - _ . ~ :"));
@@ -105,7 +107,7 @@ impl StoredSecret {
         })
     }
 
-    /// Whether it may be sent to this origin.
+    /// Whether it may be sent to this origin: scheme, host and port must match.
     pub fn allows_origin(&self, scheme: Scheme, authority: &Authority) -> bool {
         self.origins.iter().any(|o| o.matches(scheme, authority))
     }
@@ -129,7 +131,8 @@ impl StoredSecret {
         self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= monotonic_secs())
     }
 
-    /// Metadata that is authenticated together with the value.
+    /// Metadata that is authenticated together with the value: nobody who can write the file can bind a secret to
+    /// other hosts.
     fn associated_data(&self) -> Vec<u8> {
         [self.label.as_str(), &self.placeholder, &self.hosts.join(" "), if self.plain_http { "plain" } else { "tls" }]
             .join("\n")
@@ -139,6 +142,7 @@ impl StoredSecret {
 
 fn random_placeholder() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    // 26 characters of five bits: 130 bits of randomness.
     let text: String = random_bytes::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
     format!("{PLACEHOLDER_PREFIX}{text}")
 }
@@ -157,7 +161,6 @@ pub struct SecretView {
     /// When it was added, if known.
     #[serde(rename = "added")]
     pub given: Option<Timestamp>,
-    /// Its session.
     pub session: Option<String>,
 }
 
@@ -223,6 +226,7 @@ impl SecretVault {
     /// Writing failed.
     pub fn write(&self, secrets: &[Arc<StoredSecret>]) -> Result<(), String> {
         let cipher = self.cipher(true)?;
+        // Secrets of sessions end with the process.
         let kept = secrets.iter().filter(|s| s.session.is_none());
         let sealed = kept.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
         let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
@@ -234,6 +238,7 @@ impl SecretVault {
         let wrong = |why: String| format!("{}: {why}", path.display());
         let key = match fs::read(&path) {
             Ok(key) => key,
+            // Created with the first secret; reading never creates one, so a lost key is reported.
             Err(e) if e.kind() == io::ErrorKind::NotFound && make => {
                 let key = random_bytes::<32>();
                 write_atomic(&path, &key, FileAccess::Private).map_err(|e| wrong(e.to_string()))?;
@@ -246,6 +251,7 @@ impl SecretVault {
 }
 
 fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<EncryptedSecret, String> {
+    // A nonce must not be used twice with one key; 96 random bits suffice for the secrets of one file.
     let nonce = random_bytes::<12>();
     let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
     let sealed = cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| "encryption failed".to_owned())?;
@@ -264,6 +270,7 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
     let wrong = format!("the secret '{}' was encrypted with another key, or was modified", sealed.label);
     let bytes = |text: &str| STANDARD.decode(text).map_err(|_| wrong.clone());
     let (nonce, packed) = (bytes(&sealed.nonce)?, bytes(&sealed.sealed)?);
+    // A stand-in value: the real one is known only after the metadata has been authenticated.
     let mut secret = StoredSecret::from_stored_spec(SecretSpec {
         label: sealed.label,
         value: "-".to_owned(),

@@ -13,16 +13,13 @@ use super::config::SessionSpec;
 use super::rule_set::{ApprovalRule, RuleSource};
 use super::secrets::{SecretView, StoredSecret};
 
-/// Bound on sessions.
 const MAX_SESSIONS: usize = 1000;
-/// Bound on rules of one session.
 const MAX_RULES: usize = 1000;
 /// Default lifetime without a heartbeat, in seconds.
 const DEFAULT_TTL_SECS: u64 = 15 * 60;
 /// Maximum lifetime without a heartbeat, in seconds.
 const MAX_TTL_SECS: u64 = 24 * 3600;
 
-/// An active session.
 #[derive(Clone)]
 pub(crate) struct ApprovalSession {
     pub id: Arc<str>,
@@ -39,7 +36,6 @@ pub(crate) struct ApprovalSession {
     pub until: Arc<AtomicU64>,
 }
 
-/// A session for display.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SessionView {
     pub id: String,
@@ -52,12 +48,10 @@ pub struct SessionView {
     pub pid: Option<u32>,
     /// Its flows have this process name.
     pub process: Option<String>,
-    /// When it was registered.
     #[serde(rename = "started")]
     pub began: Timestamp,
     /// When it expires without another heartbeat.
     pub until: Timestamp,
-    /// The number of its rules.
     pub rules: usize,
     pub secrets: Vec<SecretView>,
 }
@@ -73,6 +67,7 @@ impl ApprovalSession {
         if id.is_empty() || id.len() > 100 || !id.chars().all(fine) {
             return Err("a session's id has 1 to 100 letters, digits, or any of - _ . :".to_owned());
         }
+        // Otherwise every client would belong to it.
         if spec.user.is_none() && spec.client.is_none() && spec.pid.is_none() && spec.process.is_none() {
             return Err("a session must identify its flows by user, client, pid or process".to_owned());
         }
@@ -82,6 +77,7 @@ impl ApprovalSession {
         let client = spec.client.as_deref().map(network).transpose()?;
         let ttl = spec.ttl.map_or(DEFAULT_TTL_SECS, |t| t.0.as_secs()).clamp(1, MAX_TTL_SECS);
         let until = Arc::new(AtomicU64::new(monotonic_secs() + ttl));
+        // Rules and secrets share the expiry, so a heartbeat extends them as well.
         let of = || Some((Arc::clone(&id), Arc::clone(&until)));
         let rule = |(i, r)| {
             let mut rule = ApprovalRule::new(format!("{id}/{i}"), RuleSource::Session, r)
@@ -125,7 +121,6 @@ impl ApprovalSession {
         self.until.load(Relaxed) > monotonic_secs()
     }
 
-    /// Extends the session by its lifetime.
     pub fn renew(&self) {
         self.until.store(monotonic_secs() + self.ttl, Relaxed);
     }

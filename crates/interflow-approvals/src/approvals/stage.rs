@@ -22,11 +22,10 @@ use crate::approvals::config::ApprovalAction;
 
 pub struct ApprovalsStage {
     approvals: Arc<Approvals>,
-    /// Cached masks for responses, by hosts.
     ready: SecretMaskCache,
 }
 
-/// Secrets that may be inserted into a client's WebSocket messages.
+/// Secrets that may be inserted into a client's WebSocket messages, as decided by the handshake.
 #[derive(Default)]
 struct WebSocketSecrets(Vec<Arc<StoredSecret>>);
 
@@ -74,12 +73,12 @@ impl ApprovalsStage {
                 method: request.map(|(method, _)| method.to_owned()),
                 path: request.map(|(_, path)| path.to_owned()),
                 query: None,
+                // A request with a body waits alone: the operator decides on this body.
                 alone: request.and(flow.has_request_body.filter(|has_body| *has_body)).map(|_| flow.id),
             })),
         }
     }
 
-    /// Waits for the operator's decision.
     async fn wait_for_decision(
         &self,
         flow: &mut Flow,
@@ -104,6 +103,7 @@ impl ApprovalsStage {
                 );
                 return RequestVerdict::Deny(Error::new(ErrorKind::Draining, why));
             }
+            // It returned before the time was over: there was no place for another question.
             None if began.elapsed() < patience => {
                 let why = format!("{host}:{port} may not be reached: {most} requests are pending already (the limit)");
                 return RequestVerdict::Deny(Error::new(
@@ -136,6 +136,7 @@ impl ApprovalsStage {
         for Authority { host, port } in hosts {
             match self.decide(flow, host, *port, request) {
                 Ok(RequestVerdict::Continue) => {}
+                // One denial decides, so nobody is asked in vain.
                 Ok(verdict) => return MaybeFuture::Ready(verdict),
                 Err(question) => questions.push(*question),
             }
@@ -146,6 +147,7 @@ impl ApprovalsStage {
         let query = head.and_then(|head| head.url.path.split_once('?')).map(|(_, query)| query.to_owned());
         let asked = head.map(|head| RequestPreview::from_request(flow, head));
         MaybeFuture::pending(async move {
+            // One after the other: a denial ends the questions.
             for question in questions {
                 let question = PendingQuestion { query: query.clone(), ..question };
                 match self.wait_for_decision(flow, question, asked.clone()).await {
@@ -168,6 +170,7 @@ impl ApprovalsStage {
         let own = |s: &StoredSecret| s.session.as_ref().is_none_or(|(id, _)| sessions.contains(id));
         let live = secrets.iter().filter(|s| !s.is_expired() && own(s));
         let origins = requested_authorities(flow, head);
+        // All authorities must be allowed, or domain fronting could lead the secret elsewhere.
         live.filter(|s| origins.iter().all(|a| s.allows_origin(url.scheme, a))).cloned().collect()
     }
 
@@ -179,6 +182,7 @@ impl ApprovalsStage {
             return Ok(());
         }
         let mut hosts: Vec<Host> = requested_authorities(flow, head).into_iter().map(|a| a.host).collect();
+        // Names by which the client may have meant an address.
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref()).map(ToString::to_string);
         let by_dns = flow.extension::<ResolvedNames>().map(|n| n.0.clone()).unwrap_or_default();
         let names = sni.into_iter().chain(by_dns.iter().map(ToString::to_string));
@@ -202,6 +206,8 @@ fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
         }
     };
     add(head.url.authority.clone());
+    // For a proxy request in absolute form, the URL is the target and `Host` must be ignored (RFC 9112 section
+    // 3.2.2).
     let inside = !matches!(flow.transport, EntryKind::Absolute | EntryKind::Gateway);
     let host = head.headers.get_str("host").filter(|_| inside);
     if let Some(named) = host.and_then(|h| Authority::parse(h, Some(flow.authority.port)).ok()) {
@@ -271,6 +277,7 @@ impl Stage for ApprovalsStage {
 
     /// Denies a tunnel that is denied whatever it contains; otherwise the decision is made when more is known.
     fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        // A plain request is decided with its head.
         if matches!(flow.transport, EntryKind::Absolute | EntryKind::Gateway) {
             return MaybeFuture::Ready(TunnelVerdict::Continue);
         }
@@ -323,6 +330,7 @@ impl Stage for ApprovalsStage {
         }
         let mut hosts = vec![flow.authority.clone()];
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref());
+        // The name of an address that was passed through is a claim; both must be allowed.
         if let (Host::Ip(_), Some(Ok(name @ Host::Name(_)))) = (&flow.authority.host, sni.map(Host::parse)) {
             hosts.push(Authority::new(name, flow.authority.port));
         }
@@ -336,6 +344,7 @@ impl Stage for ApprovalsStage {
         head: &'a mut RequestHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        // First, so that a response cannot return a secret that is not masked yet.
         if let Err(verdict) = self.mask_secrets(flow, head) {
             return MaybeFuture::Ready(Err(verdict));
         }
@@ -387,6 +396,7 @@ impl Stage for ApprovalsStage {
         if message.direction != Direction::Request || !is_data_message(message) {
             return;
         }
+        // A secret that was removed or expired while the socket is open is not inserted any more.
         let live = |s: &&Arc<StoredSecret>| !s.is_expired();
         let secrets: Vec<_> =
             flow.extension::<WebSocketSecrets>().into_iter().flat_map(|s| &s.0).filter(live).cloned().collect();

@@ -57,11 +57,13 @@ impl<W: Write> FlowExporter for FxzyWriter<W> {
     fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         self.exchanges += 1;
         let id = self.exchanges;
+        // The connection's file precedes the exchange that refers to it.
         let connection = self.connection(row)?;
         let messages = if row.kind == FlowKind::WebSocket { self.messages(row, contents, id)? } else { Value::Nil };
         let facts = exchange(row, id, connection, messages);
         self.zip.entry(&format!("exchanges/{}/ex-{id}.mpack", bucket(id)), |out| write(out, &facts))?;
         for (side, name) in [(Direction::Request, "req"), (Direction::Response, "res")] {
+            // Bodies are copied from the store into the archive in pieces.
             if row.body(side).is_some_and(|b| b.kept > 0) {
                 self.zip.entry(&format!("contents/{name}-{id}.data"), |out| {
                     io::copy(&mut contents.body(row, side)?, out).map(drop)
@@ -95,6 +97,7 @@ impl<W: Write> FxzyWriter<W> {
                 MessageKind::Close => 8,
                 MessageKind::Ping => 9,
                 MessageKind::Pong => 10,
+                // The format is for frames of WebSockets only.
                 MessageKind::Event | MessageKind::Grpc => continue,
             };
             let sent = message.direction == Direction::Request;
@@ -129,7 +132,7 @@ fn write(out: &mut dyn Write, value: &Value) -> io::Result<()> {
     out.write_all(&bytes)
 }
 
-/// The members of an exchange, by position.
+/// The members of an exchange, by position. Their order is that of Fluxzy's own types.
 fn exchange(row: &FlowRow, id: u64, connection: u64, messages: Value) -> Value {
     let version = row.request.as_ref().map_or("HTTP/1.1", |r| &*r.version);
     let peer = row.upstream.as_ref().and_then(|u| u.peer).map(|p| p.ip().to_canonical().to_string());
@@ -156,13 +159,14 @@ fn exchange(row: &FlowRow, id: u64, connection: u64, messages: Value) -> Value {
     ])
 }
 
-/// A stable UUID for a tag.
+/// A stable UUID for a tag: equal tags of different flows get the same one.
 fn identifier(tag: &str) -> Value {
     let hex = blake3::hash(tag.as_bytes()).to_hex();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32]].join("-").into()
 }
 
 fn request(row: &FlowRow) -> Value {
+    // A tunnel is shown as its CONNECT request.
     let Some(request) = &row.request else {
         let authority = row.authority.to_string();
         return Value::Array(vec![
@@ -173,6 +177,7 @@ fn request(row: &FlowRow) -> Value {
             fields(&[(":method", "CONNECT"), (":authority", &authority)], &Headers::new()),
         ]);
     };
+    // Fluxzy stores heads in the form of HTTP/2, with pseudo-header fields, for every version.
     let authority = row.authority.to_host_header(row.scheme);
     let pseudo = [
         (":method", request.method.as_str()),
@@ -202,12 +207,13 @@ fn fields(pseudo: &[(&str, &str)], headers: &Headers) -> Value {
     Value::Array(pseudo.chain(headers.iter().map(|(n, v)| field(n, v))).collect())
 }
 
-/// Times and sizes by name.
+/// Times and sizes by name. Times that are unknown are those of the step before, where there is one.
 fn metrics(row: &FlowRow) -> Value {
     let t = &row.timings;
     let at =
         |micros: Option<u64>| from_time(micros.map(|n| Timestamp::from_micros(row.started.micros().saturating_add(n))));
     let size = |side| row.body(side).map_or(0, |b| b.size);
+    // Four bytes for each field: the colon, a space and the line end.
     let length = |side| row.headers(side).map_or(0, |h| h.size() + 4 * h.len());
     let address = |socket: Option<std::net::SocketAddr>| {
         let ip = socket.map(|s| s.ip().to_canonical().to_string()).unwrap_or_default();
@@ -242,7 +248,7 @@ fn metrics(row: &FlowRow) -> Value {
     Value::Map(members.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 
-/// The members of a connection, by position.
+/// The members of a connection, by position. Phases follow each other without a gap from the end of the request head.
 fn connection(row: &FlowRow, number: u64) -> Value {
     let upstream = row.upstream.as_ref();
     let t = &row.timings;
@@ -267,6 +273,7 @@ fn connection(row: &FlowRow, number: u64) -> Value {
         Value::Nil,
         1.into(),
     ];
+    // The time of blocking has no place in the format.
     members.extend([1, 2, 3].into_iter().flat_map(span));
     members.extend([
         local.map_or(0, |l| l.port()).into(),

@@ -19,6 +19,7 @@ use interflow_store::{ErrorRow, FlowKind, FlowRow, MessageRow, UpstreamRow};
 /// # Errors
 /// A truncated file, after its complete entries.
 pub(crate) fn import<R: Read + Seek>(zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+    // Ordered by number, because entries of a zip may be in any order.
     let mut exchanges = BTreeMap::new();
     let mut files = HashMap::new();
     for entry in &zip.entries {
@@ -38,6 +39,7 @@ pub(crate) fn import<R: Read + Seek>(zip: ZipReader<R>, sink: FlowSink<'_>) -> R
         let flow = archive.exchange(number, &entry, &mut notes);
         intake.push(&format!("exchange {number}"), flow, notes)?;
     }
+    // The exchanges that are complete have been imported already.
     match archive.zip.cut.take() {
         Some(cut) => Err(intake.malformed(cut, "what was whole before it is imported")),
         None => Ok(intake.report),
@@ -138,6 +140,7 @@ fn exchange(
     // By name, or in the order of declaration in Fluxzy.
     let moment = |place, name: &str| metrics.and_then(|m| member(m, place, name)).and_then(time);
     let started = moment(1, "ReceivedFromProxy").unwrap_or_default();
+    // The archive does not say how the request reached the proxy; this is what a browser would have used.
     let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
     let id = import_support::stable_id(
         started,
@@ -191,6 +194,7 @@ fn target(facts: &Value, scheme: &str, authority: &str, path: String) -> Result<
     let scheme = Scheme::parse(scheme).unwrap_or(if secure == Some(true) { Scheme::Https } else { Scheme::Http });
     let known = member(facts, 7, "knownAuthority").and_then(text).unwrap_or_default();
     let port = member(facts, 8, "knownPort").and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok());
+    // Fluxzy keeps the port apart from the host.
     let port = port.filter(|p| *p > 0).unwrap_or(scheme.default_port());
     let name = if authority.is_empty() { &known } else { authority };
     let read = Authority::parse(name, Some(port)).map_err(|e| format!("the host '{}': {e}", shorten(name)))?;

@@ -13,7 +13,7 @@ pub use export::FxzyWriter;
 pub(super) use import::import;
 pub use pack::{pack, pack_to_temp_file};
 
-/// Exchanges and connections are stored in folders of a hundred.
+/// Exchanges and connections are stored in folders of a hundred, whose names the import ignores.
 fn bucket(id: u64) -> String {
     let begin = id / 100 * 100;
     format!("{begin}-{}", begin + 100)

@@ -6,7 +6,7 @@ use rmpv::Value;
 
 /// Maximum size of a metadata file, in bytes: decoded values take up to forty times their size on disk.
 const MAX_FACTS: usize = 8 << 20;
-/// Maximum nesting depth.
+/// Maximum nesting depth, which bounds the recursion of the parser.
 const MAX_DEPTH: usize = 32;
 
 /// Reads one value.
@@ -48,22 +48,26 @@ pub(super) fn text(value: &Value) -> Option<String> {
         }
         _ => return None,
     };
+    // The store rejects NUL characters in texts.
     Some(text.replace('\0', "\u{fffd}"))
 }
 
 /// A header's bytes: .NET stores each as a character.
 pub(super) fn latin(value: &Value) -> Option<Vec<u8>> {
     let text = text(value)?;
+    // Text with characters beyond Latin-1 was converted by someone; it is kept as UTF-8.
     let narrow = text.chars().any(|c| ('\u{80}'..='\u{ff}').contains(&c)) && text.chars().all(|c| (c as u32) < 256);
     Some(if narrow { text.chars().map(|c| c as u8).collect() } else { text.into_bytes() })
 }
 
 /// A time; year 1 stands for none (MessagePack's extension -1).
 pub(super) fn time(value: &Value) -> Option<Timestamp> {
+    // MessagePack's timestamp extension has three forms, of 4, 8 and 12 bytes.
     let Value::Ext(-1, bytes) = value else { return None };
     let (seconds, nanos) = match bytes.len() {
         4 => (i64::from(u32::from_be_bytes(bytes[..].try_into().ok()?)), 0),
         8 => {
+            // 34 bits of seconds, with 30 bits of nanoseconds above them.
             let packed = u64::from_be_bytes(bytes[..].try_into().ok()?);
             ((packed & 0x3_ffff_ffff) as i64, (packed >> 34) as u32)
         }
@@ -83,10 +87,10 @@ pub(super) fn from_time(at: Option<Timestamp>) -> Value {
         return Value::Ext(-1, bytes);
     };
     let (seconds, nanos) = (at.micros() / 1_000_000, at.micros() % 1_000_000 * 1000);
+    // The form of 8 bytes holds times until the year 2514.
     Value::Ext(-1, (nanos << 34 | seconds & 0x3_ffff_ffff).to_be_bytes().to_vec())
 }
 
-/// UTF-16 units.
 pub(super) fn units(text: &str) -> Value {
     Value::Array(text.encode_utf16().map(Value::from).collect())
 }

@@ -19,7 +19,6 @@ pub(super) struct HarBody<'a> {
     pub headers: &'a Headers,
 }
 
-/// The classification of a body.
 pub(super) struct BodyProbe {
     /// Whether its content coding is decoded.
     pub decoded: bool,
@@ -37,6 +36,7 @@ impl HarBody<'_> {
 
     pub fn probe(&self) -> io::Result<BodyProbe> {
         let coded = has_content_coding(self.headers);
+        // A body that cannot be decoded is exported with its content coding.
         if coded && let Ok(survey) = self.probe_as(true) {
             return Ok(survey);
         }
@@ -56,6 +56,7 @@ impl HarBody<'_> {
             }
         }
         let foreign = charset(&content_type(self.headers)).is_some_and(|c| !matches!(c.as_str(), "utf-8" | "utf8"));
+        // Pure ASCII is the same text in UTF-8 and in the charsets that extend ASCII.
         let is_text = scan.is_utf8() && (scan.ascii || !foreign);
         Ok(BodyProbe { decoded, plain_size: scan.size, is_text })
     }
@@ -100,6 +101,7 @@ impl TextScan {
             return;
         }
         let joined;
+        // A character may be split between two pieces.
         let piece = if self.open.is_empty() {
             piece
         } else {
@@ -108,6 +110,7 @@ impl TextScan {
         };
         self.open = match std::str::from_utf8(piece) {
             Ok(_) => Vec::new(),
+            // Only the end is incomplete: the next piece may continue it.
             Err(e) if e.error_len().is_none() => piece[e.valid_up_to()..].to_vec(),
             Err(_) => {
                 self.broken = true;
@@ -136,6 +139,7 @@ impl Write for JsonEscaper<'_> {
                 b'\n' => self.0.write_all(b"\\n")?,
                 b'\r' => self.0.write_all(b"\\r")?,
                 b'\t' => self.0.write_all(b"\\t")?,
+                // DEL needs no escape in JSON (RFC 8259 section 7), but is a control character all the same.
                 other => write!(self.0, "\\u{other:04x}")?,
             }
             rest = &rest[at + 1..];

@@ -58,6 +58,7 @@ pub(super) fn flow(
         Some(text) => {
             from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is not an ISO 8601 time", shorten(text)))?
         }
+        // Without a time the entry counts as of now, so that it appears among the latest.
         None => Timestamp::now(),
     };
     let transport = transport(entry, scheme);
@@ -93,6 +94,7 @@ fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
     let ours = entry.get("_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
     let told = |part: Option<&Value>| part.map(Value::to_string).unwrap_or_default();
     let (method, took) = (told(entry.pointer("/request/method")), told(entry.get("time")));
+    // The number distinguishes equal requests of the same time; the file's order is stable.
     ours.unwrap_or_else(|| {
         let number = number.to_le_bytes();
         import_support::stable_id(started, &[b"har", &number, url.as_bytes(), method.as_bytes(), took.as_bytes()])
@@ -136,6 +138,7 @@ fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProble
         kept.entry(PAGE).or_insert_with(page);
     }
     if let Some(response) = entry.get("response")
+        // Negative statuses are kept as they are, so that an export writes them again.
         && let Some(status) = status_of(response).filter(|s| *s < 0.0)
     {
         let text = string(response.get("statusText")).unwrap_or_default();
@@ -150,8 +153,10 @@ pub(crate) fn parse_url(url: &str) -> Result<(Scheme, Authority, String), &'stat
     let scheme = Scheme::parse(scheme).ok_or("no http or https URL")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
+    // User and password in the URL are dropped: they were never part of the request.
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|_| "the host cannot be read")?;
+    // A fragment is not sent either.
     let path = path.split_once('#').map_or(path, |(p, _)| p);
     let slash = if path.starts_with('/') { "" } else { "/" };
     Ok((scheme, authority, format!("{slash}{}", percent::encoded_as(path, TARGET))))
@@ -237,6 +242,7 @@ fn posted_body(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<
     let params = post.get("params").and_then(Value::as_array).filter(|p| !p.is_empty())?;
     let mime = post.get("mimeType").and_then(Value::as_str).unwrap_or_default();
     if !mime.starts_with("application/x-www-form-urlencoded") {
+        // A multipart form cannot be rebuilt: its boundary and the order of its headers are unknown.
         notes.push("request.postData.params: a form without its text is left out".to_owned());
         return None;
     }
@@ -275,6 +281,7 @@ fn read_response(
     keep_content_type(&mut headers, content);
     let bytes = content_bytes(content, &headers, "response.content", notes);
     let told = response.get("bodySize").filter(|s| s.as_i64().is_some_and(|n| n >= 0)).or(content.get("size"));
+    // Negative sizes stand for unknown.
     let (body, bytes) = body(bytes, told, &headers);
     whole.response_body = bytes;
     whole.row.response = Some(ResponseRow {
@@ -327,6 +334,7 @@ fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
     let named = headers.get_str("content-type").and_then(charset);
     let latin = named.is_some_and(|c| matches!(c.as_str(), "iso-8859-1" | "latin1" | "windows-1252" | "us-ascii"));
     let single = |c: char| c.is_ascii() || ('\u{a0}'..='\u{ff}').contains(&c);
+    // Windows-1252 has other characters between 0x80 and 0x9f; text with them is kept as UTF-8.
     if latin && text.chars().all(single) {
         return text.chars().map(|c| c as u8).collect();
     }
@@ -342,6 +350,7 @@ fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (Bod
             let size = bytes.len() as u64;
             (BodyRow::whole(size), bytes)
         }
+        // The size may be known although the content is not in the archive.
         None => (BodyRow::partial(told, 0, (told > 0).then_some(MissingReason::Capped)), Bytes::new()),
     }
 }
@@ -399,6 +408,7 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
         _ => return None,
     };
     let payload = match kind {
+        // Chromium writes the payloads of all other kinds as Base64.
         MessageKind::Text => data.as_bytes().to_vec(),
         _ => BASE64.decode(data).unwrap_or_else(|_| data.as_bytes().to_vec()),
     };
@@ -408,6 +418,7 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
         index: index as u64,
         direction: if sent { Direction::Request } else { Direction::Response },
         kind,
+        // Seconds since the Unix epoch, with fractions.
         at: at.map_or(started, |t| Timestamp::from_micros((t * 1e6).round() as u64)),
         size: payload.len() as u64,
         payload: payload.into(),
@@ -416,6 +427,7 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
 
 fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRow) {
     let told = entry.get("_error").or_else(|| response?.get("_error"));
+    // These are written by Interflow's own export for flows that had not ended.
     let unfinished = |text: &str| text.starts_with("open: ") || text.starts_with("cut: ");
     let cut = told.and_then(Value::as_str).is_some_and(unfinished);
     row.error = if cut { None } else { told.and_then(error_row) };
@@ -425,6 +437,7 @@ fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut F
         None => FlowState::Complete,
     };
     if row.response.is_none() {
+        // The phases of an archive say nothing about a response that never came.
         row.timings = FlowTimings { first_byte: None, last_byte: None, ..row.timings };
     }
 }

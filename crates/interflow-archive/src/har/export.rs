@@ -15,7 +15,6 @@ use interflow_store::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, Request
 /// Posted forms above this size, in bytes, are not parsed.
 const MAX_FORM: u64 = 1 << 20;
 
-/// Writes flows as the entries of one HAR.
 pub struct HarWriter<W: Write> {
     out: W,
     entries: u64,
@@ -51,12 +50,14 @@ impl<W: Write> HarWriter<W> {
         }
         let told = |page: &Map<String, Value>| ["startedDateTime", "title"].map(|name| page.get(name).cloned());
         let same = |known: &Value| !complete || known.as_object().is_some_and(|known| told(known) == told(&page));
+        // Members that are only known by id match any page of that id.
         if let Some((known, _)) = self.pages.iter().find(|(known, had)| *had == id && same(known)) {
             return known.get("id").and_then(Value::as_str).map(str::to_owned);
         }
         let taken = |id: &str| self.pages.iter().any(|(known, _)| known.get("id").and_then(Value::as_str) == Some(id));
         let renamed = (2..).map(|n| format!("{id}-{n}"));
         let written = std::iter::once(id.clone()).chain(renamed).find(|id| !taken(id))?;
+        // The page keeps its original id for the comparison, and the one it is written with as a member.
         page.insert("id".into(), written.clone().into());
         self.pages.push((Value::Object(page), id));
         Some(written)
@@ -72,10 +73,12 @@ impl<W: Write> FlowExporter for HarWriter<W> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        // A second call must not write the end twice.
         if !self.ended {
             self.ended = true;
             self.out.write_all(b"\n]")?;
             if !self.pages.is_empty() {
+                // Pages are written last, because they are known only when all entries were written.
                 let pages: Vec<&Value> = self.pages.iter().map(|(page, _)| page).collect();
                 write!(self.out, ",\"pages\":{}", json!(pages))?;
             }
@@ -93,6 +96,7 @@ fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dy
     }
     entry.insert("startedDateTime".into(), parts::iso(row.started).into());
     entry.insert("time".into(), timings.sum().into());
+    // Everything before the bodies is small and built in memory; bodies are copied between.
     open(out, &entry)?;
     out.write_all(b",\"request\":")?;
     request(out, row, contents)?;
@@ -122,6 +126,7 @@ fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dy
 
 /// Facts without a place in HAR.
 fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
+    // Members that an import kept come first, so that Interflow's own win.
     for (name, value) in row.archive.iter().flat_map(|a| a.iter()).filter(|(name, _)| *name != NO_RESPONSE) {
         entry.insert(name.clone(), value.clone());
     }
@@ -160,6 +165,7 @@ fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
 
 fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let mut head = Map::new();
+    // A tunnel has no request; its CONNECT stands for one.
     let Some(request) = &row.request else {
         head.insert("method".into(), "CONNECT".into());
         head.insert("url".into(), format!("https://{}", row.authority).into());
@@ -167,6 +173,7 @@ fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io:
         for list in ["cookies", "headers", "queryString"] {
             head.insert(list.into(), json!([]));
         }
+        // -1 means unknown in HAR.
         head.insert("headersSize".into(), (-1).into());
         head.insert("bodySize".into(), (-1).into());
         open(out, &head)?;
@@ -242,6 +249,7 @@ fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
     let told = row.archive.as_ref().and_then(|a| a.get(NO_RESPONSE));
     let status = told.and_then(|t| t.get("status")).and_then(Value::as_i64).filter(|s| *s < 0).unwrap_or(0);
     let text = told.and_then(|t| t.get("statusText")).and_then(Value::as_str).unwrap_or_default();
+    // A tunnel without an error was established, which a reader expects as status 200.
     head.insert("status".into(), (if tunnelled { 200 } else { status }).into());
     head.insert("statusText".into(), text.into());
     head.insert("httpVersion".into(), (if tunnelled { "HTTP/1.1" } else { "" }).into());
@@ -271,6 +279,7 @@ fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents:
     let mut content = Map::new();
     content.insert("size".into(), found.plain_size.into());
     if found.decoded {
+        // Negative if the coding made the body larger.
         content.insert("compression".into(), (found.plain_size as i64 - response.body.size as i64).into());
     }
     let mime = content_type(&response.headers);
@@ -292,6 +301,7 @@ fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io
     let mut first = true;
     for message in contents.messages(row)? {
         let message = message?;
+        // Events and gRPC messages are in the body.
         let Some(opcode) = opcode(message.kind) else { continue };
         if !std::mem::take(&mut first) {
             out.write_all(b",")?;
@@ -347,10 +357,12 @@ fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
 
 /// Size of the head including the empty line; -1 for HTTP/2, where it was compressed.
 fn request_head_size(request: &RequestRow) -> i64 {
+    // Two spaces and the line end.
     head_size(&request.version, request.method.len() + request.path.len() + request.version.len() + 4, &request.headers)
 }
 
 fn response_head_size(response: &ResponseRow) -> i64 {
+    // Two spaces, three digits of the status, and the line end.
     head_size(&response.version, response.version.len() + response.reason.len() + 7, &response.headers)
 }
 

@@ -25,6 +25,7 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, Im
     let mut json = serde_json::Deserializer::from_reader(file);
     let outcome = (&mut json).deserialize_any(HarRootSeed(&mut reader)).and_then(|()| json.end());
     let HarReader { report, failed, index, found, .. } = reader;
+    // An error of the sink ends the parser with an error of its own; the cause is kept aside.
     if let Some(source) = failed {
         return Err(ImportError::Io { source, report });
     }
@@ -39,6 +40,7 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, Im
         Err(e) => {
             let path = index.map(|i| format!("log.entries[{i}], ")).unwrap_or_default();
             let text = e.to_string();
+            // serde_json appends the position, which is given with the place already.
             let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
             let place = format!("{path}line {} column {}", e.line(), e.column());
             Err(ImportError::Malformed { place, problem: format!("{problem}; the HAR is incomplete"), report })
@@ -50,18 +52,16 @@ struct HarReader<'s> {
     sink: FlowSink<'s>,
     report: ImportReport,
     failed: Option<io::Error>,
-    /// The index of the current entry.
     index: Option<u64>,
     /// Whether `log.entries` was found.
     found: bool,
-    /// The pages found so far.
+    /// The pages found before the entries; later ones are ignored.
     pages: HarPages,
 }
 
 /// Maximum number of pages remembered.
 const MAX_PAGES: usize = 10_000;
 
-/// The outermost object.
 struct HarRootSeed<'r, 's>(&'r mut HarReader<'s>);
 
 impl<'de> Visitor<'de> for HarRootSeed<'_, '_> {
@@ -136,6 +136,7 @@ impl<'de> Visitor<'de> for HarEntriesSeed<'_, '_> {
         reader.found = true;
         for index in 0.. {
             reader.index = Some(index);
+            // One entry is held in memory at a time.
             let Some(value) = seq.next_element::<Value>()? else { break };
             reader.entry(index, &value).map_err(|e| {
                 reader.failed = Some(e);

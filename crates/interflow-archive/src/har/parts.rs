@@ -7,14 +7,12 @@ use serde::Serialize;
 
 use crate::request::is_masked;
 
-/// A name and a value.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct HarPair {
     pub name: String,
     pub value: String,
 }
 
-/// A cookie of a request or response.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HarCookie {
@@ -34,7 +32,6 @@ pub(super) struct HarCookie {
     pub same_site: Option<String>,
 }
 
-/// A field of a posted form.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HarParam {
@@ -62,6 +59,7 @@ pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
 
 /// The cookies that a request sends (RFC 6265 4.2).
 pub(super) fn request_cookies(headers: &Headers) -> Vec<HarCookie> {
+    // Masked by the recorder: there are no cookies to show.
     let pairs = headers.get_all("cookie").filter(|v| !is_masked(v)).flat_map(|line| line.split(|&b| b == b';'));
     pairs
         .map(|p| p.trim_ascii())
@@ -183,6 +181,7 @@ fn parameter(text: &str, wanted: &str) -> Option<String> {
 fn multipart(boundary: &str, body: &[u8]) -> Vec<HarParam> {
     let mark = format!("--{boundary}");
     let body = text(body);
+    // The last boundary ends with two hyphens.
     body.split(mark.as_str()).skip(1).take_while(|part| !part.starts_with("--")).filter_map(part).collect()
 }
 
@@ -232,7 +231,9 @@ impl HarTimings {
         let ready = sum(&[t.request_head, t.blocked, Some(setup)]);
         let sent = t.request_sent.unwrap_or(ready);
         let send = sent.saturating_sub(ready);
+        // What the recorded phases leave over before the request was sent counts as blocked.
         let blocked = sent.saturating_sub(setup).saturating_sub(send);
+        // The order is enforced, so that no phase is negative.
         let first = t.first_byte.or(end).unwrap_or(sent).max(sent);
         let receive = t.last_byte.or(end).unwrap_or(first).saturating_sub(first);
         let connect = t.connect.or(t.tls).map(|_| sum(&[t.connect, t.tls]));
@@ -255,8 +256,9 @@ impl HarTimings {
         millis(micros.fold(0, u64::saturating_add))
     }
 
-    /// Converts phases to points in time.
+    /// Converts phases to points in time after the start of the flow. `time` is the entry's total, in milliseconds.
     pub fn timings(&self, time: f64) -> FlowTimings {
+        // Negative phases do not apply.
         let micros = |ms: f64| (ms >= 0.0).then(|| (ms * 1000.0).round().min(MAX_PHASE_MICROS) as u64);
         let length = |ms: f64| micros(ms).unwrap_or(0);
         let tls = micros(self.ssl);

@@ -19,6 +19,7 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
     let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
     let kept = MitmExtras::from_row(row);
     let replayed = kept.text("is_replay").or(row.parent.map(|_| "request"));
+    // mitmproxy has one mark per flow: any tag sets its default one.
     let marked = kept.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
     let mut members = vec![
         // Flow ids are 128 bits, like a UUID.
@@ -45,6 +46,7 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
             members.push(("websocket", if web_socket { messages(row, contents, &at)? } else { null() }));
         }
         None => {
+            // Bytes of a tunnel that were recorded, or imported as messages.
             members.push(("type", text("tcp")));
             let messages = contents.messages(row)?.map(|m| {
                 let m = m?;
@@ -57,7 +59,7 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> i
     out.write_all(&dict(&members))
 }
 
-/// Tags, and which parts of the bodies were not recorded.
+/// Tags, the user, and the real size of bodies that were not recorded completely.
 fn metadata(row: &FlowRow) -> Vec<u8> {
     let mut members = MitmExtras::from_row(row).metadata();
     if !row.tags.is_empty() {
@@ -96,12 +98,14 @@ fn text_or_null(value: Option<&str>) -> Vec<u8> {
 
 fn client(row: &FlowRow) -> Vec<u8> {
     let (client, tls) = (&row.client, row.client.tls.as_ref());
+    // mitmproxy requires addresses.
     let none = "127.0.0.1:0".parse().ok();
     let begun = if client.accepted.micros() == 0 { row.started } else { client.accepted };
     let offers = tls.into_iter().flat_map(|t| &t.alpn_offered).map(|a| bytes(a.as_bytes()));
     dict(&[
         (
             "id",
+            // Unique in the file: the number alone is unique only within a process.
             text(&format!(
                 "{:08x}-0000-4000-8000-{:012x}",
                 row.id.unix_millis() as u32,
@@ -185,6 +189,7 @@ fn tls_version(version: &str) -> Option<&'static str> {
     if is_quic(version) {
         return Some("QUICv1");
     }
+    // Names differ in case, spaces and the letter: `TLS 1.2`, `TLSv1.2`.
     let plain = |text: &str| text.to_ascii_lowercase().replace([' ', 'v'], "");
     let (wanted, short) = (plain(version), plain(version.strip_suffix(".0").unwrap_or(version)));
     KNOWN.into_iter().find(|k| plain(k) == wanted || plain(k) == short)
@@ -263,6 +268,7 @@ fn messages(row: &FlowRow, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -
             MessageKind::Text => 1,
             MessageKind::Binary => 2,
             MessageKind::Close => {
+                // The first close decides; the answer to it says the same.
                 close.get_or_insert(message);
                 continue;
             }
@@ -272,6 +278,7 @@ fn messages(row: &FlowRow, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -
         all.push(list([int(opcode), sent, bytes(&message.payload), at, bool(false), bool(false)]));
     }
     let payload = close.as_ref().map(|c| &c.payload[..]).unwrap_or_default();
+    // A close frame begins with its code (RFC 6455 section 5.5.1).
     let code = payload.first_chunk::<2>().map(|c| int(u16::from_be_bytes(*c).into()));
     let reason = close.as_ref().map(|_| text(&String::from_utf8_lossy(payload.get(2..).unwrap_or_default())));
     Ok(dict(&[

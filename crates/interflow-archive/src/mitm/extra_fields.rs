@@ -17,7 +17,6 @@ const MAX_KEPT: usize = 256 * 1024;
 /// Members of `metadata` that map to columns.
 const OWN_METADATA: [&str; 4] = ["tags", "user", "request_size", "response_size"];
 
-/// Keeps the unmapped fields.
 pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRow, notes: &mut Vec<String>) {
     let mut kept = Map::new();
     if let Some(TnetValue::Dict(members)) = state.get("metadata") {
@@ -70,7 +69,6 @@ fn replayed_before_version_8(state: &TnetValue<'_>, side: &str) -> bool {
     state.get(side).and_then(|m| m.get("is_replay")).is_some_and(TnetValue::is_true)
 }
 
-/// The kept fields, for export.
 pub(super) struct MitmExtras<'a>(Option<&'a Map<String, Json>>);
 
 impl<'a> MitmExtras<'a> {
@@ -82,18 +80,15 @@ impl<'a> MitmExtras<'a> {
         self.0?.get(name)
     }
 
-    /// The text under this name.
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         self.member(name)?.as_str()
     }
 
-    /// Certificates under this name.
     pub(super) fn certificates(&self, name: &str) -> Vec<u8> {
         let all = self.member(name).and_then(Json::as_array).into_iter().flatten();
         list(all.filter_map(Json::as_str).filter(|pem| is_certificate(pem)).map(|pem| bytes(pem.as_bytes())))
     }
 
-    /// The certificate under this name.
     pub(super) fn certificate(&self, name: &str) -> Vec<u8> {
         self.text(name).filter(|pem| is_certificate(pem)).map_or_else(null, |pem| bytes(pem.as_bytes()))
     }
@@ -147,6 +142,7 @@ fn from_json(value: &Json) -> Vec<u8> {
         Json::String(s) => text(s),
         Json::Array(all) => list(all.iter().map(from_json)),
         Json::Object(all) => match all.get("base64").and_then(Json::as_str).map(|b| STANDARD.decode(b)) {
+            // An object of this form may also come from the archive; with further members it stays one.
             Some(Ok(raw)) if all.len() == 1 => bytes(&raw),
             _ => dict(&all.iter().map(|(n, v)| (n.as_str(), from_json(v))).collect::<Vec<_>>()),
         },

@@ -44,8 +44,10 @@ pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<Impor
             Ok(None) => {}
             Err(problem) => intake.push(&place, Err(problem), notes)?,
         }
+        // The length's digits and the colon belong to the position in the file.
         at += whole.len() as u64 + (whole.len() as u64 - 1).to_string().len() as u64 + 1;
     }
+    // Handshakes whose messages never came are still requests.
     for (place, flow) in handshakes.into_remaining() {
         intake.push(&place, Ok(flow), Vec::new())?;
     }
@@ -75,8 +77,10 @@ impl PendingHandshakes {
                 whole.messages = std::mem::take(&mut flow.messages);
                 return Ok(Some(whole));
             }
+            // The handshake is not in the file.
             return Ok(Some(flow));
         }
+        // Newer versions keep the messages with the request.
         if metadata("websocket").is_some() && state.get("websocket").is_none() && self.waiting.len() < Self::MAX_PENDING
         {
             self.waiting.push((state.get("id").and_then(TnetValue::text).unwrap_or_default(), flow));
@@ -85,7 +89,7 @@ impl PendingHandshakes {
         Ok(Some(flow))
     }
 
-    /// Handshakes without messages.
+    /// Handshakes without messages, for the end of the file.
     fn into_remaining(self) -> impl Iterator<Item = (String, FlowWithBodies)> {
         self.waiting.into_iter().map(|(id, flow)| (format!("flow {id}"), flow))
     }
@@ -108,6 +112,7 @@ fn flow(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies
         .get("error")
         .and_then(|e| e.get("msg"))
         .and_then(TnetValue::text)
+        // Written by Interflow's own export for a flow that was cut off.
         .filter(|m| !m.starts_with("cut: "))
         .map(|m| {
             let named = m.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
@@ -134,7 +139,9 @@ fn tags(state: &TnetValue<'_>) -> Vec<String> {
     let ours = state.get("metadata").and_then(|m| m.get("tags")).map(TnetValue::list).unwrap_or_default();
     let mut tags: Vec<String> = ours.iter().filter_map(TnetValue::text).collect();
     match state.get("marked") {
+        // In older versions a mark was a flag.
         Some(TnetValue::Bool(true)) => tags.push("starred".to_owned()),
+        // Interflow's own tags take precedence over the mark that it derived from them.
         Some(TnetValue::Bytes(mark)) if !mark.is_empty() && tags.is_empty() => {
             let mark = clean_text(String::from_utf8_lossy(mark).trim_matches(':'));
             tags.push(if mark == "default" { "starred".to_owned() } else { mark });
@@ -263,6 +270,7 @@ fn http(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies
         flow.row.timings.last_byte = last;
     }
     flow.row.timings.done = since(state.get("error").and_then(|e| time(e, "timestamp"))).or(last);
+    // mitmproxy does not record the version towards the server.
     if let Some(version) = flow.row.response.as_ref().map(|r| r.version.clone())
         && let Some(upstream) = &mut flow.row.upstream
     {

@@ -3,9 +3,9 @@
 
 use std::io::{self, BufRead, Read};
 
-/// Maximum nesting depth.
+/// Maximum nesting depth, which bounds the recursion.
 const MAX_DEPTH: u32 = 64;
-/// Maximum number of values per flow.
+/// Maximum number of values per flow. A value in memory is larger than its shortest form in the file.
 const MAX_VALUES: u32 = 4_000_000;
 /// Maximum size of a flow, in bytes.
 const MAX_LEN: u64 = 1 << 30;
@@ -17,7 +17,7 @@ pub(super) enum TnetValue<'a> {
     Bool(bool),
     Int(i64),
     Float(f64),
-    /// Bytes, or text.
+    /// Bytes, or text: older versions do not distinguish them.
     Bytes(&'a [u8]),
     List(Vec<Self>),
     Dict(Vec<(&'a [u8], Self)>),
@@ -63,6 +63,7 @@ impl<'a> TnetValue<'a> {
             Self::Float(f) => *f,
             _ => return None,
         };
+        // Times before the epoch and beyond the year 33658 are not plausible.
         (seconds > 0.0 && seconds < 1e12).then(|| (seconds * 1e6).round() as u64)
     }
 
@@ -92,6 +93,7 @@ pub(super) fn read_value(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>>
         match byte[0] {
             b'0'..=b'9' if digits < 12 => len = len * 10 + u64::from(byte[0] - b'0'),
             b':' if digits > 0 => break,
+            // Line ends between flows are tolerated.
             b'\n' | b'\r' if digits == 0 => return read_value(file),
             _ => return Err(invalid("a flow begins with its length and a colon")),
         }
@@ -102,6 +104,7 @@ pub(super) fn read_value(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>>
     // Memory grows with the data read, not with the declared length.
     let mut body = Vec::new();
     file.take(len + 1).read_to_end(&mut body)?;
+    // One byte more than the length: the type.
     if body.len() as u64 <= len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some(body)) }
 }
 
@@ -145,6 +148,7 @@ impl TnetParser {
                 let items = self.items(body, depth)?;
                 let mut members = Vec::with_capacity(items.len() / 2);
                 let mut items = items.into_iter();
+                // An odd number of items: a key without a value.
                 while let (Some(name), value) = (items.next(), items.next()) {
                     let name = name.bytes().ok_or_else(|| format!("byte {at}: a key that is no text"))?;
                     members.push((name, value.ok_or_else(|| format!("byte {at}: a key without a value"))?));
@@ -174,7 +178,7 @@ impl TnetParser {
 
 /// Encoders, each of which returns a complete tnetstring.
 pub(super) mod write {
-    /// `LENGTH:BYTES` and the type.
+    /// `LENGTH:BYTES` and the type. The length does not count the type.
     fn encode_tagged(body: &[u8], kind: u8) -> Vec<u8> {
         let mut out = Vec::with_capacity(body.len() + 14);
         out.extend_from_slice(body.len().to_string().as_bytes());

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Ethernet.
+/// The link type of Ethernet.
 const LINK_TYPE: u32 = 1;
 /// `TLSK`: lines of a key log (section 4.7).
 const TLS_KEY_LOG: u32 = 0x544c_534b;
@@ -14,6 +14,7 @@ const SECRETS: u32 = 0x0a;
 
 pub(super) fn section(out: &mut dyn Write) -> io::Result<()> {
     let mut body = Vec::new();
+    // The magic number, by which a reader finds the byte order.
     body.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
     body.extend_from_slice(&1_u16.to_le_bytes());
     body.extend_from_slice(&0_u16.to_le_bytes());
@@ -50,6 +51,7 @@ pub(super) fn secrets(out: &mut dyn Write, lines: &str) -> io::Result<()> {
 /// A packet at `at`, in microseconds since the Unix epoch.
 pub(super) fn packet(out: &mut dyn Write, interface: u32, at: u64, packet: &[u8]) -> io::Result<()> {
     let mut body = Vec::with_capacity(packet.len() + 24);
+    // Captured and original length are equal: nothing was cut off.
     for number in [interface, (at >> 32) as u32, at as u32, packet.len() as u32, packet.len() as u32] {
         body.extend_from_slice(&number.to_le_bytes());
     }
@@ -71,6 +73,7 @@ fn pad(body: &mut Vec<u8>) {
 fn block(out: &mut dyn Write, kind: u32, body: &[u8]) -> io::Result<()> {
     let padded = body.len().next_multiple_of(4);
     let length = (padded as u32 + 12).to_le_bytes();
+    // The length stands at both ends of a block, so that files can be read backwards.
     out.write_all(&kind.to_le_bytes())?;
     out.write_all(&length)?;
     out.write_all(body)?;

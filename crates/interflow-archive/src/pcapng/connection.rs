@@ -10,12 +10,12 @@ use super::tcp::TcpWriter;
 use super::tls::{MAX_RECORD, TlsWriter};
 use interflow_store::{FlowKind, FlowRow};
 
-/// Substitutes for addresses that were not recorded (RFC 5737, TEST-NET-1 and 2).
+/// Substitutes for addresses that were not recorded (RFC 5737, TEST-NET-1 and 2). They cannot belong to a real
+/// machine.
 const CLIENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PROXY_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const ORIGIN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 
-/// The identity of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionKey {
     /// The recorded connection's number, or a generated one.
@@ -39,12 +39,14 @@ impl ConnectionKey {
         };
         // Numbers are unique within a process; imports have none, or those of another process.
         let number = if recorded == 0 || row.imported { u64::MAX - flow } else { recorded };
+        // Derived from the number, so that connections get different ports and the output is deterministic.
         let port = 1024 + (number % 60_000) as u16;
         let version = |leg: &str| leg.starts_with("HTTP/2");
         let request = row.request.as_ref().map_or("HTTP/1.1", |r| &*r.version);
         let (client, server, tls, http2) = match side {
             Interface::Client => {
                 let asked = matches!(row.transport, EntryKind::Connect | EntryKind::Socks5);
+                // Imported flows rarely say whether the client used TLS.
                 let tls = row.client.tls.is_some() || (row.imported && row.scheme == Scheme::Https && asked);
                 let peer = row.client.peer.unwrap_or(SocketAddr::new(CLIENT_ADDRESS, port));
                 (peer, row.client.local.unwrap_or_else(origin), tls, version(request))
@@ -57,6 +59,7 @@ impl ConnectionKey {
                 (local, peer, tls, version(&upstream.version))
             }
         };
+        // What a tunnel carries is not known to be TLS.
         let tunnel = row.kind == FlowKind::Tunnel;
         let (client, server) = same_address_family(client, server);
         Some(Self { number, client, server, tls: tls && !tunnel, http2: http2 && !tunnel })
@@ -79,9 +82,9 @@ pub(super) struct PacketConnection {
     tls: Option<TlsWriter>,
     /// The current time of the connection, in microseconds since the Unix epoch.
     pub at: u64,
-    /// The next HTTP/2 stream.
+    /// The next HTTP/2 stream of the client: odd numbers, from 1 (RFC 9113 section 5.1.1).
     pub stream: u32,
-    /// No further exchange is possible.
+    /// No further exchange is possible, and the connection is closed after this flow.
     pub over: bool,
     /// The number of the last flow that used it.
     pub used: u64,
@@ -94,6 +97,7 @@ impl PacketConnection {
             Interface::Client => 0,
             Interface::Upstream => 1,
         };
+        // Deterministic: the same flows always give the same file.
         let seed = blake3::hash(format!("{ends:?} {at} {flow}").as_bytes());
         let [a, b, c, d, e, f, g, h, ..] = *seed.as_bytes();
         let tcp = TcpWriter::new(interface, ends.client, ends.server, at, [a, b, c, d, e, f, g, h]);
@@ -172,6 +176,7 @@ impl MessageTiming {
 
     fn time_at(&self, sent: u64) -> u64 {
         let length = u128::from(self.last - self.first);
+        // Times between the first and the last byte are interpolated by the number of bytes.
         self.first + (length * u128::from(sent.min(self.size)) / u128::from(self.size.max(1))) as u64
     }
 }

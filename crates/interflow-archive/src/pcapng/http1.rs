@@ -10,7 +10,7 @@ use super::connection::{MessageTiming, PacketConnection};
 use crate::{BodySource, frames, raw};
 use interflow_store::{FlowKind, FlowRow};
 
-/// A CONNECT request with its successful response.
+/// A CONNECT request with its successful response. Before TLS, so outside of records.
 pub(super) fn connect(connection: &mut PacketConnection, out: &mut dyn Write, authority: &str) -> io::Result<()> {
     let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
     connection.tcp.send(out, Direction::Request, connection.at, request.as_bytes())?;
@@ -77,6 +77,7 @@ pub(super) fn messages(
 fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection) {
     let url = row.url();
     let via = row.upstream.as_ref().is_some_and(|u| u.via.is_some());
+    // Requests to a proxy in plain HTTP have the absolute form (RFC 9112 section 3.2.2).
     let absolute = !connection.ends.tls
         && match side {
             Interface::Client => row.transport == interflow_types::EntryKind::Absolute && row.client.local.is_some(),
@@ -89,6 +90,7 @@ fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection
         if absolute && request.path != "*" {
             request.path = url;
         }
+        // HTTP/1.1 requires the field; HTTP/2 had it as `:authority`.
         if !request.headers.contains("host") {
             let mut headers = Headers::new();
             headers.append_unchecked(b"Host", row.authority.to_host_header(row.scheme).as_bytes());
@@ -101,6 +103,7 @@ fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection
             RecordedFraming::None => {
                 request.headers.append_unchecked(b"Content-Length", request.body.kept.to_string().as_bytes());
             }
+            // Readers would look for the missing bytes in the next exchange.
             RecordedFraming::Broken => connection.over = true,
         }
     }
@@ -109,6 +112,7 @@ fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection
         return;
     };
     response.version = http1_version(&response.version);
+    // Such responses have no body whatever their head says (RFC 9112 section 6.3).
     no_body |= matches!(response.status, 100..200 | 204 | 304);
     let holds = framing(&response.headers, response.body.kept) == RecordedFraming::Holds;
     connection.over |= !(no_body || holds) || response.headers.has_token("connection", "close");
@@ -123,13 +127,13 @@ fn http1_version(version: &interflow_store::StaticLabel) -> interflow_store::Sta
 enum RecordedFraming {
     /// The head delimits the body correctly.
     Holds,
-    /// The head declares no length.
     None,
-    /// The head declares another length.
+    /// The head declares another length than was recorded, for example because the body was cut off.
     Broken,
 }
 
 fn framing(headers: &Headers, kept: u64) -> RecordedFraming {
+    // The writer encodes the chunks anew.
     if headers.has_token("transfer-encoding", "chunked") {
         return RecordedFraming::Holds;
     }

@@ -22,7 +22,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// The preface and the settings of both endpoints.
+/// The preface and the settings of both endpoints, each acknowledged (RFC 9113 section 3.4).
 pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Write) -> io::Result<()> {
     let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     frame(&mut preface, kind::SETTINGS, 0, 0, b"");
@@ -45,11 +45,13 @@ pub(super) fn exchange(
 ) -> io::Result<()> {
     let stream = connection.stream;
     connection.stream += 2;
+    // Stream numbers have 31 bits.
     connection.over = connection.stream > 0x7fff_fff0;
     let Some(request) = &row.request else { return Ok(()) };
     let socket = row.kind == FlowKind::WebSocket;
     let authority = row.authority.to_host_header(row.scheme);
     let mut head = Vec::new();
+    // A WebSocket over HTTP/2 is an extended CONNECT (RFC 8441).
     literal(&mut head, b":method", if socket { b"CONNECT" } else { request.method.as_bytes() });
     if socket {
         literal(&mut head, b":protocol", b"websocket");
@@ -78,7 +80,6 @@ pub(super) fn exchange(
     if socket { messages(connection, out, row, contents, stream) } else { Ok(()) }
 }
 
-/// One side of a stream.
 struct StreamSide<'a> {
     stream: u32,
     direction: Direction,
@@ -100,6 +101,7 @@ impl StreamSide<'_> {
         let trailers = !self.trailers.is_empty();
         let mut pipe = connection.packet_sink(out, self.direction, MessageTiming::from_row(row, self.direction));
         let mut bytes = Vec::new();
+        // END_STREAM is set on whatever comes last: the head, the body or the trailers.
         headers(&mut bytes, self.stream, head, kept == 0 && !trailers && !self.open);
         pipe.write_all(&bytes)?;
         let mut body = contents.body(row, self.direction)?;
@@ -156,11 +158,13 @@ fn headers(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: bool) {
             flags |= END_HEADERS;
         }
         frame(out, kind, flags, stream, piece);
+        // END_STREAM belongs to the HEADERS frame only.
         (kind, flags) = (kind::CONTINUATION, 0);
     }
 }
 
 fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    // The length has 24 bits.
     out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
     out.extend_from_slice(&[kind, flags]);
     out.extend_from_slice(&stream.to_be_bytes());
@@ -172,6 +176,7 @@ fn fields(out: &mut Vec<u8>, headers: &Headers) {
     const CONNECTION_HEADERS: [&str; 7] =
         ["connection", "host", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"];
     for (name, value) in headers {
+        // Names are lower case in HTTP/2 (RFC 9113 section 8.2.1).
         let name = name.to_ascii_lowercase();
         if !CONNECTION_HEADERS.iter().any(|n| n.as_bytes() == name) {
             literal(out, &name, value);
@@ -180,6 +185,7 @@ fn fields(out: &mut Vec<u8>, headers: &Headers) {
 }
 
 fn literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    // Literal without indexing, with a literal name and no Huffman coding.
     out.push(0);
     string(out, name);
     string(out, value);

@@ -23,7 +23,6 @@ use self::sides::SideContents;
 use super::{BodySource, FlowExporter};
 use interflow_store::{FlowKind, FlowRow};
 
-/// Which side of the flows is exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketSides {
     /// Between client and proxy.
@@ -36,7 +35,6 @@ pub enum PacketSides {
 }
 
 impl PacketSides {
-    /// The command line names.
     pub const NAMES: [&'static str; 3] = ["client", "upstream", "both"];
 
     const fn interfaces(self) -> &'static [Interface] {
@@ -68,7 +66,6 @@ enum Interface {
     Upstream,
 }
 
-/// Options for packets.
 #[derive(Default)]
 pub struct PcapngOptions<'w> {
     /// Which side of the flows to export.
@@ -97,6 +94,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
     pub fn new(mut out: W, options: PcapngOptions<'w>) -> io::Result<Self> {
         block::section(&mut out)?;
         block::interface(&mut out, "client", "between the client and Interflow")?;
+        // Both are always described, so that the numbers of interfaces do not depend on the options.
         block::interface(&mut out, "upstream", "between Interflow and the origin")?;
         Ok(Self { out, options, open: HashMap::new(), flows: 0 })
     }
@@ -107,6 +105,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         let mut connection = match self.open.remove(&key) {
             Some(connection) if connection.matches(&ends) => connection,
             other => {
+                // The same number with other facts: a different connection, for example after an import.
                 if let Some(mut other) = other {
                     other.close(&mut self.out)?;
                 }
@@ -143,6 +142,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         }
         if connection.ends.tls {
             let secrets = connection.secrets(&row.id.to_string());
+            // A reader needs the secrets before the first encrypted packet.
             block::secrets(out, &secrets)?;
             if let Some(keylog) = &mut self.options.keylog {
                 keylog.write_all(secrets.as_bytes())?;
@@ -200,6 +200,7 @@ impl<W: Write> FlowExporter for PcapngWriter<'_, W> {
 
     fn finish(&mut self) -> io::Result<()> {
         let mut open: Vec<PacketConnection> = std::mem::take(&mut self.open).into_values().collect();
+        // A map has no order; sorted, so that the file is deterministic.
         open.sort_by_key(|c| (c.used, c.ends.number));
         for mut connection in open {
             connection.close(&mut self.out)?;

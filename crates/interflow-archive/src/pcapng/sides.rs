@@ -27,6 +27,7 @@ impl Interface {
         };
         let mut original = original.clone();
         match direction {
+            // Only the message that this side did not exchange edited is taken as received.
             Direction::Request => original.response = None,
             Direction::Response => original.request = None,
         }
@@ -34,7 +35,6 @@ impl Interface {
     }
 }
 
-/// The bytes of a flow as seen on one side.
 pub(super) struct SideContents<'c> {
     pub side: Interface,
     /// The flow with all recorded data.

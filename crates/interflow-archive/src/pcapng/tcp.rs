@@ -14,7 +14,6 @@ const SEGMENT: usize = 1440;
 const ACK_EVERY: usize = 16;
 const WINDOW: u16 = 0xffff;
 
-/// TCP flags.
 mod bit {
     pub const FIN: u8 = 1;
     pub const SYN: u8 = 2;
@@ -65,9 +64,11 @@ impl TcpWriter {
 
     /// Data in one direction, with the other endpoint's acknowledgements.
     pub fn send(&mut self, out: &mut dyn Write, direction: Direction, at: u64, bytes: &[u8]) -> io::Result<()> {
+        // Times of imported flows may go backwards.
         self.at = self.at.max(at);
         let last = bytes.len().div_ceil(SEGMENT);
         for (i, segment) in bytes.chunks(SEGMENT).enumerate() {
+            // PSH marks the end of a message.
             let end = i + 1 == last;
             self.packet(out, direction, bit::ACK | if end { bit::PSH } else { 0 }, segment)?;
             if end || (i + 1) % ACK_EVERY == 0 {
@@ -78,6 +79,7 @@ impl TcpWriter {
     }
 
     pub fn close(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        // The server closes first, then the client.
         self.packet(out, Direction::Response, bit::FIN | bit::ACK, b"")?;
         self.packet(out, Direction::Request, bit::FIN | bit::ACK, b"")?;
         self.packet(out, Direction::Response, bit::ACK, b"")
@@ -85,6 +87,7 @@ impl TcpWriter {
 
     fn packet(&mut self, out: &mut dyn Write, direction: Direction, bits: u8, payload: &[u8]) -> io::Result<()> {
         let (from, to) = (index(direction), index(other(direction)));
+        // The acknowledgement is the next number that is expected from the other end.
         let acknowledged = if bits & bit::ACK == 0 { 0 } else { self.next[to] };
         let segment = segment(self.ends[from], self.ends[to], self.next[from], acknowledged, bits, payload);
         let mut packet = Vec::with_capacity(segment.len() + 54);
@@ -92,10 +95,12 @@ impl TcpWriter {
         packet.extend_from_slice(&[2, 0, 0, 0, 0, to as u8 + 1, 2, 0, 0, 0, 0, from as u8 + 1]);
         match (self.ends[from].ip(), self.ends[to].ip()) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
+                // The type of the payload: IPv4.
                 packet.extend_from_slice(&[8, 0]);
                 ipv4(&mut packet, source.octets(), target.octets(), self.ident[from], segment.len());
             }
             (source, target) => {
+                // The type of the payload: IPv6.
                 packet.extend_from_slice(&[0x86, 0xdd]);
                 ipv6(&mut packet, octets(source), octets(target), segment.len());
             }
@@ -147,11 +152,13 @@ fn segment(from: SocketAddr, to: SocketAddr, number: u32, acknowledged: u32, bit
     out.extend_from_slice(&acknowledged.to_be_bytes());
     out.extend_from_slice(&[(5 + options.len() as u8 / 4) << 4, bits]);
     out.extend_from_slice(&WINDOW.to_be_bytes());
+    // Checksum, filled in below, and no urgent data.
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(options);
     out.extend_from_slice(payload);
     let length = (out.len() as u32).to_be_bytes();
     let sum = match (from.ip(), to.ip()) {
+        // The checksum also covers a pseudo header of addresses, protocol and length (RFC 9293 section 3.1).
         (IpAddr::V4(f), IpAddr::V4(t)) => checksum(&[&f.octets(), &t.octets(), &[0, 6], &length[2..], &out]),
         (f, t) => checksum(&[&octets(f), &octets(t), &length, &[0, 0, 0, 6], &out]),
     };
@@ -164,6 +171,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u64 = words.map(|w| u64::from(w[0]) << 8 | u64::from(w.get(1).copied().unwrap_or(0))).sum();
     while sum >> 16 != 0 {
+        // Carries are added back (one's complement).
         sum = (sum & 0xffff) + (sum >> 16);
     }
     !(sum as u16)

@@ -13,13 +13,11 @@ pub(super) const MAX_RECORD: usize = 16_384;
 /// `TLS_AES_128_GCM_SHA256`.
 const SUITE: [u8; 2] = [0x13, 0x01];
 
-/// Content types of records.
 mod content {
     pub const HANDSHAKE: u8 = 22;
     pub const APPLICATION_DATA: u8 = 23;
 }
 
-/// A session: its secrets and the record sequence of each direction.
 pub(super) struct TlsWriter {
     seed: [u8; 32],
     /// Keys of the client's records and the server's, after the handshake.
@@ -36,7 +34,7 @@ impl TlsWriter {
         *blake3::keyed_hash(&self.seed, purpose.as_bytes()).as_bytes()
     }
 
-    /// The lines of a key log.
+    /// The lines of a key log (`SSLKEYLOGFILE`), each with the client's random number by which readers find it.
     pub fn key_log(&self) -> String {
         let random = hex::encode(self.secret("client random"));
         let labels = [
@@ -55,6 +53,8 @@ impl TlsWriter {
             (keys("CLIENT_HANDSHAKE_TRAFFIC_SECRET"), keys("SERVER_HANDSHAKE_TRAFFIC_SECRET"));
         let hello = record(content::HANDSHAKE, [3, 1], &self.client_hello(server_name, protocol));
         let mut answer = record(content::HANDSHAKE, [3, 3], &self.server_hello());
+        // The server's flight: EncryptedExtensions (8) and Finished (20). Certificates are left out, since readers do
+        // not need them.
         let alpn = extension(16, &vector16(&vector8(protocol.as_bytes())));
         let flight = [message(8, &vector16(&alpn)), message(20, &self.secret("server finished"))].concat();
         answer.extend(server.protect(content::HANDSHAKE, &flight));
@@ -80,6 +80,8 @@ impl TlsWriter {
             let name = [&[0][..], &vector16(server_name.as_bytes())].concat();
             extensions.extend(extension(0, &vector16(&name)));
         }
+        // Supported versions: TLS 1.3. Below: groups (10), signature algorithms (13) and a key share (51), for
+        // x25519.
         extensions.extend(extension(43, &vector8(&[3, 4])));
         extensions.extend(extension(10, &vector16(&[0, 29])));
         extensions.extend(extension(13, &vector16(&[4, 3, 8, 4])));
@@ -90,6 +92,7 @@ impl TlsWriter {
         body.extend_from_slice(&self.secret("client random"));
         body.extend(vector8(&self.secret("session")));
         body.extend(vector16(&SUITE));
+        // No compression.
         body.extend_from_slice(&[1, 0]);
         body.extend(vector16(&extensions));
         message(1, &body)
@@ -108,7 +111,6 @@ impl TlsWriter {
     }
 }
 
-/// The record protection of one direction.
 struct RecordKeys {
     cipher: Aes128Gcm,
     iv: [u8; 12],
@@ -126,11 +128,13 @@ impl RecordKeys {
     /// RFC 8446 5.2: the type follows the content, and both are encrypted.
     fn protect(&mut self, kind: u8, plain: &[u8]) -> Vec<u8> {
         let mut nonce = self.iv;
+        // The nonce is the IV combined with the record's number (RFC 8446 section 5.3).
         nonce[4..].iter_mut().zip(self.number.to_be_bytes()).for_each(|(n, b)| *n ^= b);
         self.number += 1;
         let mut body = Vec::with_capacity(plain.len() + 17);
         body.extend_from_slice(plain);
         body.push(kind);
+        // The length includes the authentication tag of 16 bytes.
         let head = [&[content::APPLICATION_DATA, 3, 3][..], &(body.len() as u16 + 16).to_be_bytes()].concat();
         self.cipher
             .encrypt_in_place(&Nonce::from(nonce), &head, &mut body)
@@ -146,6 +150,7 @@ fn expand(secret: &[u8; 32], label: &str, out: &mut [u8]) {
     mac.update(&(out.len() as u16).to_be_bytes());
     mac.update(&vector8(label.as_bytes()));
     mac.update(&[0, 1]);
+    // One block of HMAC is enough, because at most 32 bytes are needed.
     let block = mac.finalize().into_bytes();
     out.copy_from_slice(&block[..out.len()]);
 }

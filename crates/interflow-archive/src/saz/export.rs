@@ -11,7 +11,6 @@ use crate::zip::ZipWriter;
 use crate::{BodySource, FlowExporter, frames, raw};
 use interflow_store::{FlowKind, FlowRow, MessageRow};
 
-/// Writes flows as the sessions of one SAZ.
 pub struct SazWriter<W: Write> {
     zip: ZipWriter<W>,
     sessions: u64,
@@ -19,7 +18,8 @@ pub struct SazWriter<W: Write> {
     index: String,
 }
 
-/// Maximum number of sessions in the HTML index.
+/// Maximum number of sessions in the HTML index, which is kept in memory until the end. All sessions are in the
+/// archive.
 const MAX_LISTED: u64 = 100_000;
 
 impl<W: Write> SazWriter<W> {
@@ -53,6 +53,7 @@ impl<W: Write> FlowExporter for SazWriter<W> {
         }
         if number <= MAX_LISTED {
             let status = row.response.as_ref().map_or(0, |r| r.status);
+            // Characters with a meaning in HTML are left out: the index is only for people.
             let url: String = row.url().chars().filter(|c| !matches!(c, '<' | '>' | '&' | '"')).take(500).collect();
             let _ = write!(
                 self.index,

@@ -22,6 +22,7 @@ const MAX_MESSAGES: usize = 1_000_000;
 /// # Errors
 /// A truncated file, after its complete entries.
 pub(crate) fn import<R: Read + Seek>(mut zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+    // The parts of a session may be in any order in the zip.
     let mut sessions: BTreeMap<u64, BTreeMap<&str, ZipEntry>> = BTreeMap::new();
     for entry in &zip.entries {
         if let Some((number, part)) = part_of(&entry.name) {
@@ -56,6 +57,7 @@ fn session<R: Read + Seek>(
 ) -> Result<FlowWithBodies, String> {
     let mut part = |name: &str| parts.get(name).map(|entry| zip.read(entry)).transpose();
     let client = part("c.txt")?.ok_or("has no request")?;
+    // Without metadata the flow has no times and addresses, but is complete otherwise.
     let facts = SazSession::parse(&part("m.xml")?.unwrap_or_default());
     let mut flow = request(&client, &facts, number, notes)?;
     if let Some(server) = part("s.txt")?.filter(|s| !s.is_empty() && flow.row.kind != FlowKind::Tunnel) {
@@ -76,6 +78,7 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
     let place = if tunnel {
         let authority = Authority::parse(&target, Some(443)).map_err(|e| format!("'{}': {e}", shorten(&target)))?;
         (Scheme::Https, authority, String::new())
+    // Fiddler writes the absolute form; other tools may write only the path.
     } else if target.contains("://") {
         har::parse_url(&target).map_err(|why| format!("{why}: {}", shorten(&target)))?
     } else {
@@ -87,6 +90,7 @@ fn request(client: &[u8], facts: &SazSession, number: u64, notes: &mut Vec<Strin
     let (scheme, authority, path) = place;
     let started = start_time(facts);
     let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
+    // Interflow writes its own id, tags and error as flags, so that an import of its own archive is lossless.
     let ours = facts.named.get("x-interflow-id").and_then(|id| id.parse().ok());
     let id = ours.unwrap_or_else(|| import_support::stable_id(started, &[b"saz", &number.to_le_bytes(), client]));
     let mut row = FlowRow::new(id, started, transport, scheme, authority);
@@ -124,12 +128,14 @@ fn response(server: &[u8], flow: &mut FlowWithBodies, notes: &mut Vec<String>) -
 }
 
 fn start_time(facts: &SazSession) -> Timestamp {
+    // The earliest time that is known.
     let named = ["ClientBeginRequest", "GotRequestHeaders", "ClientConnected", "ClientDoneRequest"];
     named.iter().find_map(|n| facts.times.get(*n)).copied().unwrap_or_default()
 }
 
 fn timings(facts: &SazSession, started: Timestamp) -> FlowTimings {
     let at = |name: &str| Some(facts.times.get(name)?.micros().saturating_sub(started.micros()));
+    // Fiddler gives durations in milliseconds; 0 stands for none.
     let length = |name: &str| facts.durations.get(name).filter(|n| **n > 0).map(|n| n.saturating_mul(1000));
     FlowTimings {
         request_head: at("GotRequestHeaders"),
@@ -159,6 +165,7 @@ fn addresses(facts: &SazSession, row: &mut FlowRow) {
 /// Heads of `Name: value` lines, each followed by a frame. Frames of one message are joined.
 fn messages(mut rest: &[u8], flow: &mut FlowWithBodies, notes: &mut Vec<String>) {
     flow.row.kind = FlowKind::WebSocket;
+    // One unfinished message per direction: fragments of both directions may alternate.
     let mut open: [Option<(MessageRow, Vec<u8>)>; 2] = [None, None];
     while !rest.trim_ascii_start().is_empty() && flow.messages.len() < MAX_MESSAGES {
         let Some((direction, at, frame, behind)) = split_message(rest.trim_ascii_start(), flow.row.started) else {

@@ -8,7 +8,6 @@ mod session;
 pub use export::SazWriter;
 pub(super) use import::import;
 
-/// Bits of a session's flags.
 mod flag {
     pub const HTTPS: u32 = 1;
     pub const IMPORTED: u32 = 1 << 10;

@@ -10,11 +10,10 @@ use super::flag;
 use crate::har::{from_iso, iso};
 use interflow_store::{FlowKind, FlowRow};
 
-/// The supported metadata.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SazSession {
     pub flags: u32,
-    /// Times by Fiddler's names.
+    /// Times by Fiddler's names, such as `ClientBeginRequest`.
     pub times: HashMap<String, Timestamp>,
     /// Durations in milliseconds by Fiddler's names.
     pub durations: HashMap<String, u64>,
@@ -34,6 +33,7 @@ impl SazSession {
                 }
                 "SessionTimers" => {
                     for (name, value) in attributes {
+                        // Durations are integers, everything else is a time.
                         match value.parse::<u64>() {
                             Ok(millis) => drop(session.durations.insert(name, millis)),
                             Err(_) => drop(parse_timestamp(&value).map(|at| session.times.insert(name, at))),
@@ -42,6 +42,7 @@ impl SazSession {
                 }
                 "SessionFlag" => {
                     if let (Some(n), Some(v)) = (attributes.get("N"), attributes.get("V")) {
+                        // Names of flags are not case-sensitive.
                         session.named.insert(n.to_ascii_lowercase(), v.clone());
                     }
                 }
@@ -73,6 +74,7 @@ fn elements(xml: &str) -> impl Iterator<Item = (&str, HashMap<String, String>)> 
         let mut attributes = HashMap::new();
         while let Some((key, behind)) = rest.split_once('=') {
             let behind = behind.trim_start();
+            // An attribute without quotes ends the reading of this element.
             let Some(quote) = behind.chars().next().filter(|q| matches!(q, '"' | '\'')) else { break };
             let Some((value, after)) = behind[1..].split_once(quote) else { break };
             attributes.insert(key.trim().to_owned(), unescape(value));
@@ -92,6 +94,7 @@ fn unescape(text: &str) -> String {
         ("&#xA;", "\n"),
         ("&#xD;", "\r"),
     ];
+    // The ampersand comes last, so that an escaped escape is not decoded twice.
     let text = plain.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
     text.replace("&amp;", "&")
 }
@@ -101,7 +104,6 @@ fn escape(text: &str) -> String {
     html::escape(text).replace('\n', "&#xA;").replace('\r', "&#xD;").replace(char::is_control, " ")
 }
 
-/// Writes the metadata of a flow.
 pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRow) -> io::Result<()> {
     let https = if row.scheme == Scheme::Https { flag::HTTPS } else { 0 };
     let kind = match row.kind {
@@ -136,6 +138,7 @@ fn timers(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
     let t = &row.timings;
     let at = |micros: Option<u64>| match micros {
         Some(n) => iso(Timestamp::from_micros(row.started.micros().saturating_add(n))),
+        // .NET's smallest time, which stands for none.
         None => "0001-01-01T00:00:00".to_owned(),
     };
     let last = t.last_byte.or(t.done);

@@ -39,11 +39,13 @@ pub(super) fn parts(headers: &Headers, body: &[u8], cap: usize) -> String {
     };
     let mark = [b"--", boundary.as_bytes()].concat();
     let mut out = String::new();
+    // A boundary counts only at the start of a line (RFC 2046 section 5.1.1).
     let mut places =
         memmem::find_iter(body, &mark).filter(|at| *at == 0 || body.get(at - 1) == Some(&b'\n')).peekable();
     let mut number = 0;
     while let Some(at) = places.next() {
         let from = at + mark.len();
+        // The closing boundary.
         if body[from..].starts_with(b"--") || out.len() > cap {
             break;
         }
@@ -57,13 +59,16 @@ pub(super) fn parts(headers: &Headers, body: &[u8], cap: usize) -> String {
 }
 
 fn write_part(out: &mut String, part: &[u8], cut: bool, cap: usize) {
+    // Line ends without CR occur in hand-made bodies.
     let part = part.strip_prefix(b"\r\n").or_else(|| part.strip_prefix(b"\n")).unwrap_or(part);
     let (head, content) = match (memmem::find(part, b"\r\n\r\n"), memmem::find(part, b"\n\n")) {
+        // A part without header fields begins with an empty line.
         _ if part.starts_with(b"\r\n") => (&part[..0], &part[2..]),
         (Some(at), _) => (&part[..at], &part[at + 4..]),
         (None, Some(at)) => (&part[..at], &part[at + 2..]),
         (None, None) => (part, &part[part.len()..]),
     };
+    // The line end before the next boundary belongs to the boundary.
     let content = content.strip_suffix(b"\r\n").or_else(|| content.strip_suffix(b"\n")).unwrap_or(content);
     let head = String::from_utf8_lossy(head);
     let fields: Headers = head.lines().filter_map(|l| l.split_once(':')).map(|(n, v)| (n.trim(), v.trim())).collect();
@@ -101,6 +106,7 @@ fn boundary(headers: &Headers) -> Option<String> {
     let mut parameters = value.split(';').skip(1).filter_map(|p| p.trim().split_once('='));
     let (_, found) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"))?;
     let found = found.trim().trim_matches('"');
+    // RFC 2046 limits boundaries to 70 characters.
     (!found.is_empty() && found.len() <= 70).then(|| found.to_owned())
 }
 

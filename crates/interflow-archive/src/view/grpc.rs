@@ -42,12 +42,14 @@ pub(super) fn pretty(
                 let _ = writeln!(out, "# byte {at}: message {number} breaks off; {} bytes of it are here", rest.len());
                 break;
             }
+            // If the first message is invalid, the body is something else; later ones are reported in place.
             Err(e) if number == 1 => return Err(format!("byte {at}: {e}")),
             Err(e) => {
                 let _ = writeln!(out, "# byte {at}: {e}");
                 break;
             }
         };
+        // The trailers of gRPC-Web are in the body, as header lines.
         if next.trailers {
             let _ = writeln!(out, "# trailers");
             for line in String::from_utf8_lossy(&next.data).lines() {
@@ -74,6 +76,7 @@ fn decompress_message(headers: &Headers, data: Bytes, compressed: bool) -> (Byte
         return (data, String::new());
     }
     let coding = headers.get_str("grpc-encoding").unwrap_or("identity").to_owned();
+    // gRPC's codings have the names of HTTP's.
     let named: Headers = [("content-encoding", coding.as_str())].into_iter().collect();
     let decoded = decoded_body::decode_body(&named, data, MAX_MESSAGE);
     let problem = decoded.error.map(|e| format!(" ({e})")).unwrap_or_default();

@@ -31,6 +31,7 @@ pub(super) fn format_markup(text: &str, html: bool, cap: usize) -> String {
         match token {
             MarkupToken::Open(tag) => {
                 line(&mut out, depth, tag);
+                // An element that contains only a short text stays on one line.
                 if let Some(MarkupToken::Text(inner)) =
                     tokens.peek().filter(|t| matches!(t, MarkupToken::Text(t) if is_short(t)))
                 {
@@ -49,6 +50,7 @@ pub(super) fn format_markup(text: &str, html: bool, cap: usize) -> String {
                 depth += 1;
             }
             MarkupToken::Close(tag) => {
+                // Unbalanced markup must not underflow.
                 depth = depth.saturating_sub(1);
                 line(&mut out, depth, tag);
             }
@@ -100,6 +102,7 @@ impl<'a> MarkupTokens<'a> {
         if self.rest.starts_with("<![CDATA[") {
             return ends("]]>");
         }
+        // A `>` within a quoted attribute does not end the tag.
         let mut quote = None;
         for (at, c) in self.rest.char_indices().skip(1) {
             match (quote, c) {
@@ -138,6 +141,7 @@ impl<'a> Iterator for MarkupTokens<'a> {
     fn next(&mut self) -> Option<MarkupToken<'a>> {
         if let Some(name) = self.raw.take() {
             let len = self.raw_len(name);
+            // An empty element continues with its end tag.
             if len > 0 {
                 return Some(MarkupToken::Text(self.take(len)));
             }
@@ -154,6 +158,7 @@ impl<'a> Iterator for MarkupTokens<'a> {
             let len = self.tag_len();
             let tag = self.take(len);
             let name = name_of(tag);
+            // XML has no void elements: there, `<br>` needs an end tag.
             let is_one_of = |list: &[&str]| self.html && list.iter().any(|n| n.eq_ignore_ascii_case(name));
             return Some(match tag.as_bytes().get(1) {
                 Some(b'/') => MarkupToken::Close(tag),

@@ -23,14 +23,13 @@ pub enum BinaryKind {
     Grpc,
     /// The same in base64 (gRPC-Web).
     GrpcWebText,
-    /// A single message.
     Protobuf,
     /// A sequence of values.
     MessagePack,
 }
 
 impl BinaryKind {
-    /// Determined by the media type.
+    /// Determined by the media type. Several types are common for the same format.
     pub fn from_headers(headers: &Headers) -> Option<Self> {
         let media = interflow_store::media_type(headers)?;
         let sub = media.strip_prefix("application/")?;
@@ -109,6 +108,7 @@ fn message(
                 push_bounded(out, &text, cap);
                 return Ok(());
             }
+            // The schema does not fit, so the bytes are shown as they are.
             Some(Err(why)) => out.push_str(&format!("# these bytes are no {name}: {why}\n")),
             None if place.message.is_some() => return Err(format!("no schema names a message '{name}'")),
             None => {}
@@ -117,7 +117,7 @@ fn message(
     protobuf::write(out, bytes, cap)
 }
 
-/// Maximum size of a body that is rendered, in bytes.
+/// Maximum size of a body that is rendered, in bytes. Callers cut longer ones before.
 pub const MAX_BODY: usize = 64 << 20;
 
 /// Appends text up to the cap, and notes if there was more.

@@ -8,7 +8,7 @@ use super::{digits, quoted};
 
 /// Maximum size of a body that is rendered, in bytes: decoded values are up to forty times as large.
 const MAX_BODY: usize = 8 << 20;
-/// Maximum nesting depth.
+/// Maximum nesting depth, which bounds the recursion.
 const MAX_DEPTH: usize = 64;
 
 /// Writes the values of a body.
@@ -23,6 +23,7 @@ pub(super) fn pretty(body: &[u8], cap: usize) -> Result<String, String> {
     while !rest.is_empty() && out.len() <= cap {
         let at = body.len() - rest.len();
         let value = rmpv::decode::read_value_with_max_depth(&mut rest, MAX_DEPTH);
+        // The parser may stop before or after the value that is wrong.
         let value = value.map_err(|e| format!("byte {}: no MessagePack: {e}", at.max(body.len() - rest.len())))?;
         write(&mut out, &value, 0, cap);
         out.push('\n');
@@ -31,6 +32,7 @@ pub(super) fn pretty(body: &[u8], cap: usize) -> Result<String, String> {
 }
 
 fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
+    // Checked at every value, so that a small body cannot fill the memory by nesting.
     if out.len() > cap {
         out.push('…');
         return;

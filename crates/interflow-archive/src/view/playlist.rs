@@ -22,6 +22,7 @@ pub(super) fn format_playlist(text: &str, cap: usize) -> String {
 fn streams(out: &mut String, lines: &[&str]) {
     let _ = writeln!(out, "# HLS: a choice of streams\n# {:>10}  {:<11} {:<28} address", "bit/s", "pixels", "codecs");
     let mut list = None;
+    // The attributes belong to the next line that is an address.
     for line in lines {
         if let Some(attributes) = line.strip_prefix("#EXT-X-STREAM-INF:") {
             list = Some(attributes);
@@ -58,6 +59,7 @@ fn segments(out: &mut String, lines: &[&str], cap: usize) {
             && let Some(seconds) = length.take()
         {
             rows += 1;
+            // The table takes at most half of the text; the playlist follows.
             if rows > MAX_ROWS || out.len() > cap / 2 {
                 out.push_str("# …\n");
                 break;
@@ -77,6 +79,7 @@ fn duration(line: &str) -> Option<f64> {
 fn attribute<'a>(list: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = list;
     while let Some((key, after)) = rest.split_once('=') {
+        // Commas within quotes do not separate attributes.
         let (value, next) = match after.strip_prefix('"') {
             Some(quoted) => quoted.split_once('"')?,
             None => after.split_at(after.find(',').unwrap_or(after.len())),

@@ -54,6 +54,7 @@ fn value(out: &mut String, field: &WireField<'_>, depth: usize, cap: usize) {
                 let _ = write!(out, " ({})", *n as i64);
             }
         }
+        // The type is unknown, so both readings are shown.
         WireField::Fixed32(n) => drop(write!(out, ": {n:#010x} ({:?})", f32::from_bits(*n))),
         WireField::Fixed64(n) => drop(write!(out, ": {n:#018x} ({:?})", f64::from_bits(*n))),
         WireField::Group(inner) => return nested(out, inner, depth, cap),
@@ -107,6 +108,7 @@ fn is_message(mut rest: &[u8], depth: usize) -> bool {
     }
     while !rest.is_empty() {
         match next_field(rest) {
+            // Groups are checked as well; length-delimited fields may contain anything.
             Some((_, WireField::Group(inner), behind)) if is_message(inner, depth + 1) => rest = behind,
             Some((_, WireField::Group(_), _)) | None => return false,
             Some((_, _, behind)) => rest = behind,
@@ -127,10 +129,12 @@ fn first_bad_offset(bytes: &[u8]) -> usize {
 fn next_field(bytes: &[u8]) -> Option<(u64, WireField<'_>, &[u8])> {
     let (tag, rest) = varint(bytes)?;
     let number = tag >> 3;
+    // Field numbers have 29 bits; 0 is not allowed.
     if !(1..=0x1fff_ffff).contains(&number) {
         return None;
     }
     let (field, rest) = match tag & 7 {
+        // Wire types: varint, 64 bits, length-delimited, start of a group, 32 bits. Type 4 ends a group.
         0 => varint(rest).map(|(n, rest)| (WireField::Varint(n), rest))?,
         1 => rest.split_first_chunk::<8>().map(|(n, rest)| (WireField::Fixed64(u64::from_le_bytes(*n)), rest))?,
         2 => {

@@ -8,7 +8,7 @@ use interflow_types::Direction;
 use prost_reflect::text_format::FormatOptions;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 
-/// Maximum depth of schema folders.
+/// Maximum depth of schema folders. Symbolic links to folders are not followed.
 const MAX_DEPTH: usize = 16;
 /// Maximum number of schemas read from one folder.
 const MAX_FILES: usize = 10_000;
@@ -21,7 +21,6 @@ pub struct ProtoSchemaError {
     problem: String,
 }
 
-/// Messages and methods by name.
 #[derive(Clone, Default)]
 pub struct ProtoSchemas {
     pools: Vec<DescriptorPool>,
@@ -77,6 +76,7 @@ impl ProtoSchemas {
     /// A message in text format; `None` if no schema defines it.
     pub(super) fn text(&self, name: &str, bytes: &[u8]) -> Option<Result<String, String>> {
         let descriptor = self.pools.iter().find_map(|p| p.get_message_by_name(name))?;
+        // Fields that the schema does not know are shown by number.
         let options = FormatOptions::new().pretty(true).skip_unknown_fields(false);
         let decoded = DynamicMessage::decode(descriptor, bytes).map_err(|e| e.to_string());
         Some(decoded.map(|m| m.to_text_format_with_options(&options)))

@@ -15,7 +15,6 @@ pub enum TextKind {
     Multipart,
     /// XML and its applications: SVG, Atom, SOAP, MPD.
     Xml,
-    /// HTML.
     Html,
     /// A GraphQL query, plain or in JSON.
     GraphQl,
@@ -37,13 +36,13 @@ impl TextKind {
             }
             m if m.starts_with("multipart/") => Self::Multipart,
             m if m.ends_with("+xml") => Self::Xml,
+            // GraphQL has no media type of its own in JSON.
             m if m.ends_with("json") && graphql::is_request(body) => Self::GraphQl,
             "" | "text/plain" | "application/octet-stream" if body.starts_with(b"#EXTM3U") => Self::Playlist,
             _ => return None,
         })
     }
 
-    /// The name reported to clients.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Form => "form",
@@ -66,6 +65,7 @@ pub fn format_text(kind: TextKind, headers: &Headers, body: &[u8], text: &str, c
         TextKind::GraphQl => graphql::format_request(text),
         TextKind::Playlist => playlist::format_playlist(text, cap),
     };
+    // The renderers stop near the cap; this makes it exact.
     if out.len() > cap {
         out.truncate(out.floor_char_boundary(cap));
         out.push_str("\n…\n");

@@ -7,7 +7,6 @@ mod write;
 pub(super) use read::{ZipEntry, ZipReader};
 pub(super) use write::ZipWriter;
 
-/// Signatures of the records.
 mod signature {
     pub const LOCAL: u32 = 0x0403_4b50;
     pub const DESCRIPTOR: u32 = 0x0807_4b50;
@@ -23,7 +22,6 @@ mod method {
     pub const DEFLATE: u16 = 8;
 }
 
-/// Bits of an entry's flags.
 mod flag {
     pub const ENCRYPTED: u16 = 1;
     /// The sizes follow the data.

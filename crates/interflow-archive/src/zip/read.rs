@@ -7,17 +7,16 @@ use flate2::bufread::DeflateDecoder;
 
 use super::{flag, method, signature};
 
-/// Maximum number of entries.
+/// Maximum number of entries, which bounds the memory for names.
 const MAX_ENTRIES: usize = 2_000_000;
 const MAX_DIRECTORY: u64 = 256 << 20;
 /// An entry may always expand to this size, in bytes; larger ones are subject to the ratio limit.
 const UNCHECKED_BYTES: u64 = 64 << 20;
-/// Maximum expanded size of an entry, in bytes.
+/// Maximum expanded size of an entry, in bytes. Entries are read into memory as a whole.
 const MAX_ENTRY: u64 = 1 << 30;
 /// Maximum compression ratio beyond [`UNCHECKED_BYTES`].
 const MAX_RATIO: u64 = 200;
 
-/// One file in a zip.
 #[derive(Clone, Debug)]
 pub(crate) struct ZipEntry {
     /// The name with `/` between folders.
@@ -36,12 +35,12 @@ pub(crate) struct ZipReader<R> {
     pub entries: Vec<ZipEntry>,
     /// Why the file is incomplete, if it is truncated.
     pub cut: Option<String>,
-    /// Remaining budget of expanded bytes.
+    /// Remaining budget of expanded bytes, for all entries together: many small bombs count as one.
     budget: u64,
 }
 
 impl<R: Read + Seek> ZipReader<R> {
-    /// Finds the entries.
+    /// Finds the entries. A damaged directory is replaced by a scan for local headers, which finds what is complete.
     ///
     /// # Errors
     /// The file cannot be read, or is not a zip.
@@ -92,10 +91,12 @@ impl<R: Read + Seek> ZipReader<R> {
         if u32_at(&head, 0) != signature::LOCAL {
             return Err(io::Error::other("is not where the directory says"));
         }
+        // The local header has a name and an extra field of its own, whose lengths may differ from the directory's.
         let skip = u64::from(u16_at(&head, 26)) + u64::from(u16_at(&head, 28));
         io::copy(&mut file.by_ref().take(skip), &mut io::sink())?;
         let packed = file.take(entry.packed);
         let mut content = Vec::new();
+        // One byte more than the limit shows that there is more.
         match entry.method {
             method::STORED => packed.take(limit + 1).read_to_end(&mut content)?,
             method::DEFLATE => DeflateDecoder::new(packed).take(limit + 1).read_to_end(&mut content)?,
@@ -105,12 +106,10 @@ impl<R: Read + Seek> ZipReader<R> {
     }
 }
 
-/// A name suitable for an error message.
 fn printable_name(name: &str) -> String {
     name.chars().take(120).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Why the directory cannot be used.
 enum DirectoryError {
     Io(io::Error),
     Wrong(&'static str),
@@ -140,6 +139,7 @@ fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<ZipEntry>, D
     while entries.len() < MAX_ENTRIES && !records.fill_buf()?.is_empty() {
         entries.push(record(&mut records)?);
     }
+    // A count of 65535 stands for "see the zip64 record".
     if entries.len() as u64 != count && count < u64::from(u16::MAX) {
         return Err(DirectoryError::Wrong("its directory has a false length"));
     }
@@ -159,6 +159,7 @@ fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Direc
     let at = found.ok_or(DirectoryError::Wrong("it has no directory at its end"))?;
     let usual =
         (u64::from(u16_at(&tail, at + 10)), u64::from(u32_at(&tail, at + 12)), u64::from(u32_at(&tail, at + 16)));
+    // The locator of the zip64 record, if any, stands right before.
     let large = at.checked_sub(20).filter(|&l| u32_at(&tail, l) == signature::LOCATOR_64);
     let Some(locator) = large else { return Ok(usual) };
     file.seek(SeekFrom::Start(u64_at(&tail, locator + 8).min(len)))?;
@@ -179,6 +180,7 @@ fn record(records: &mut impl Read) -> Result<ZipEntry, DirectoryError> {
     bytes(records, u16_at(&head, 32))?;
     let [packed, size, at] = [20, 24, 42].map(|place| u32_at(&head, place));
     let mut large = large_sizes(&extra);
+    // A value of all ones stands for a 64-bit value in the extra field.
     let mut wide = |n: u32| if n == u32::MAX { large.next().unwrap_or(u64::MAX) } else { u64::from(n) };
     // The order in the extra field is fixed (4.5.3).
     let (_, packed, at) = (wide(size), wide(packed), wide(at));
@@ -186,7 +188,7 @@ fn record(records: &mut impl Read) -> Result<ZipEntry, DirectoryError> {
     Ok(ZipEntry { name, method, flags, packed, crc, at })
 }
 
-/// The 64-bit values of an extra field.
+/// The 64-bit values of an extra field: those of the record with id 1 (zip64).
 fn large_sizes(extra: &[u8]) -> impl Iterator<Item = u64> {
     let mut rest = extra;
     let mut found: &[u8] = &[];
@@ -232,6 +234,7 @@ fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<
     let name = text(&mut file, u16_at(&head, 26))?;
     let extra = bytes(&mut file, u16_at(&head, 28))?;
     let begin = at + 30 + u64::from(u16_at(&head, 26)) + u64::from(u16_at(&head, 28));
+    // Without a data descriptor, the sizes are in the header.
     let (packed, end) = if flags & flag::DESCRIPTOR == 0 {
         let mut large = large_sizes(&extra);
         let _ = (size == u32::MAX).then(|| large.next());
@@ -239,6 +242,7 @@ fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<
         (packed, begin.saturating_add(packed))
     } else if method == method::DEFLATE {
         // Deflate data is self-terminating.
+        // Decompressed only to find its end.
         let mut decoder = DeflateDecoder::new(&mut file);
         io::copy(&mut decoder.by_ref().take(MAX_ENTRY), &mut io::sink())?;
         let (packed, size) = (decoder.total_in(), decoder.total_out());
@@ -248,8 +252,10 @@ fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<
             return Ok(None);
         }
         crc = u32_at(&tail, 4);
+        // The descriptor has a signature, a checksum and two sizes of four or eight bytes.
         (packed, begin + packed + if wide { 24 } else { 16 })
     } else {
+        // Stored data with unknown size has no recognisable end.
         return Ok(None);
     };
     let entry = ZipEntry { name, method, flags, packed, crc, at };

@@ -7,7 +7,6 @@ use flate2::write::DeflateEncoder;
 
 use super::{flag, method, signature};
 
-/// The directory record of an entry.
 struct CentralEntry {
     name: String,
     crc: u32,
@@ -34,6 +33,7 @@ impl<W: Write> ZipWriter<W> {
         let at = self.out.count;
         let mut head = Vec::with_capacity(50 + name.len());
         put32(&mut head, signature::LOCAL);
+        // Version 4.5 of the format is the first with 64-bit sizes.
         put16(&mut head, 45);
         put16(&mut head, flag::DESCRIPTOR | flag::UTF8);
         put16(&mut head, method::DEFLATE);
@@ -46,6 +46,7 @@ impl<W: Write> ZipWriter<W> {
         self.out.write_all(&head)?;
         let begin = self.out.count;
         let (crc, size) = {
+            // Fast compression: bodies are often compressed already.
             let out = DeflateEncoder::new(&mut self.out, Compression::fast());
             let mut content = EntryWriter { out, crc: 0, size: 0 };
             fill(&mut content)?;
@@ -95,6 +96,7 @@ fn central(entry: &CentralEntry, when: u32) -> Vec<u8> {
             u32::MAX
         })
     };
+    // The order is that of the extra field, which `fitting` fills.
     let (size, packed, at) = (fitting(entry.size), fitting(entry.packed), fitting(entry.at));
     let mut out = Vec::with_capacity(50 + entry.name.len());
     put32(&mut out, signature::CENTRAL);
@@ -123,6 +125,7 @@ fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
     let mut out = Vec::new();
     if count >= u64::from(u16::MAX) || size >= u64::from(u32::MAX) || at >= u64::from(u32::MAX) {
         put32(&mut out, signature::END_64);
+        // The size of the rest of this record.
         put64(&mut out, 44);
         put16(&mut out, 45);
         put16(&mut out, 45);
@@ -136,6 +139,7 @@ fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
     }
     put32(&mut out, signature::END);
     put32(&mut out, 0);
+    // A reader takes values of all ones from the zip64 record.
     let count = u16::try_from(count).unwrap_or(u16::MAX);
     put16(&mut out, count);
     put16(&mut out, count);
@@ -145,7 +149,6 @@ fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
     out
 }
 
-/// The content of an entry being written.
 struct EntryWriter<W: Write> {
     out: DeflateEncoder<W>,
     crc: u32,
@@ -154,6 +157,7 @@ struct EntryWriter<W: Write> {
 
 impl<W: Write> Write for EntryWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Only what the encoder took counts: it may take less than it was given.
         let n = self.out.write(bytes)?;
         let mut crc = crc32fast::Hasher::new_with_initial(self.crc);
         crc.update(&bytes[..n]);
@@ -163,11 +167,11 @@ impl<W: Write> Write for EntryWriter<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // Not passed on: a flush in the middle would make the compression worse.
         Ok(())
     }
 }
 
-/// An output that counts its bytes.
 struct CountingWriter<W> {
     out: W,
     count: u64,

@@ -29,7 +29,9 @@ impl ClientHello {
 
     /// The JA4 fingerprint over TCP, such as `t13d1516h2_8daaf6152771_e5627efa2ab1`.
     pub fn ja4(&self) -> String {
+        // `d` for a domain name in SNI, `i` for none (FoxIO, "JA4: TLS Client Fingerprinting").
         let sni = if self.has_extension(extension::SERVER_NAME) { 'd' } else { 'i' };
+        // Two digits each: larger counts are capped.
         let ciphers = plain(&self.ciphers).count().min(99);
         let extensions = plain(&self.extensions).count().min(99);
         let (version, alpn) = (self.ja4_version(), self.ja4_alpn());
@@ -53,6 +55,7 @@ impl ClientHello {
     /// alphanumeric.
     fn ja4_alpn(&self) -> String {
         let Some((&first, &last)) = self.alpn.first().and_then(|p| p.first().zip(p.last())) else {
+            // No ALPN at all.
             return "00".to_owned();
         };
         if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() {
@@ -68,6 +71,7 @@ impl ClientHello {
     }
 
     fn ja4_extensions(&self) -> Vec<u8> {
+        // Both vary with the destination, and say nothing about the client.
         let kept = plain(&self.extensions).filter(|&e| e != extension::SERVER_NAME && e != extension::ALPN);
         let mut out = Vec::with_capacity(256);
         separated(&mut out, b',', sorted(kept), hex4);
@@ -100,6 +104,7 @@ fn separated(out: &mut Vec<u8>, by: u8, numbers: impl Iterator<Item = u16>, writ
 }
 
 fn decimal(out: &mut Vec<u8>, number: u16) {
+    // The largest power of ten that fits 16 bits.
     let mut unit = 10_000;
     while unit > 1 && number < unit {
         unit /= 10;

@@ -64,6 +64,7 @@ pub enum ClientHelloError {
 
 /// Whether a connection that begins with these bytes uses TLS; `None` if there are too few to decide.
 pub fn looks_like_tls(buf: &[u8]) -> Option<bool> {
+    // A handshake record, with the versions 3.0 to 3.4 in its header (SSL 3.0 to what some clients send for TLS 1.3).
     const START: [std::ops::RangeInclusive<u8>; 3] = [22..=22, 3..=3, 0..=4];
     if buf.iter().zip(&START).any(|(b, range)| !range.contains(b)) {
         return Some(false);
@@ -79,6 +80,7 @@ impl ClientHello {
     /// Bytes that are not a ClientHello, or one over [`MAX_BYTES`].
     pub fn parse(buf: &[u8]) -> Result<Option<Self>, ClientHelloError> {
         let mut records = Cursor(buf);
+        // The usual case: all of it in one record, which needs no copy.
         let Some(first) = next_record(&mut records)? else { return need_more(buf) };
         if let Some(message) = message(first)? {
             return Self::parse_message(message).map(Some);
@@ -122,9 +124,11 @@ impl ClientHello {
 
     fn read(&mut self, mut c: Cursor<'_>) -> Option<()> {
         self.legacy_version = c.u16()?;
+        // `random`, then `legacy_session_id`.
         c.take(32)?;
         c.counted8()?;
         self.ciphers = numbers(c.counted16()?)?;
+        // `legacy_compression_methods`.
         c.counted8()?;
         // TLS 1.2 and earlier permit a ClientHello without extensions.
         if c.is_empty() {
@@ -136,6 +140,7 @@ impl ClientHello {
             self.read_extension(number, extensions.counted16()?)?;
             self.extensions.push(number);
         }
+        // Trailing bytes are an error: another parser could see extensions in them.
         c.is_empty().then_some(())
     }
 
@@ -177,6 +182,7 @@ impl ClientHello {
             }
             extension::KEY_SHARE => {
                 let mut shares = Cursor(c.counted16().unwrap_or_default());
+                // Only the group is kept; the key itself is random.
                 while let Some((group, _)) = shares.u16().zip(shares.counted16()) {
                     self.key_shares.push(group);
                 }
@@ -193,6 +199,7 @@ pub(crate) const fn is_grease(n: u16) -> bool {
 }
 
 fn need_more(buf: &[u8]) -> Result<Option<ClientHello>, ClientHelloError> {
+    // `>=`: with this many bytes and no end, the message is certainly longer than the limit.
     if buf.len() >= MAX_BYTES { Err(ClientHelloError::TooLong) } else { Ok(None) }
 }
 
@@ -203,12 +210,14 @@ fn next_record<'a>(c: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, ClientHelloEr
         return Err(ClientHelloError::NotTls);
     }
     let mut record = *c;
+    // Content type and version were checked above.
     let Some(([_, _, _], length)) = record.array().zip(record.u16()) else { return Ok(None) };
     // RFC 8446 5.1: handshake records are neither empty nor longer than 2^14 bytes.
     if length == 0 || length > MAX_RECORD {
         return Err(ClientHelloError::NotTls);
     }
     let Some(content) = record.take(length.into()) else { return Ok(None) };
+    // Advanced only past whole records.
     *c = record;
     Ok(Some(content))
 }
@@ -217,6 +226,7 @@ fn next_record<'a>(c: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, ClientHelloEr
 fn message(handshake: &[u8]) -> Result<Option<&[u8]>, ClientHelloError> {
     const CLIENT_HELLO: u8 = 1;
     let mut c = Cursor(handshake);
+    // Known from the first byte, without waiting for the rest.
     if c.u8().is_some_and(|kind| kind != CLIENT_HELLO) {
         return Err(ClientHelloError::NotClientHello);
     }
@@ -230,6 +240,7 @@ fn message(handshake: &[u8]) -> Result<Option<&[u8]>, ClientHelloError> {
 
 fn numbers(list: &[u8]) -> Option<Vec<u16>> {
     let (pairs, rest) = list.as_chunks::<2>();
+    // An odd number of bytes is not a list of 16-bit numbers.
     rest.is_empty().then(|| pairs.iter().map(|&pair| u16::from_be_bytes(pair)).collect())
 }
 
@@ -239,6 +250,7 @@ fn server_name(mut c: Cursor<'_>) -> Option<Option<ByteStr>> {
     while !list.is_empty() {
         let kind = list.u8()?;
         let name = list.counted16()?;
+        // RFC 6066 3 defines no other type; the first name counts.
         if kind == HOST_NAME {
             let text =
                 std::str::from_utf8(name).ok().filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_graphic()));

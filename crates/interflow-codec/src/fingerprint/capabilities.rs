@@ -133,6 +133,7 @@ fn unsupported_ciphers(shape: &TlsFingerprint, out: &mut Vec<String>) {
     for &c in shape.ciphers.iter().filter(|&&c| c != SCSV && cipher_name(c).is_none()) {
         out.push(format!("cipher {c} is not known to the TLS library"));
     }
+    // Cipher suites of TLS 1.3 are numbered 0x1301 and up.
     let older = |c: &u16| *c >> 8 != 0x13;
     if !shape.ciphers.is_sorted_by_key(older) {
         out.push("the ciphers of TLS 1.3 must come before all others".to_owned());

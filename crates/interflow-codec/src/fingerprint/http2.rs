@@ -62,6 +62,7 @@ impl FromStr for Http2Fingerprint {
             .map(|s| setting(s).ok_or_else(|| format!("`{s}` is not a setting such as 4:65536")))
             .collect::<Result<_, _>>()?;
         let window = window.parse().map_err(|_| format!("`{window}` is not a window increment"))?;
+        // Akamai's text has a single 0 for none.
         let priorities = match *priorities {
             "0" | "" => Vec::new(),
             list => list.split(',').map(parse_priority).collect::<Result<_, _>>()?,
@@ -81,6 +82,7 @@ fn parse_priority(text: &str) -> Result<StreamPriority, String> {
     let wrong = || format!("`{text}` is not a priority such as 3:0:0:201");
     let numbers = text.split(':').map(|n| n.parse().ok()).collect::<Option<Vec<u32>>>().ok_or_else(wrong)?;
     let [stream, exclusive, depends_on, weight] = numbers.as_slice() else { return Err(wrong()) };
+    // In text as its value, 1 to 256; on the wire one less.
     let weight = weight.checked_sub(1).and_then(|w| u8::try_from(w).ok()).ok_or_else(wrong)?;
     Ok(StreamPriority { stream: *stream, exclusive: *exclusive != 0, depends_on: *depends_on, weight })
 }

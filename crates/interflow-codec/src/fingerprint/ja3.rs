@@ -21,6 +21,7 @@ pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
     let [version, ciphers, extensions, groups, formats] = parts.as_slice() else {
         return Err(format!("JA3 has five parts between commas, this has {}", parts.len()));
     };
+    // JA3 gives `legacy_version`, which is 0x0303 (771) for TLS 1.2 and 1.3.
     if *version != "771" {
         return Err(format!("the JA3 version is {version}; only 771 (TLS 1.2, and 1.3 by its extension) can be sent"));
     }
@@ -37,6 +38,7 @@ pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
             .map(|n| u8::try_from(n).map_err(|_| format!("JA3, point formats: {n} is none")))
             .collect::<Result<_, _>>()?,
         signature_algorithms: SIGNATURE_ALGORITHMS.to_vec(),
+        // Without any cipher of TLS 1.2, the client offers TLS 1.3 alone.
         lowest_version: if ciphers.iter().all(|c| c >> 8 == 0x13) { 0x0304 } else { 0x0303 },
         highest_version: if has(extension::SUPPORTED_VERSIONS) { 0x0304 } else { 0x0303 },
         alpn: if has(extension::ALPN) { ["h2", "http/1.1"].map(Bytes::from).to_vec() } else { Vec::new() },
@@ -50,6 +52,7 @@ pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
         extensions,
         ..TlsFingerprint::default()
     };
+    // Checked at parsing, so that a configuration that cannot work is refused at start.
     let missing = capabilities::unsupported_parts(&shape);
     if missing.is_empty() { Ok(shape) } else { Err(format!("this JA3 cannot be sent: {}", missing.join("; "))) }
 }
@@ -62,6 +65,7 @@ fn numbers(part: &str, text: &str) -> Result<Vec<u16>, String> {
     let list: Vec<u16> = text.split('-').map(|n| n.parse().map_err(|_| wrong(n))).collect::<Result<_, String>>()?;
     let mut sorted = list.clone();
     sorted.sort_unstable();
+    // A list with a repetition was not captured from any client, since servers refuse it.
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(format!("JA3, {part}: {} occurs twice", pair[0])),
         None => Ok(list),
@@ -69,6 +73,7 @@ fn numbers(part: &str, text: &str) -> Result<Vec<u16>, String> {
 }
 
 fn key_shares(groups: &[u16]) -> Vec<u16> {
+    // Clients send a share of a post-quantum group only if it is their first choice.
     let heavy = groups.iter().take(1).filter(|g| POST_QUANTUM.contains(g));
     let light = groups.iter().find(|g| !POST_QUANTUM.contains(g));
     heavy.chain(light).copied().collect()

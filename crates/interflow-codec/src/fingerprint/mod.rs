@@ -90,6 +90,7 @@ pub const SCSV: u16 = 0x00ff;
 impl TlsFingerprint {
     /// The fingerprint of this client's ClientHello, with its extensions in the order received.
     pub fn from_client_hello(hello: &ClientHello) -> Self {
+        // GREASE values are random per connection; where they go is known from `grease`.
         let plain = |list: &[u16]| list.iter().copied().filter(|&n| !is_grease(n)).collect::<Vec<_>>();
         let versions = plain(&hello.versions);
         Self {
@@ -105,6 +106,7 @@ impl TlsFingerprint {
                 .iter()
                 .map(|&s| if is_grease(s) { GREASE } else { s })
                 .collect(),
+            // Without `supported_versions`, a client offers versions up to `legacy_version`.
             lowest_version: versions.iter().copied().min().unwrap_or(0x0303),
             highest_version: versions.iter().copied().max().unwrap_or(hello.legacy_version),
             alpn: hello.alpn.clone(),
@@ -136,9 +138,11 @@ impl ConnectionFingerprint {
         let rank = |name: &[u8]| self.fields.iter().position(|f| f.as_bytes().eq_ignore_ascii_case(name));
         let mut ranked: Vec<(usize, usize)> =
             headers.iter().enumerate().filter_map(|(i, (name, _))| Some((rank(name)?, i))).collect();
+        // The usual case: the client's order is the profile's already.
         if ranked.is_sorted() {
             return;
         }
+        // The positions that ranked fields occupy are refilled with the same fields in the profile's order.
         let places: Vec<usize> = ranked.iter().map(|&(_, i)| i).collect();
         ranked.sort_unstable();
         let mut taken: Vec<usize> = (0..headers.len()).collect();

@@ -36,6 +36,7 @@ impl FingerprintProfile {
 
     fn http2(&self, first_stream: u32, headers: Option<StreamPriority>) -> Option<Http2Fingerprint> {
         let read: Option<Http2Fingerprint> = self.akamai.parse().ok();
+        // Akamai's text leaves out both.
         read.map(|shape| Http2Fingerprint { first_stream, headers, ..shape })
     }
 }
@@ -316,6 +317,7 @@ fn curl(profile: &FingerprintProfile) -> ConnectionFingerprint {
 
 fn modern_tls() -> TlsFingerprint {
     TlsFingerprint {
+        // Uncompressed points only, as RFC 8422 5.1.1 requires.
         point_formats: vec![0],
         lowest_version: 0x0303,
         highest_version: 0x0304,

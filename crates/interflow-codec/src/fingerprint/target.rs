@@ -23,6 +23,7 @@ impl FromStr for FingerprintTarget {
     /// An unknown name, with the known ones; or the part of a JA3 string that is malformed or cannot be sent.
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
+        // A bare JA3 string is accepted too: no profile's name contains a comma.
         let ja3 = text.strip_prefix("ja3:").or_else(|| text.starts_with("771,").then_some(text));
         if let Some(ja3) = ja3 {
             return ja3::parse(ja3).map(|shape| Self::Ja3(Box::new(shape), ja3.trim().to_owned()));

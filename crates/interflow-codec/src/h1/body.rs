@@ -99,9 +99,11 @@ impl BodyDecoder {
     /// How many of these bytes follow the body, if they contain the rest of it; `None` otherwise. Decodes a copy if the
     /// body is chunked, so it is meant for occasional use.
     pub fn complete_len(&self, bytes: &[u8]) -> Option<usize> {
+        // Of a body with a length, nothing has to be decoded.
         if let BodyDecodeState::Length(left) = self.state {
             return bytes.len().checked_sub(usize::try_from(left).ok()?);
         }
+        // On a copy, because decoding changes the state and the buffer.
         let (mut decoder, mut rest) = (self.clone(), BytesMut::from(bytes));
         loop {
             match decoder.decode(&mut rest).ok()? {
@@ -137,11 +139,13 @@ impl BodyDecoder {
                     self.state = if left == 0 { BodyDecodeState::ChunkEnd } else { BodyDecodeState::ChunkData(left) };
                     return Ok(DecodeStep::Data(data));
                 }
+                // Exactly CRLF: a parser that skips other bytes here would see chunks that others do not.
                 BodyDecodeState::ChunkEnd => match buf.as_ref() {
                     [b'\r', b'\n', ..] => {
                         buf.advance(2);
                         self.state = BodyDecodeState::ChunkSize;
                     }
+                    // Half of the line end has arrived.
                     [b'\r'] => return Ok(DecodeStep::NeedMore),
                     _ => return Err(Violation::ChunkEnd),
                 },
@@ -171,10 +175,12 @@ impl BodyDecoder {
         let Some(extent) = head::find_section_end(buf, &self.limits)? else { return Ok(DecodeStep::NeedMore) };
         let section = buf.split_to(extent.len);
         self.state = BodyDecodeState::Done;
+        // Only the empty line: no trailers.
         if extent.lines == 1 {
             return Ok(DecodeStep::Done);
         }
         let mut trailers = head::parse_section(&section, &extent, &self.limits)?;
+        // Refused rather than dropped: no honest sender puts these into trailers.
         if trailers.iter().any(|(name, _)| is_one_of(name, &FRAMING_FIELDS)) {
             return Err(Violation::Trailer);
         }
@@ -216,6 +222,7 @@ fn is_one_of(name: &[u8], any_of: &[&str]) -> bool {
 
 /// Splits off at most `left` bytes; also returns how many are still left.
 fn take(buf: &mut BytesMut, left: u64) -> (Bytes, u64) {
+    // A length beyond the address space is simply more than the buffer has.
     let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
     (buf.split_to(n).freeze(), left - n as u64)
 }
@@ -225,21 +232,26 @@ fn take(buf: &mut BytesMut, left: u64) -> (Bytes, u64) {
 /// Sixteen digits suffice for every size; more, even leading zeros, are refused. So is every byte other than a digit,
 /// an extension, or the whitespace padding of some origins.
 fn chunk_size(buf: &[u8], max_line: usize) -> Result<Option<(u64, usize)>, Violation> {
+    // A longer line is refused without searching all of it.
     let within = buf.get(..max_line).unwrap_or(buf);
     let digits = within.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    // Known without the end of the line, so garbage is refused at once.
     if digits > 16 || (digits == 0 && !within.is_empty()) {
         return Err(Violation::ChunkSize);
     }
     let Some(lf) = memchr::memchr(b'\n', within) else {
         return if buf.len() >= max_line { Err(Violation::ChunkOverhead) } else { Ok(None) };
     };
+    // A bare LF is refused, see `Violation::BareLf`.
     let line = within.get(..lf).and_then(|l| l.strip_suffix(b"\r")).ok_or(Violation::ChunkSize)?;
     let (hex, rest) = line.split_at_checked(digits).ok_or(Violation::ChunkSize)?;
     let padding = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
     if !is_extension(rest.get(padding..).unwrap_or_default()) {
         return Err(Violation::ChunkSize);
     }
+    // At most sixteen digits, so the shifts cannot lose bits.
     let size = hex.iter().fold(0u64, |n, &d| (n << 4) | u64::from((d as char).to_digit(16).unwrap_or(0)));
+    // Lengths are signed in many languages; no real chunk comes near.
     if size > i64::MAX as u64 { Err(Violation::ChunkSize) } else { Ok(Some((size, lf + 1))) }
 }
 

@@ -37,6 +37,7 @@ pub fn request_framing(version: HttpVersion, method: &Method, headers: &Headers)
 /// As for requests, except that leading zeros are accepted, because some origins pad.
 pub fn response_framing(request_method: &Method, head: &ResponseHead) -> Result<BodyFraming, H1Error> {
     let status = head.status;
+    // These end with their head, so their framing fields are not even read.
     if status.is_informational() || status.as_u16() == 204 || (request_method == Method::CONNECT && status.is_success())
     {
         return Ok(BodyFraming::None);
@@ -49,6 +50,7 @@ pub fn response_framing(request_method: &Method, head: &ResponseHead) -> Result<
     Ok(match framing {
         Some(BodyFraming::Length(0)) => BodyFraming::None,
         Some(framing) => framing,
+        // Responses alone may end with the connection (RFC 9112 6.3, item 8).
         None => BodyFraming::UntilClose,
     })
 }
@@ -57,6 +59,7 @@ pub fn response_framing(request_method: &Method, head: &ResponseHead) -> Result<
 pub fn keeps_alive(version: HttpVersion, headers: &Headers) -> bool {
     match version {
         HttpVersion::Http10 => {
+            // `close` wins over `keep-alive` if both are present.
             headers.has_token(name::CONNECTION, "keep-alive") && !headers.has_token(name::CONNECTION, "close")
         }
         HttpVersion::Http11 | HttpVersion::H2 => !headers.has_token(name::CONNECTION, "close"),
@@ -75,11 +78,13 @@ fn declared_framing(version: HttpVersion, headers: &Headers, zeros: bool) -> Res
     for (field, value) in headers {
         if field.eq_ignore_ascii_case(name::CONTENT_LENGTH.as_bytes()) {
             let new = content_length(value, zeros)?;
+            // Refused even if both are equal: another parser might take the last, or join them.
             if length.replace(new).is_some() {
                 return Err(Violation::ManyContentLengths);
             }
         } else if field.eq_ignore_ascii_case(name::TRANSFER_ENCODING.as_bytes()) {
             // Codings other than `chunked` would be lost on the next hop, because the field is hop-by-hop.
+            // Compared as a whole: `chunked, chunked` or a parameter would be read differently elsewhere.
             if chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Violation::TransferEncoding);
             }
@@ -87,6 +92,7 @@ fn declared_framing(version: HttpVersion, headers: &Headers, zeros: bool) -> Res
         }
     }
     match (chunked, length) {
+        // RFC 9112 6.3 lets a server refuse this, since it is how smuggled requests are built.
         (true, Some(_)) => Err(Violation::BothFramings),
         (true, None) if version == HttpVersion::Http10 => Err(Violation::TransferEncodingIn10),
         (true, None) => Ok(Some(BodyFraming::Chunked)),
@@ -99,12 +105,14 @@ fn content_length(value: &[u8], zeros: bool) -> Result<u64, Violation> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(if value.contains(&b',') { Violation::ManyContentLengths } else { Violation::ContentLength });
     }
+    // `010` is ten to some parsers and eight to others.
     if !zeros && value.len() > 1 && value.starts_with(b"0") {
         return Err(Violation::ContentLength);
     }
     value
         .iter()
         .try_fold(0u64, |n, d| n.checked_mul(10)?.checked_add(u64::from(d - b'0')))
+        // Beyond 63 bits, parsers with signed lengths see a negative number.
         .filter(|&n| n <= i64::MAX as u64)
         .ok_or(Violation::ContentLength)
 }

@@ -92,6 +92,7 @@ fn fast_parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(Request
         let Some(headers) = fast_parse_fields(request.headers, buf.get(..len).filter(|_| begins), limits) else {
             return Ok(None);
         };
+        // In the usual layout, an error here is final: the full parser would find the same.
         let line = request_line((method, raw, minor), headers)?;
         Ok(Some((line, len)))
     })
@@ -109,6 +110,7 @@ fn request_line((method, raw, minor): (&str, &str, u8), headers: Headers) -> Res
 /// its own. Such a head is unambiguous, so it needs no second pass.
 fn fast_parse_fields(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLimits) -> Option<Headers> {
     let head = head.filter(|h| h.len() <= limits.max_bytes)?;
+    // httparse gives slices of the buffer; their addresses tell which bytes lie between them.
     let base = head.as_ptr().addr();
     let begins = match fields.first() {
         Some(first) => first.name.as_ptr().addr().wrapping_sub(base),
@@ -122,6 +124,7 @@ fn fast_parse_fields(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLi
     let mut headers = Headers::from_raw(lines, fields.len());
     let mut at = 0;
     for field in fields {
+        // A gap between lines: a folded line, or bytes that the parser skipped.
         if field.name.as_ptr().addr().wrapping_sub(base) != begins + at {
             return None;
         }
@@ -138,6 +141,7 @@ fn fast_parse_fields(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLi
         at = value.end + space + 2;
         headers.push_span(name, value);
     }
+    // The empty line, and nothing else, ends the section.
     (lines.get(at..) == Some(b"\r\n")).then_some(headers)
 }
 
@@ -160,6 +164,7 @@ fn parse_any_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestL
     };
     let head = buf.get(..extent.len).unwrap_or_default();
     with_slots(extent.lines, |slots| {
+        // As many slots as lines, so that the number of fields is limited by `max_fields` alone.
         let mut request = httparse::Request::new(&mut []);
         check_complete(request.parse_with_uninit_headers(head, slots), head, Violation::RequestLine)?;
         let (Some(method), Some(raw), Some(minor)) = (request.method, request.path, request.version) else {
@@ -184,6 +189,7 @@ fn fast_parse_response(buf: &[u8], limits: &HeadLimits) -> Option<(ResponseHead,
         let seen = ParserConfig::default().parse_response_with_uninit_headers(&mut response, buf, slots);
         let Ok(Status::Complete(len)) = seen else { return None };
         let (minor, status) = (response.version?, StatusCode::from_u16(response.code?).ok()?);
+        // httparse accepts leading empty lines, which are left to the full parser.
         let begins = buf.starts_with(b"HTTP/");
         let headers = fast_parse_fields(response.headers, buf.get(..len).filter(|_| begins), limits)?;
         let reason = reason(status, first_line(buf));
@@ -230,6 +236,7 @@ pub(super) struct SectionEnd {
 
 /// Finds the empty line that ends a head.
 fn find_head_end(buf: &[u8], limits: &HeadLimits) -> Result<Option<SectionEnd>, Violation> {
+    // The search stops at the limit, whatever has arrived.
     let within = buf.get(..limits.max_bytes).unwrap_or(buf);
     let mut lines = 0;
     let mut start = 0;
@@ -247,6 +254,7 @@ fn find_head_end(buf: &[u8], limits: &HeadLimits) -> Result<Option<SectionEnd>, 
         }
         start = lf + 1;
     }
+    // Refused before its end is found.
     if lines == 0 && within.len() > limits.max_line {
         return Err(Violation::LineTooLong);
     }
@@ -255,6 +263,7 @@ fn find_head_end(buf: &[u8], limits: &HeadLimits) -> Result<Option<SectionEnd>, 
 
 /// Finds the empty line that ends a trailer section, which may consist of it alone.
 pub(super) fn find_section_end(buf: &[u8], limits: &HeadLimits) -> Result<Option<SectionEnd>, Violation> {
+    // Trailers have no first line of their own, so only the total counts.
     find_head_end(buf, &HeadLimits { max_line: limits.max_bytes, ..*limits })
 }
 
@@ -262,6 +271,7 @@ pub(super) fn find_section_end(buf: &[u8], limits: &HeadLimits) -> Result<Option
 pub(super) fn parse_section(section: &[u8], extent: &SectionEnd, limits: &HeadLimits) -> Result<Headers, Violation> {
     let mut slots = vec![httparse::EMPTY_HEADER; extent.lines];
     match httparse::parse_headers(section, &mut slots) {
+        // The section has its empty line, so `Partial` means that it is malformed.
         Ok(Status::Complete((_, fields))) => copy_fields(fields, limits),
         Ok(Status::Partial) | Err(_) => Err(Violation::Field),
     }
@@ -269,6 +279,7 @@ pub(super) fn parse_section(section: &[u8], extent: &SectionEnd, limits: &HeadLi
 
 fn with_slots<'b, R>(lines: usize, f: impl FnOnce(&mut [MaybeUninit<Header<'b>>]) -> R) -> R {
     if lines <= INLINE_FIELD_SLOTS {
+        // On the stack and uninitialised: clearing 64 slots for each head would cost more than parsing it.
         f(&mut [const { MaybeUninit::uninit() }; INLINE_FIELD_SLOTS])
     } else {
         f(&mut vec![const { MaybeUninit::uninit() }; lines])
@@ -277,6 +288,7 @@ fn with_slots<'b, R>(lines: usize, f: impl FnOnce(&mut [MaybeUninit<Header<'b>>]
 
 fn check_partial(seen: httparse::Result<usize>, start: &[u8], line: Violation) -> Result<(), Violation> {
     match seen {
+        // Too many fields for the slots: the limit is checked when the head is complete.
         Ok(_) | Err(httparse::Error::TooManyHeaders) => Ok(()),
         Err(e) => Err(violation_for(e, start, line)),
     }
@@ -294,6 +306,7 @@ fn violation_for(e: httparse::Error, head: &[u8], line: Violation) -> Violation 
     match e {
         httparse::Error::HeaderName | httparse::Error::HeaderValue => Violation::Field,
         httparse::Error::TooManyHeaders => Violation::TooManyFields,
+        // `HTTP/2.0` in an HTTP/1 head deserves an error of its own.
         httparse::Error::Version if names_other_version(first_line(head), line) => Violation::Version,
         _ => line,
     }
@@ -322,6 +335,7 @@ const fn version(minor: u8) -> HttpVersion {
 
 /// The reason phrase as received; a standard one needs no allocation.
 fn reason(status: StatusCode, line: &[u8]) -> Bytes {
+    // All versions and status codes have the same number of characters.
     let raw = line.get("HTTP/1.1 200 ".len()..).unwrap_or_default();
     match status.canonical_reason() {
         Some(usual) if usual.as_bytes() == raw => Bytes::from_static(usual.as_bytes()),
@@ -356,6 +370,7 @@ fn unfold_value(value: &[u8]) -> Vec<u8> {
 fn check_host(version: HttpVersion, headers: &Headers) -> Result<(), Violation> {
     let mut hosts = headers.get_all(name::HOST);
     match (hosts.next(), hosts.next()) {
+        // RFC 9112 3.2 requires the field in HTTP/1.1 and forbids a second one in any version.
         (None, _) if version == HttpVersion::Http11 => Err(Violation::NoHost),
         (_, Some(_)) => Err(Violation::ManyHosts),
         (Some(value), None) if is_plain_host(value) => Ok(()),

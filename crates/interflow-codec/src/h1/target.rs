@@ -6,10 +6,12 @@ use super::Violation;
 
 /// Parses the target of a request line. `raw` contains no space and no control byte.
 pub(super) fn parse(method: &Method, raw: &str) -> Result<RequestTarget, Violation> {
+    // A fragment is never sent; recipients differ in what they would do with it.
     if raw.as_bytes().contains(&b'#') {
         return Err(Violation::Fragment);
     }
     if method == Method::CONNECT {
+        // CONNECT must name its port (RFC 9110 9.3.6).
         return Authority::parse(raw, None).map(RequestTarget::Authority).map_err(Violation::Authority);
     }
     match raw {
@@ -23,6 +25,7 @@ fn absolute(method: &Method, raw: &str) -> Result<Url, Violation> {
     let colon = raw.bytes().position(|b| b == b':').ok_or(Violation::Target)?;
     let (scheme, rest) = raw.split_at(colon);
     let rest = rest.strip_prefix("://").ok_or(Violation::Target)?;
+    // Known schemes only: others are not proxied.
     let scheme = Scheme::parse(scheme).ok_or(Violation::Scheme)?;
     let (authority, rest) = rest.split_at(rest.bytes().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len()));
     let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(Violation::Authority)?;
@@ -30,6 +33,7 @@ fn absolute(method: &Method, raw: &str) -> Result<Url, Violation> {
         // RFC 9112 3.2.4: a server-wide OPTIONS through a proxy has an empty path and no query.
         "" if method == Method::OPTIONS => ByteStr::from_static("*"),
         "" => path("/"),
+        // An empty path before a query becomes `/` (RFC 3986 6.2.3).
         _ if rest.starts_with('?') => path(&format!("/{rest}")),
         _ => path(rest),
     };

@@ -38,6 +38,7 @@ pub fn write_status_line(out: &mut Vec<u8>, status: StatusCode, reason: &[u8]) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
+    // CR and LF would end the line and begin a field.
     out.extend(reason.iter().filter(|&&b| b == b'\t' || (b >= b' ' && b != 0x7f)));
     out.extend_from_slice(b"\r\n");
 }

@@ -105,11 +105,13 @@ impl WebSocketDecoder {
     /// Frames that violate RFC 6455 or do not decompress; [`WebSocketError::Overloaded`]. To continue as a tunnel,
     /// forward [`take_held`](Self::take_held), then `buf`, and do not call the decoder again.
     pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<WebSocketItem>, WebSocketError> {
+        // In this order: header, payload, end; each may need more bytes.
         loop {
             if self.frame.is_none() && !self.start_frame(buf)? {
                 return Ok(None);
             }
             let ended = self.take_payload(buf)?;
+            // Control frames end with themselves, data messages with their last fragment.
             if ended && let Some(message) = self.end_frame()? {
                 return Ok(Some(WebSocketItem::Message(message)));
             }
@@ -127,6 +129,7 @@ impl WebSocketDecoder {
     /// The bytes that were taken from the buffer but not returned yet, in order as far as control frames between
     /// fragments permit.
     pub fn take_held(&mut self) -> Bytes {
+        // The data message came first, unless a control frame interrupted it.
         let mut held = self.message.take().map_or_else(BytesMut::new, |m| m.raw);
         held.extend_from_slice(&std::mem::take(&mut self.control).raw);
         self.frame = None;
@@ -135,12 +138,15 @@ impl WebSocketDecoder {
 
     fn start_frame(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
         let Some((header, len)) = parse_frame_header(buf, self.options.sender)? else { return Ok(false) };
+        // RSV1 has no meaning without the extension.
         if header.compressed && self.inflater.is_none() {
             return Err(WebSocketError::ReservedBits);
         }
         let assembly = match header.opcode {
             Opcode::Close | Opcode::Ping | Opcode::Pong => &mut self.control,
+            // A continuation needs a message that has begun.
             Opcode::Continuation => self.message.as_mut().ok_or(WebSocketError::Fragments)?,
+            // Only control frames may come between the fragments of a message.
             Opcode::Text | Opcode::Binary if self.message.is_some() => return Err(WebSocketError::Fragments),
             Opcode::Text | Opcode::Binary => self.message.insert(MessageAssembly {
                 text: header.opcode == Opcode::Text,
@@ -163,6 +169,7 @@ impl WebSocketDecoder {
         let assembly = assembly.ok_or(WebSocketError::Fragments)?;
         let mut payload = buf.split_to(n);
         assembly.raw.extend_from_slice(&payload);
+        // The key's position depends on the offset in the frame, because a payload may arrive in pieces.
         if let Some(key) = header.mask {
             apply_mask(&mut payload, key, *read);
         }
@@ -171,6 +178,7 @@ impl WebSocketDecoder {
         let ended = *read == header.len;
         let max = self.options.max_message;
         match &mut self.inflater {
+            // Control frames are never compressed.
             Some(inflater) if assembly.compressed => {
                 inflater.push(&payload, &mut |plain| assembly.add(plain, max))?;
             }
@@ -183,6 +191,7 @@ impl WebSocketDecoder {
     /// The message that ends with this frame, if any.
     fn end_frame(&mut self) -> Result<Option<WebSocketMessage>, WebSocketError> {
         let Some(IncomingFrame { header, .. }) = self.frame.take() else { return Ok(None) };
+        // More fragments follow.
         if !header.fin {
             return Ok(None);
         }
@@ -200,6 +209,7 @@ impl WebSocketDecoder {
         if let Some(inflater) = &mut self.inflater
             && message.compressed
         {
+            // Also for a message that was passed on: the window has to advance.
             inflater.finish(&mut |plain| message.add(plain, self.options.max_message))?;
             message.reserve_budget()?;
         }
@@ -217,6 +227,7 @@ impl WebSocketDecoder {
         if !over || message.raw.is_empty() {
             return None;
         }
+        // From now on the message can only be forwarded.
         message.passed = true;
         let [_, held] = &mut message.held;
         let raw = std::mem::take(held).attach_to(message.raw.split());

@@ -22,6 +22,7 @@ impl PermessageDeflate {
         for extension in response.list_items("Sec-WebSocket-Extensions") {
             let mut parts = extension.split(|&b| b == b';').map(<[u8]>::trim_ascii);
             let known = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"permessage-deflate"));
+            // The same extension twice would be two layers of compression.
             if !known || agreed.is_some() {
                 return Err(WebSocketError::Extension);
             }
@@ -48,6 +49,7 @@ impl PermessageDeflate {
         match name.to_ascii_lowercase().as_slice() {
             b"client_no_context_takeover" => self.client_no_context_takeover = true,
             b"server_no_context_takeover" => self.server_no_context_takeover = true,
+            // Their values need not be read.
             b"client_max_window_bits" | b"server_max_window_bits" => {}
             _ => return Err(WebSocketError::Extension),
         }
@@ -62,6 +64,7 @@ pub(super) struct MessageInflater {
 
 impl MessageInflater {
     pub(super) fn new(deflate: PermessageDeflate, sender: FrameSender) -> Self {
+        // Raw deflate: messages have no zlib header.
         Self { inflate: Decompress::new(false), keeps_context: deflate.keeps_context(sender) }
     }
 
@@ -96,6 +99,7 @@ impl MessageInflater {
         // The sender removed this empty block from the end of the message (RFC 7692 7.2.1).
         self.push(&[0, 0, 0xff, 0xff], sink)?;
         if !self.keeps_context {
+            // The next message starts with an empty window on both sides.
             self.inflate.reset(false);
         }
         Ok(())

@@ -31,10 +31,12 @@ impl MessageForwarder {
         mask: Option<[u8; 4]>,
     ) -> Result<(), WebSocketError> {
         if !self.broken || !message.compressed {
+            // As received, with the sender's mask and compression.
             out.extend_from_slice(&message.raw);
         } else if message.passed || message.size > message.data.len() as u64 {
             return Err(WebSocketError::TooLarge);
         } else {
+            // Re-encoded without compression; the receiver's window is not touched by it.
             write_frame(out, message.kind.opcode(), &message.data, mask);
         }
         Ok(())

@@ -59,6 +59,7 @@ pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(Fra
     const MASKED: u8 = 0x80;
     let mut c = Cursor(buf);
     let Some(first) = c.u8() else { return Ok(None) };
+    // They belong to extensions that were not negotiated.
     if first & RSV2_AND_3 != 0 {
         return Err(WebSocketError::ReservedBits);
     }
@@ -71,6 +72,7 @@ pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(Fra
         return Err(WebSocketError::Mask);
     }
     let short = second & 0x7f;
+    // A control frame of more than 125 bytes would need an extended length, which is forbidden for it.
     if opcode.is_control() && (!fin || short > 125) {
         return Err(WebSocketError::Control);
     }
@@ -91,6 +93,7 @@ pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(Fra
 /// The payload length, which must have the shortest encoding (RFC 6455 5.2).
 fn length(c: &mut Cursor<'_>, short: u8) -> Result<Option<u64>, WebSocketError> {
     let (len, least) = match short {
+        // The extended lengths, with the smallest value that needs them.
         126 => (c.u16().map(u64::from), 126),
         127 => (c.array().map(u64::from_be_bytes), 1 << 16),
         _ => (Some(short.into()), 0),
@@ -105,9 +108,11 @@ fn length(c: &mut Cursor<'_>, short: u8) -> Result<Option<u64>, WebSocketError> 
 /// Masks or unmasks `data`, which starts at this offset of the payload.
 pub fn apply_mask(data: &mut [u8], key: [u8; 4], offset: u64) {
     let mut key = key;
+    // The payload may continue in the middle of the key.
     key.rotate_left((offset % 4) as usize);
     let [a, b, c, d] = key;
     let repeated = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    // Eight bytes per step; the rest one by one.
     let (words, rest) = data.as_chunks_mut::<8>();
     for chunk in words {
         *chunk = (u64::from_ne_bytes(*chunk) ^ repeated).to_ne_bytes();

@@ -51,6 +51,7 @@ fn resolve_scalar(text: &str) -> PlainScalar<'_> {
         return PlainScalar::Float(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
     }
     let based = |prefix: &str, base: u32| {
+        // Hexadecimal and octal numbers of the core schema, without a sign.
         let rest = text.strip_prefix(prefix).filter(|r| !r.starts_with(['+', '-']))?;
         u64::from_str_radix(rest, base).ok().map(PlainScalar::Unsigned)
     };
@@ -64,12 +65,14 @@ fn resolve_scalar(text: &str) -> PlainScalar<'_> {
             return PlainScalar::Text(text);
         }
         if let Ok(n) = digits.parse::<u64>() {
+            // Through `i128`, because the smallest i64 has no positive counterpart.
             let signed = || i64::try_from(-i128::from(n)).ok().map(PlainScalar::Signed);
             if let Some(number) = if negative { signed() } else { Some(PlainScalar::Unsigned(n)) } {
                 return number;
             }
         }
     }
+    // `parse` would also accept words such as `infinity` and `nan`.
     let float = digits.bytes().any(|b| b.is_ascii_digit())
         && digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
@@ -151,6 +154,7 @@ impl<'de> Deserializer<'de> for &YamlNode {
     text! { deserialize_char deserialize_str deserialize_string deserialize_identifier }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+        // `key:` without a value is an empty list where one is expected.
         if self.is_blank() { visitor.visit_seq(SequenceItems { all: &[], next: 0 }) } else { self.visit(visitor) }
     }
 
@@ -167,6 +171,7 @@ impl<'de> Deserializer<'de> for &YamlNode {
             _ => visitor.visit_some(self),
         }
         .map_err(|e: YamlError| e.with_position_of(self))
+        // YAML null is `None`, whatever the type.
     }
 
     fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, YamlError> {
@@ -205,6 +210,7 @@ impl<'de> Deserializer<'de> for &YamlNode {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, YamlError> {
+        // A unit variant is a name; others are a mapping of one name to its content.
         let visited = match &self.kind {
             YamlNodeKind::Scalar { text, .. } => {
                 let name: StrDeserializer<'_, YamlError> = (&**text).into_deserializer();

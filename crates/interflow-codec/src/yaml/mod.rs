@@ -80,6 +80,7 @@ enum YamlNodeKind {
 
 impl YamlNode {
     fn scalar(text: &str, plain: bool, place: (usize, usize)) -> Self {
+        // A text counts by its length, so that a few huge ones cannot evade the bound.
         let size = 1 + text.len() as u64 / 32;
         Self { place, depth: 1, size, kind: YamlNodeKind::Scalar { text: text.into(), plain } }
     }
@@ -147,10 +148,12 @@ impl YamlBuilder {
             Event::SequenceStart(anchor, _) => self.open_collection(anchor, place, YamlNodeKind::Sequence(Vec::new())),
             Event::MappingStart(anchor, _) => self.open_collection(anchor, place, YamlNodeKind::Mapping(Vec::new())),
             Event::SequenceEnd | Event::MappingEnd => {
+                // The end of an empty document comes without a start.
                 let Some(OpenCollection { anchor, node, .. }) = self.stack.pop() else { return Ok(()) };
                 self.add_node(anchor, node)
             }
             Event::Alias(anchor) => {
+                // An alias costs one, however large its target: the expansion is checked at the end.
                 self.add_size(1, place)?;
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
                     return Err(YamlError::at("an alias is inside the node it refers to", place));
@@ -178,6 +181,7 @@ impl YamlBuilder {
 
     fn open_collection(&mut self, anchor: usize, place: (usize, usize), kind: YamlNodeKind) -> Result<(), YamlError> {
         self.add_size(1, place)?;
+        // Before the collection is stored, so that the stack itself is bounded.
         if self.stack.len() >= MAX_DEPTH {
             return Err(too_deep(place));
         }
@@ -207,6 +211,7 @@ impl YamlBuilder {
         open.size = open.size.saturating_add(node.size);
         match &mut open.kind {
             YamlNodeKind::Sequence(all) => all.push(node),
+            // Keys and values alternate.
             YamlNodeKind::Mapping(all) => match key.take() {
                 Some(key) => all.push((key, node)),
                 None => {
@@ -226,6 +231,7 @@ impl YamlBuilder {
     }
 
     fn finish(self) -> Result<YamlDocument, YamlError> {
+        // An empty document is null.
         let root = self.root.unwrap_or_else(|| Arc::new(YamlNode::scalar("", true, (1, 1))));
         match self.largest {
             // Measured against the document's own size: large files may use aliases, small ones cannot expand to

@@ -35,6 +35,7 @@ fn write_block(value: &Value, indent: usize, out: &mut String) {
                     write_indent(indent, out);
                 }
                 out.push_str("- ");
+                // The first member follows `- ` on the same line.
                 if is_block(value) {
                     write_block(value, indent + 2, out);
                 } else {
@@ -82,8 +83,11 @@ fn write_inline(value: &Value, out: &mut String) {
 /// Writes a plain scalar if it cannot be misread, else a double-quoted one as in JSON.
 fn write_text(s: &str, out: &mut String) {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '+' | ':');
+    // A leading letter or slash excludes numbers, dates and special characters.
     let starts = s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+    // Words that YAML 1.1 or 1.2 parsers read as other types.
     let other = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    // A colon before a space would make the text a key.
     let is_key = s.contains(": ") || s.ends_with([' ', ':']);
     if starts && !is_key && s.chars().all(plain) && !other.contains(&s.to_ascii_lowercase().as_str()) {
         out.push_str(s);

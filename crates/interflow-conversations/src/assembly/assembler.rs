@@ -7,7 +7,7 @@ use super::records::{Conversation, NodeFacts};
 pub use super::session::SessionUpdate;
 use super::session::{AgentSession, MAX_THREADS};
 
-/// Maximum number of messages of all sessions in memory, about 100 bytes each.
+/// Maximum number of messages of all sessions in memory, about 100 bytes each. The current session may exceed it.
 const MAX_MESSAGES: usize = 1_000_000;
 
 /// A stored conversation and its message nodes in insertion order.
@@ -46,9 +46,11 @@ impl ConversationAssembler {
         seen: ParsedCall,
         restore: impl FnOnce(&str) -> Result<Vec<StoredConversation>, E>,
     ) -> Result<SessionUpdate, E> {
+        // A logical clock: only the order of use matters.
         self.clock += 1;
         let key = seen.key().to_owned();
         if !self.sessions.contains_key(&key) {
+            // Restored before anything changes, so that an error leaves the assembler as it was.
             let session = AgentSession::from_stored(restore(&key)?);
             self.weight += session.message_count();
             self.sessions.insert(key.clone(), (self.clock, session));
@@ -57,6 +59,7 @@ impl ConversationAssembler {
         *used = self.clock;
         let before = session.message_count();
         let found = session.add_call(seen);
+        // The session may also have become smaller, if it dropped a conversation.
         self.weight = self.weight - before + session.message_count();
         self.evict_sessions(&key);
         Ok(found)
@@ -70,6 +73,7 @@ impl ConversationAssembler {
     }
 
     fn evict_sessions(&mut self, but: &str) {
+        // The current session stays, even if it alone exceeds the limit.
         while self.weight > self.most && self.sessions.len() > 1 {
             let oldest = self.sessions.iter().filter(|(k, _)| *k != but).min_by_key(|(_, (used, _))| *used);
             let Some(key) = oldest.map(|(k, _)| k.clone()) else { return };

@@ -5,11 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use interflow_llm::message::{ContentBlock, MessageRole, ModelRequest, joined};
 
-/// The purpose of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CallPurpose {
-    /// A step of the conversation.
     #[default]
     Step,
     /// Compaction of the history.
@@ -70,7 +68,9 @@ pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
     let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
     let says = |words: &[&str], text: &str| words.iter().any(|w| text.contains(w));
+    // A long system prompt may quote such phrases; those of auxiliary calls are short.
     let system = |words: &[&str]| request.system.iter().any(|s| s.len() < 20_000 && says(words, s));
+    // Checked first: compaction happens in a history with tools as well.
     if says(&COMPACTION_MARKERS, &last) || system(&COMPACTION_MARKERS) {
         return CallPurpose::Compact;
     }

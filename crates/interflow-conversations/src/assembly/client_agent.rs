@@ -42,7 +42,6 @@ const KNOWN_PRODUCTS: [(&str, &str); 24] = [
     ("ollama", "ollama"),
 ];
 
-/// Header fields that contain a session id.
 const SESSION_HEADERS: [&str; 6] =
     ["x-claude-code-session-id", "session_id", "session-id", "x-session-id", "x-session-affinity", "x-conversation-id"];
 
@@ -67,6 +66,7 @@ fn agent_from_headers(headers: &Headers) -> Option<(&'static str, String)> {
     let value = |name: &str| headers.get_str(name).unwrap_or_default().to_ascii_lowercase();
     let title = value("x-title");
     let referer = value("http-referer") + &value("referer");
+    // Aider and opencode name themselves in the fields that OpenRouter defines for clients.
     for name in ["aider", "opencode"] {
         if title == name || referer.contains(&format!("{name}.chat")) || referer.contains(&format!("{name}.ai")) {
             return Some((name, String::new()));
@@ -97,6 +97,7 @@ fn product_version(agent: &str, product: &str) -> String {
 /// Identifies an agent by its system prompt and by tools that only it has.
 fn agent_from_content(request: &ModelRequest) -> Option<&'static str> {
     let system = request.system.first().map_or("", String::as_str);
+    // Prompts name their agent at the beginning; further on they may name others.
     let head: String = system.chars().take(400).collect();
     let says = |words: &str| head.contains(words);
     if says("Claude Code") {

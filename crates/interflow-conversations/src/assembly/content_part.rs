@@ -75,6 +75,7 @@ pub fn reply_parts(blocks: Vec<ContentBlock>, name: u128) -> Vec<ContentPart> {
 }
 
 fn add_block(role: MessageRole, block: ContentBlock, parts: &mut Vec<ContentPart>, waiting: &mut Vec<ContentBlock>) {
+    // Only user messages contain injected context.
     let block = match block {
         ContentBlock::Text { text } if role == MessageRole::User => match split_context(text, waiting) {
             Some(text) => ContentBlock::Text { text },
@@ -86,6 +87,7 @@ fn add_block(role: MessageRole, block: ContentBlock, parts: &mut Vec<ContentPart
         waiting.push(block);
         return;
     };
+    // Tool results come in user messages, too, but start no turn.
     let prompt = role == MessageRole::User
         && matches!(block, ContentBlock::Text { .. } | ContentBlock::Image(_) | ContentBlock::Document(_));
     let body = PartBody { role, block: Some(block), before: std::mem::take(waiting), after: Vec::new() };
@@ -138,6 +140,7 @@ fn canonical(value: &Value) -> String {
 /// 128 bits of BLAKE3 over a kind and length-prefixed parts.
 pub fn hash(kind: &[u8], parts: &[&[u8]]) -> u128 {
     let mut hasher = blake3::Hasher::new();
+    // The lengths keep different parts from running together to the same bytes.
     for part in std::iter::once(&kind).chain(parts) {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);

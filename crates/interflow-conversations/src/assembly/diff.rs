@@ -13,14 +13,12 @@ pub struct RequestDiff {
     /// The model changed: before and after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<(String, String)>,
-    /// Change of the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<TextChange>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_added: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_removed: Vec<String>,
-    /// Tools whose definition changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_changed: Vec<String>,
     /// The same tools in another order.
@@ -40,15 +38,13 @@ pub struct RequestDiff {
 pub struct TextChange {
     /// Length of the common prefix in characters.
     pub at: usize,
-    /// Excerpt of the old text.
     pub before: String,
-    /// Excerpt of the new text.
     pub after: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChangedMessage {
-    /// Its index in the history, from 0.
+    /// Its index in the history, from 0: for removed messages in the old one, for added ones in the new one.
     pub index: usize,
     pub role: MessageRole,
     pub blocks: Vec<ContentBlock>,
@@ -65,7 +61,6 @@ pub struct DiffContext {
 
 /// How long providers keep an unused prompt cache entry, in microseconds: five minutes.
 const CACHE_TTL_MICROS: u64 = 300_000_000;
-/// Length of the excerpts.
 const MAX_EXCERPT_CHARS: usize = 160;
 
 pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffContext) -> RequestDiff {
@@ -120,6 +115,7 @@ fn text_change(before: &str, after: &str) -> Option<TextChange> {
     if before == after {
         return None;
     }
+    // In characters, as people count them, not in bytes.
     let at = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
     let shown = |text: &str| text.chars().skip(at).take(MAX_EXCERPT_CHARS).collect();
     Some(TextChange { at, before: shown(before), after: shown(after) })
@@ -131,6 +127,7 @@ fn cache_explanation(changes: &RequestDiff, around: &DiffContext) -> String {
     let Some(now) = around.after else { return "the provider did not count tokens".into() };
     let share = |n: u64| n.saturating_mul(100).checked_div(now.input).unwrap_or(0);
     let read = format!("{} of {} tokens ({} %) came from the cache", now.cache_read, now.input, share(now.cache_read));
+    // What the previous request left in the cache: all that it read and wrote.
     let warm = around.before.map_or(0, |b| b.cache_read.saturating_add(b.cache_write));
     let cause = cache_miss_cause(changes, around);
     match cause {
@@ -140,6 +137,7 @@ fn cache_explanation(changes: &RequestDiff, around: &DiffContext) -> String {
                 "{read}: the request before put nothing there (its prompt is too short, or no part of it is marked)"
             )
         }
+        // An eighth less is within the granularity of caches.
         None if now.cache_read + warm / 8 < warm => {
             format!(
                 "{read}: nothing changed at the beginning, so the provider has forgotten it or sent the request elsewhere"
@@ -153,6 +151,7 @@ fn cache_miss_cause(changes: &RequestDiff, around: &DiffContext) -> Option<Strin
     if let Some((before, after)) = &changes.model {
         return Some(format!("another model was asked ({after}, not {before}), and each has a cache of its own"));
     }
+    // In the order of the prompt: the first difference is the cause.
     let tools = [("came", &changes.tools_added), ("went", &changes.tools_removed), ("changed", &changes.tools_changed)];
     if let Some((what, names)) = tools.iter().find(|(_, names)| !names.is_empty()) {
         let some: Vec<&str> = names.iter().take(4).map(String::as_str).collect();

@@ -70,6 +70,7 @@ const MAX_UNCLOSED: usize = 16;
 fn next_element<'t>(text: &'t str, open: &mut usize) -> Option<(&'t str, &'t str, &'t str)> {
     let mut from = 0;
     while *open < MAX_UNCLOSED
+        // The counter is shared by all calls for a text, so that its cost stays linear.
         && let Some(at) = text.get(from..)?.find('<').map(|i| i + from)
     {
         let inside = text.get(at + 1..)?;

@@ -13,12 +13,11 @@ pub struct RawCall<'a> {
     /// For a WebSocket, the number of the message that started the call; else 0.
     pub part: u64,
     pub started: Timestamp,
-    /// Microseconds until the first byte of the response.
+    /// Microseconds from the start until the first byte of the response.
     pub first_byte: Option<u64>,
-    /// Microseconds until its end.
+    /// Microseconds from the start until the end of the response.
     pub duration: u64,
     pub host: &'a str,
-    /// The path, including the query.
     pub path: &'a str,
     /// The provider whose API is used, if known.
     pub provider: &'a str,
@@ -28,7 +27,6 @@ pub struct RawCall<'a> {
     pub headers: &'a Headers,
     /// The response's status; 0 if there was no response.
     pub status: u16,
-    /// The error with which the flow ended.
     pub fault: Option<&'a str>,
 }
 
@@ -77,12 +75,15 @@ impl ParsedCall {
     /// A call whose two sides have already been parsed: from messages of a WebSocket.
     pub fn from_parts(seen: &RawCall<'_>, mut request: ModelRequest, mut reply: ModelReply, shape: ApiFormat) -> Self {
         let agent = detect_agent(seen.headers, &request);
+        // An id in the body takes precedence over one in a header field.
         let session = request.session.take().or_else(|| agent.session.clone());
         let named = session.is_some();
         let key = match session {
             Some(id) => format!("session {id}"),
+            // Without a session id, calls of the same program for the same user, address and host are related.
             None => format!("client {} {} {} {}", agent.name, seen.user, seen.peer, seen.host),
         };
+        // The reply ends in the middle; the error says why.
         if let Some(fault) = seen.fault
             && !reply.complete
         {

@@ -8,28 +8,22 @@ use super::call_purpose::CallPurpose;
 use super::content_part::PartBody;
 use interflow_llm::CallUsage;
 
-/// A message's hash, serialized in hexadecimal.
+/// A message's hash, serialized as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
 #[schemars(inline)]
 pub struct MessageHash(#[schemars(with = "String")] pub u128);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation {
-    /// Its id: 16 hexadecimal digits.
+    /// Its id: 16 hexadecimal digits that depend only on the recorded calls.
     pub id: String,
-    /// The key of its session.
     pub session: String,
     /// The conversation that started it, if it is a sub-agent's.
     pub parent: Option<String>,
-    /// When its first call started.
     pub started: Timestamp,
-    /// When its last call ended.
     pub updated: Timestamp,
-    /// The agent's name.
     pub agent: String,
-    /// The model that replied last.
     pub model: String,
-    /// The provider whose API is used.
     pub provider: String,
     pub host: String,
     pub user: String,
@@ -84,7 +78,6 @@ pub struct PendingToolCall {
     pub tool: String,
     pub prompt: MessageHash,
     pub head: String,
-    /// A sub-agent has been assigned to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub claimed: bool,
 }
@@ -94,15 +87,12 @@ pub struct MessageNode {
     pub conversation: String,
     /// The hash of everything up to this message.
     pub key: u128,
-    /// The preceding message.
     pub parent: Option<u128>,
-    /// When it was first seen.
     pub at: Timestamp,
     pub facts: NodeFacts,
     pub body: PartBody,
 }
 
-/// The position of a message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFacts {
@@ -126,17 +116,12 @@ pub struct NodeFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BranchReason {
-    /// An earlier message was edited.
     Edited,
-    /// The same prompt was sent again.
     Retried,
-    /// The history was compacted.
     Compacted,
-    /// The history was cleared.
     Cleared,
 }
 
-/// A stored call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRecord {
     pub flow: FlowId,
@@ -156,41 +141,36 @@ pub struct CallRecord {
     pub facts: CallFacts,
 }
 
-/// Further properties of a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallFacts {
     pub purpose: CallPurpose,
     pub turn: u64,
-    /// The response's status; 0 if there was none.
+    /// The response's status; 0 if there was no response.
     pub status: u16,
-    /// Microseconds until its end.
+    /// Microseconds from the start until the end of the response.
     pub duration: u64,
-    /// Microseconds until the first byte of the response.
+    /// Microseconds from the start until the first byte of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<u64>,
-    /// The provider's stop reason.
+    /// The provider's stop reason, in its own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The reply is complete.
+    /// Whether the reply has come to its end.
     pub complete: bool,
-    /// Streaming was requested.
     pub stream: bool,
     /// The usage was reported by the provider.
     pub counted: bool,
-    /// The last message of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<MessageHash>,
-    /// The first message of the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<MessageHash>,
     /// Number of messages in the request's history.
     pub history: u64,
     /// Number of new messages among them.
     pub fresh: u64,
-    /// Number of tools.
     pub tools: u64,
     /// Length of the system prompt in characters.
     pub system: u64,

@@ -211,6 +211,7 @@ impl AgentSession {
             return None;
         }
         let same = hash(b"prompt", &[prompt.as_bytes()]);
+        // The latest conversation first, because it is most likely to have started the agent.
         let find =
             |fits: &dyn Fn(&PendingToolCall) -> bool| {
                 self.threads.iter().enumerate().rev().find_map(|(i, t)| {
@@ -238,6 +239,7 @@ impl AgentSession {
         if let Some(thread) = self.compacted_thread(seen, parts) {
             return self.start_branch(thread, BranchReason::Compacted);
         }
+        // Without a session id nothing tells conversations of a client apart, so a new history is a new conversation.
         if !seen.named {
             let id = hashed_id(&["client", &seen.key, &seen.flow.to_string(), &seen.part.to_string()]);
             return self.push_thread(seen, id, None, None);
@@ -246,6 +248,7 @@ impl AgentSession {
         let Some(at) = self.threads.iter().position(|t| t.row.id == main) else {
             return self.push_thread(seen, main, None, None);
         };
+        // So far it has only auxiliary calls.
         if self.threads[at].places.is_empty() {
             self.threads[at].row.facts.tools = Some(tools_hash(seen));
             return InsertionPoint { thread: at, known: 0, parent: None, begins: None, after: None };
@@ -301,6 +304,7 @@ impl AgentSession {
         link: Option<SubagentLink>,
     ) -> InsertionPoint {
         if self.threads.len() >= MAX_THREADS {
+            // The id decides between equal times, so that a rebuild forgets the same one.
             let oldest = self.threads.iter().enumerate().min_by_key(|(_, t)| (t.row.updated, t.row.id.clone()));
             if let Some((at, _)) = oldest {
                 self.threads.remove(at);
@@ -349,9 +353,11 @@ impl AgentSession {
         let mut parent = spot.parent;
         let (mut begins, mut after) = (spot.begins, spot.after);
         for (part, key) in parts.into_iter().zip(keys).skip(spot.known) {
+            // The result has come: the call is no longer open.
             if let Some(ContentBlock::ToolResult { id, .. }) = &part.body.block {
                 thread.row.facts.calls.retain(|c| c.id != *id);
             }
+            // Until the agent generates a title, the first prompt serves as one.
             if thread.row.title.is_empty() && part.prompt {
                 thread.row.title = truncate_text(part.text(), MAX_TITLE_CHARS);
             }
@@ -369,6 +375,7 @@ impl AgentSession {
             let key = chain_hash(parent, part.hash);
             facts.answer = facts.answer.or(Some(MessageHash(key)));
             thread.track_tool_calls(&part);
+            // A known part was received before, for example when the call is indexed a second time.
             if !thread.places.contains_key(&key) {
                 nodes.push(thread.add_message(part, key, parent, true, begins.take(), None, ended));
             }
@@ -413,6 +420,7 @@ impl AgentSession {
 impl ThreadState {
     fn set_location(&mut self, key: u128, parent: Option<u128>, facts: &NodeFacts) {
         let mut observed = facts.reply;
+        // The parent has a continuation now; a reply also answers it.
         if let Some(p) = parent.and_then(|p| self.places.get_mut(&p)) {
             p.parent = true;
             p.answered |= facts.reply;
@@ -436,6 +444,7 @@ impl ThreadState {
     ) -> MessageNode {
         let before = parent.and_then(|p| self.places.get(&p)).copied();
         let turn = before.map_or(self.row.turns, |p| p.turn);
+        // Prompts in a row belong to one turn.
         let turn = turn + u64::from(part.prompt && !before.is_some_and(|p| p.prompt));
         // An error in place of a reply leaves the prompt unanswered.
         let reply = reply && part.body.block.is_some();
@@ -449,6 +458,7 @@ impl ThreadState {
         let facts = &mut self.row.facts;
         match &part.body.block {
             Some(ContentBlock::ToolUse { id, name, input }) => {
+                // The argument names by which known agents pass a prompt to a sub-agent.
                 let prompt = ["prompt", "task", "message", "instructions"].iter().find_map(|k| input[*k].as_str());
                 if let Some(prompt) = prompt.map(str::trim).filter(|p| !p.is_empty() && !id.is_empty()) {
                     let (key, head) =
@@ -470,6 +480,7 @@ impl ThreadState {
 
     fn finish_call(&mut self, seen: &ParsedCall, leaf: Option<u128>, ended: Timestamp) {
         let row = &mut self.row;
+        // Calls arrive by their end, so a later one may have started earlier.
         row.started = row.started.min(seen.started);
         row.updated = row.updated.max(ended);
         seen.model().clone_into(&mut row.model);
@@ -506,6 +517,7 @@ fn hashed_id(parts: &[&str]) -> String {
 
 fn tools_hash(seen: &ParsedCall) -> MessageHash {
     let mut names: Vec<&[u8]> = seen.request.tools.iter().map(|t| t.name.as_bytes()).collect();
+    // Sorted: the order of tools does not matter here.
     names.sort_unstable();
     MessageHash(hash(b"tools", &names))
 }
@@ -529,6 +541,7 @@ fn repeats_last_words(thread: &ThreadState, parts: &[ContentPart]) -> bool {
 }
 
 fn first_user_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
+    // The summary may come after injected context, but not much later.
     parts.iter().take(4).filter(|a| a.body.role == MessageRole::User).map(ContentPart::text)
 }
 
@@ -550,6 +563,7 @@ fn truncate_text(text: &str, most: usize) -> String {
             line.push(' ');
         }
         line.push_str(word);
+        // Four bytes per character are the most that UTF-8 needs.
         if line.len() > most * 4 {
             break;
         }

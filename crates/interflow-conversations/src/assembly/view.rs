@@ -12,20 +12,17 @@ use super::records::{BranchReason, CallFacts, CallRecord, Conversation, MessageH
 use interflow_llm::CallUsage;
 use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
 
-/// A conversation, laid out.
+/// A conversation laid out in turns along one path.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadView {
-    /// The leaf of this path.
+    /// The leaf of this path; `None` if the conversation has no messages yet.
     pub leaf: Option<MessageHash>,
-    /// The turns in order.
     pub turns: Vec<ThreadTurn>,
     /// Its calls in order of their start, including those of other branches.
     pub exchanges: Vec<CallView>,
-    /// The other branches.
     pub branches: Vec<ThreadBranch>,
 }
 
-/// A prompt and its results.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ThreadTurn {
     /// From 1; 0 before the first prompt.
@@ -33,7 +30,6 @@ pub struct ThreadTurn {
     /// Set if the turn starts a branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begins: Option<BranchReason>,
-    /// Its items in order.
     pub items: Vec<ThreadItem>,
     /// Its calls, as indices into all calls of the conversation.
     pub exchanges: Vec<usize>,
@@ -41,7 +37,6 @@ pub struct ThreadTurn {
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadItem {
-    /// Its message.
     pub key: MessageHash,
     /// When it was first seen, in microseconds since the Unix epoch.
     pub at: u64,
@@ -62,7 +57,6 @@ pub enum ItemKind {
     Text {
         text: String,
     },
-    /// Thinking.
     Thinking {
         /// Empty if the provider does not disclose it.
         text: String,
@@ -73,9 +67,7 @@ pub enum ItemKind {
     },
     /// A tool call and its result.
     Tool {
-        /// The call's id.
         id: String,
-        /// The tool's name.
         name: String,
         /// The arguments in one line.
         summary: String,
@@ -100,17 +92,14 @@ pub enum ItemKind {
     },
 }
 
-/// The result of a tool call.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ToolOutcome {
     pub content: Vec<ContentBlock>,
-    /// The tool failed.
     pub is_error: bool,
     /// When it was first seen, in microseconds since the Unix epoch.
     pub at: u64,
 }
 
-/// A call, for display.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CallView {
     pub flow: String,
@@ -131,16 +120,13 @@ pub struct CallView {
     pub facts: CallFacts,
 }
 
-/// Another branch.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ThreadBranch {
-    /// Its last message.
     pub leaf: MessageHash,
-    /// Why it branched.
     pub begins: BranchReason,
     /// The turn in which it departs from the displayed path.
     pub turn: u64,
-    /// When it was last continued.
+    /// When it was last continued, in microseconds since the Unix epoch.
     pub at: u64,
     /// The beginning of its first text.
     pub text: String,
@@ -173,6 +159,7 @@ pub fn build_thread(
         }
     }
     let mut turns = layout.turns;
+    // Exchanges of other branches are listed, too, under the turn with their number.
     for (i, e) in exchanges.iter().enumerate() {
         if let Some(turn) = turns.iter_mut().find(|t| t.number == e.facts.turn) {
             turn.exchanges.push(i);
@@ -187,10 +174,12 @@ fn path(nodes: &[MessageNode], index: &HashMap<u128, usize>, leaf: Option<Messag
     let mut seen = HashSet::new();
     let mut at = leaf.map(|k| k.0);
     while let Some(i) = at.and_then(|k| index.get(&k)).copied() {
+        // Damaged rows could form a cycle.
         if !seen.insert(i) {
             break;
         }
         path.push(i);
+        // Across a compaction or a clearing, the path continues with what was before.
         at = nodes[i].parent.or(nodes[i].facts.after.map(|k| k.0));
     }
     path.reverse();
@@ -209,6 +198,7 @@ fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize])
     for leaf in nodes.iter().filter(|n| !parents.contains(&n.key) && !on_path.contains(&index[&n.key])) {
         let mut first = leaf;
         let mut steps = 0;
+        // Back to the path: the message after it is the first of the branch.
         while let Some(parent) = first.parent.or(first.facts.after.map(|k| k.0)).and_then(|p| index.get(&p)) {
             steps += 1;
             if on_path.contains(parent) || steps > nodes.len() {
@@ -233,7 +223,6 @@ fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize])
     found
 }
 
-/// Builds turns.
 struct TurnBuilder<'a> {
     turns: Vec<ThreadTurn>,
     answers: HashMap<MessageHash, usize>,
@@ -326,6 +315,7 @@ impl<'a> TurnBuilder<'a> {
 const MIN_CACHED_TOKENS: u64 = 1024;
 
 fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
+    // The tokens that the previous call read or wrote: what the cache should return.
     let mut warm: Option<u64> = None;
     let mut views = Vec::with_capacity(exchanges.len());
     for e in exchanges {
@@ -340,6 +330,7 @@ fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
             warm = Some(u.cache_read.saturating_add(u.cache_write));
         }
         let writing = e.facts.duration.saturating_sub(e.facts.first_byte.unwrap_or_default());
+        // Without streaming, the first byte comes with the last, and the speed would mean nothing.
         let speed = e.usage.filter(|u| u.output > 0 && writing > 0 && e.facts.stream);
         views.push(CallView {
             flow: e.flow.to_string(),
@@ -388,6 +379,7 @@ pub fn input_summary(input: &Value) -> String {
         Value::Array(words) => Some(line(&words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))),
         _ => None,
     });
+    // None of the known arguments: the first four, as pairs.
     told.filter(|t| !t.is_empty()).unwrap_or_else(|| {
         let pairs = input.as_object().into_iter().flatten().take(4).map(|(k, v)| match v {
             Value::String(s) => format!("{k}={s}"),

@@ -28,7 +28,6 @@ pub fn decoder_name(shape: ApiFormat) -> &'static str {
     DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
 }
 
-/// The format of a decoder name.
 pub fn format_by_name(name: &str) -> Option<ApiFormat> {
     DECODERS.iter().find(|(n, _)| *n == name).map(|(_, shape)| *shape)
 }
@@ -37,7 +36,7 @@ pub fn format_by_name(name: &str) -> Option<ApiFormat> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointOverride {
-    /// Its id, from 1001 on.
+    /// Its id, from 1001 on; lower ones are reserved for built-in endpoints.
     pub id: u64,
     /// The origin's host, without the port.
     pub host: String,
@@ -57,7 +56,7 @@ impl EndpointOverride {
     /// The first id of an override; lower ones are reserved for built-in endpoints.
     pub const FIRST_CUSTOM_ID: u64 = 1001;
 
-    /// The next free id.
+    /// The next free id, one above the highest.
     pub fn next_id(list: &[Self]) -> u64 {
         list.iter().map(|e| e.id.saturating_add(1)).max().unwrap_or_default().max(Self::FIRST_CUSTOM_ID)
     }
@@ -94,6 +93,7 @@ impl EndpointOverrides {
         if list.windows(2).any(|pair| pair[0].id == pair[1].id) {
             return Err("two endpoints have the same number".to_owned());
         }
+        // A stable sort: equal priorities stay in the order of their ids.
         list.sort_by_key(|e| std::cmp::Reverse(e.priority));
         Ok(Self(list))
     }

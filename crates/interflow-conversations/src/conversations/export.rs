@@ -20,9 +20,7 @@ const MAX_DEPTH: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     Markdown,
-    /// One JSON object per line.
     Jsonl,
-    /// One HTML file.
     Html,
     /// Spans by OpenTelemetry's GenAI conventions, as an OTLP/JSON export request in one line.
     Otel,
@@ -54,7 +52,6 @@ impl FromStr for ExportFormat {
     }
 }
 
-/// A conversation with its sub-agents, each with its own.
 pub struct ConversationTree {
     pub opened: ConversationView,
     /// Sub-agents started by its tool calls, by id.
@@ -167,6 +164,7 @@ pub fn content_text(blocks: &[ContentBlock]) -> String {
 
 fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Result {
     let opened = &tree.opened;
+    // Markdown has six levels, of which the last is for the turns.
     let marks = "#".repeat(level.min(5));
     writeln!(out, "{marks} {}\n\n{}\n", opened.listed.row.title, summary_line(opened))?;
     for turn in &opened.thread.turns {
@@ -176,6 +174,7 @@ fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Res
             if let Some(begins) = item.begins {
                 writeln!(out, "*— {} —*\n", branch_label(begins))?;
             }
+            // The speaker is named when it changes.
             if speaker != Some(item.role) {
                 writeln!(out, "**{}**\n", role_label(item.role))?;
                 speaker = Some(item.role);
@@ -204,6 +203,7 @@ fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, l
             if !input.is_null() {
                 writeln!(out, "{}\n", fenced(&serde_json::to_string_pretty(input).unwrap_or_default(), "json"))?;
             }
+            // The sub-agent is shown between the call and its result.
             if let Some(child) = child.as_ref().and_then(|c| tree.children.get(c)) {
                 markdown(out, child, level + 2)?;
             }
@@ -244,6 +244,7 @@ fn jsonl(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     for exchange in &opened.thread.exchanges {
         writeln!(out, "{}", json!({"conversation_id": row.id, "exchange": exchange}))?;
     }
+    // A map has no order; sorted, so that the output is deterministic.
     let mut children: Vec<_> = tree.children.values().collect();
     children.sort_by_key(|t| (t.opened.listed.row.started, t.opened.listed.row.id.clone()));
     children.into_iter().try_for_each(|child| jsonl(out, child))

@@ -29,6 +29,7 @@ const MESSAGES_PER_READ: u64 = 256;
 pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
     let Some(path) = flow.path.as_deref() else { return false };
     let told = endpoints.format_for(flow);
+    // An override says that this is a call, so neither method nor media type matters.
     if told.is_some() && flow.kind == FlowKind::Http {
         return flow.request_size >= MIN_REQUEST_BYTES;
     }
@@ -38,6 +39,7 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
         FlowKind::Tunnel => false,
         FlowKind::Http if flow.method.as_deref() != Some("POST") || flow.request_size < MIN_REQUEST_BYTES => false,
         FlowKind::Http if by_path.is_some() => true,
+        // Unknown path: only JSON in both directions, or a stream as a response, and not too large.
         FlowKind::Http => {
             let json = |t: &Option<String>| t.as_deref().is_some_and(|t| t.contains("json"));
             let stream = flow.response_type.as_deref().is_some_and(|t| t.ends_with("stream"));
@@ -68,7 +70,7 @@ pub fn read_call(
     Ok(Some((recorded, held)))
 }
 
-/// The parsed request of an HTTP flow.
+/// The parsed request of an HTTP flow; `None` if it is no LLM call, or was not fully recorded.
 pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<ModelRequest>, StoreError> {
     let mut held = MemoryReservation::default();
     let told = EndpointOverrides::load(store)?.format_for_row(row);
@@ -90,6 +92,7 @@ fn request_json(
         return Ok(None);
     }
     let path = row.request.as_ref().map_or("", |r| &r.path);
+    // The outline needs little memory, so the format is known before the body is parsed as a whole.
     let outline = Outline::read(&body.bytes);
     let Some(shape) = outline.and_then(|outline| ApiFormat::detect_with_override(told, path, &outline)) else {
         return Ok(None);
@@ -99,6 +102,7 @@ fn request_json(
         left_out(row);
         return Ok(None);
     }
+    // Reserved before parsing, which is when the memory is needed.
     held.grow_to(held.bytes() + takes).map_err(StoreError::Overloaded)?;
     Ok(serde_json::from_slice(&body.bytes).ok().map(|value| (shape, value)))
 }
@@ -110,7 +114,7 @@ fn left_out(row: &FlowRow) {
     );
 }
 
-/// One of `parts` equal shares of the memory budget.
+/// One of `parts` equal shares of the memory budget; unlimited without a budget.
 fn share(parts: u64) -> u64 {
     match PROCESS_BUDGET.limit() {
         0 => u64::MAX,
@@ -125,6 +129,7 @@ fn decoded_body(
     side: Direction,
     held: &mut MemoryReservation,
 ) -> Result<decoded_body::DecodedBody, StoreError> {
+    // An eighth: request, response, their decoded forms and the parsed tree may exist at once.
     let most = MAX_BODY_BYTES.min(share(8));
     let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| *k > 0) else {
         return Ok(decoded_body::DecodedBody { bytes: Bytes::new(), truncated: false, error: None });
@@ -197,6 +202,7 @@ impl WebSocketCallReader {
     /// Continues reading; `over`: no more messages will follow.
     pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRow, over: bool) -> Result<Vec<ParsedCall>, StoreError> {
         let mut found = Vec::new();
+        // Read in pages, and continued from the last message that was read.
         while self.next < row.messages {
             let messages = store.messages(row.id, self.next..(self.next + MESSAGES_PER_READ).min(row.messages))?;
             let Some(last) = messages.last() else { break };
@@ -213,11 +219,13 @@ impl WebSocketCallReader {
     }
 
     fn on_message(&mut self, row: &FlowRow, message: &MessageRow, found: &mut Vec<ParsedCall>) {
+        // Messages that are no JSON belong to no call.
         let Ok(mut value) = serde_json::from_slice::<Value>(&message.payload) else { return };
         match message.direction {
             // A connection carries one response at a time: a new request ends the call before it.
             Direction::Request if value["type"] == "response.create" => {
                 found.extend(self.finish_call(row, message.at));
+                // Some clients wrap the request in `response`.
                 if value["response"].is_object() {
                     value = value["response"].take();
                 }
@@ -252,6 +260,7 @@ impl WebSocketCallReader {
                 started: u.began,
                 first_byte: u.first.map(after),
                 duration: after(at),
+                // The handshake had a status, the call has none of its own.
                 status: 200,
                 ..seen.clone()
             };

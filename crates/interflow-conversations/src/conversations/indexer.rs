@@ -26,7 +26,7 @@ use super::endpoints::EndpointOverrides;
 use super::from_recording::{self, WebSocketCallReader};
 use super::mapping::{self, CallPricing};
 
-/// Flows read per query while catching up.
+/// Flows read per query while catching up, which bounds the memory for rows.
 const PAGE_SIZE: usize = 500;
 /// Calls stored per transaction: each one waits for the disk.
 const BATCH_SIZE: usize = 64;
@@ -35,7 +35,7 @@ const MAX_CLOCK_SKEW_FLOWS: usize = 10_000;
 /// How much earlier, in microseconds, a flow may have begun than one recorded before it: rows are written when flows
 /// end, or after a delay. More than that means that the clock was set back.
 const CLOCK_SKEW_MICROS: u64 = 2_000_000;
-/// Delay before retrying after the store failed.
+/// Delay before retrying after the store failed, while the cursor stays where it is.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 enum IndexerCommand {
@@ -62,12 +62,14 @@ impl IndexerHandle {
         let (commands, mut asked) = mpsc::channel::<IndexerCommand>(4);
         // The thread reports errors when it loads them.
         let endpoints = Arc::new(ArcSwap::from_pointee(EndpointOverrides::load(&*store).unwrap_or_default()));
+        // A runtime of its own: the indexer blocks on the store, which would hold up other tasks.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         std::thread::Builder::new().name("conversations".into()).spawn(move || {
             runtime.block_on(async move {
                 // Subscribed before catching up, so that no flow is missed.
                 let mut news = store.subscribe_to(flow_filter());
                 let mut keeper = ConversationIndexer::new(&*store, pricing);
+                // A start is like a gap: everything after the cursor is read first.
                 let mut behind = true;
                 loop {
                     if behind {
@@ -84,6 +86,7 @@ impl IndexerHandle {
                     }
                     tokio::select! {
                         event = news.next() => match event {
+                            // An error may leave half of the batch indexed; catching up starts from the cursor again.
                             Some(StoreEvent::Flows(flows)) => behind = keeper.on_flows(&flows).is_err(),
                             // Some notifications were lost, so the recording is read from the cursor on.
                             Some(StoreEvent::Lagged(_)) => behind = true,
@@ -126,6 +129,7 @@ impl IndexerHandle {
     pub async fn set_endpoints(&self, endpoints: EndpointOverrides) -> Result<(), StoreError> {
         let kept = Arc::new(endpoints.clone());
         self.send_command(|reply| IndexerCommand::SetEndpoints(endpoints, reply)).await?;
+        // Published only when they are saved: both must agree after a restart.
         self.endpoints.store(kept);
         Ok(())
     }
@@ -193,6 +197,7 @@ impl<'s> ConversationIndexer<'s> {
     /// # Errors
     /// The store failed.
     pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+        // Deleted first: ids are derived from the calls, so the new rows replace the old ones.
         self.store.forget_conversations()?;
         *self = Self::new(self.store, Arc::clone(&self.pricing));
         self.catch_up(progress)
@@ -207,11 +212,13 @@ impl<'s> ConversationIndexer<'s> {
             tracing::warn!("the endpoint overrides are ignored: {e}");
             EndpointOverrides::default()
         });
+        // Results that were not stored yet are found again by reading.
         self.assembler = ConversationAssembler::default();
         self.findings = ConversationUpdate::default();
         self.running.clear();
         let mut ended: Vec<CompletedFlow> = Vec::new();
         let mut after = self.store.cursor()?;
+        // Flows that were recorded after the cursor but begin before it, because the clock was set back.
         for id in
             after.map_or_else(|| Ok(Vec::new()), |cursor| self.store.rewind_cursor(cursor, MAX_CLOCK_SKEW_FLOWS))?
         {
@@ -238,6 +245,7 @@ impl<'s> ConversationIndexer<'s> {
             done += self.on_flow_completed(id)?;
             progress(done);
         }
+        // Stores the cursor, even if no call was found.
         self.save_findings()?;
         Ok(done)
     }
@@ -247,6 +255,7 @@ impl<'s> ConversationIndexer<'s> {
         let summary = row.summary(Timestamp::now());
         if !from_recording::may_hold(&summary, &self.endpoints) {
         } else if row.state == FlowState::Open {
+            // It will be indexed when it ends; until then it holds the cursor back.
             self.running.insert(row.id, None);
         } else {
             let place = if row.imported { None } else { self.store.recorded_position(row.id)? };
@@ -270,6 +279,7 @@ impl<'s> ConversationIndexer<'s> {
         for flow in flows {
             self.newest = self.newest.max(Some(flow.id));
             if !from_recording::may_hold(flow, &self.endpoints) {
+                // It may turn out to hold no call once its response is known.
                 self.running.remove(&flow.id);
             } else if flow.state != FlowState::Open {
                 ended.push((flow.started.micros() + flow.duration, flow.id));
@@ -279,9 +289,11 @@ impl<'s> ConversationIndexer<'s> {
                 self.running.entry(flow.id).or_default();
             }
         }
+        // Ends within one notification are ordered; across notifications they come in about this order.
         ended.sort_unstable();
         for (_, id) in ended {
             self.on_flow_completed(id)?;
+            // Removed only now: if indexing failed, the flow still holds the cursor back.
             self.running.remove(&id);
         }
         // The cursor alone is stored only now and then.
@@ -295,6 +307,7 @@ impl<'s> ConversationIndexer<'s> {
     fn on_flow_completed(&mut self, id: FlowId) -> Result<u64, StoreError> {
         let row = match self.store.get(id) {
             Ok(row) => row,
+            // Deleted by retention in the meantime.
             Err(StoreError::NotFound(_)) => return Ok(0),
             Err(e) => return Err(e),
         };
@@ -302,6 +315,7 @@ impl<'s> ConversationIndexer<'s> {
         let mut held = None;
         let found = match row.kind {
             FlowKind::WebSocket => self.finish_websocket(&row),
+            // Indexed before, for example before a crash.
             _ if !self.store.exchanges_in(id)?.is_empty() => return Ok(0),
             _ => from_recording::read_call(self.store, &row, &self.endpoints).map(|read| {
                 let (exchange, reserved) = read.unzip();
@@ -332,6 +346,7 @@ impl<'s> ConversationIndexer<'s> {
             None => self.resume_websocket(id)?,
         };
         let found = socket.read(self.store, &row, false)?;
+        // Kept before the calls are added: messages that were read must not be read again.
         self.running.insert(id, Some(socket));
         found.into_iter().try_for_each(|e| self.add_call(e))
     }
@@ -347,6 +362,7 @@ impl<'s> ConversationIndexer<'s> {
     /// The state of a WebSocket some of whose calls may already be stored: reading continues after the last one.
     fn resume_websocket(&self, id: FlowId) -> Result<WebSocketCallReader, StoreError> {
         let kept = self.store.exchanges_in(id)?;
+        // The number of a call is the index of its request plus one, so reading continues right behind it.
         Ok(WebSocketCallReader::starting_at(kept.iter().map(|e| e.part).max().unwrap_or_default()))
     }
 
@@ -395,6 +411,7 @@ fn order_by_end(mut flows: Vec<CompletedFlow>) -> Vec<FlowId> {
     // `behind` is by how much later times are corrected, `over` the latest end so far, `latest` the latest start.
     for flow in flows.iter_mut().filter(|f| f.place.is_some()) {
         let began = flow.started.saturating_add(behind);
+        // Earlier than a flow recorded before it, by more than rows are delayed: the clock was set back here.
         if began.saturating_add(CLOCK_SKEW_MICROS) < latest {
             behind = behind.saturating_add(over.saturating_sub(began));
         }

@@ -13,30 +13,23 @@ use serde::Serialize;
 use super::from_recording::{self, WebSocketCallReader};
 use super::mapping;
 
-/// Bound on listed sub-agents of one conversation.
+/// Bound on listed sub-agents of one conversation. Others exist, but are not shown in it.
 const MAX_CHILDREN: usize = 1000;
 
-/// A conversation as a view.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConversationView {
-    /// Its entry in lists.
     #[serde(flatten)]
     pub listed: ConversationSummary,
-    /// The agent's version.
     pub version: String,
-    /// The parent's tool call that started it.
     pub link: Option<SubagentLink>,
     pub children: Vec<ChildConversation>,
-    /// Turns, calls, branches.
     pub thread: ThreadView,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChildConversation {
-    /// Its entry in lists.
     #[serde(flatten)]
     pub listed: ConversationSummary,
-    /// The tool call that started it.
     pub link: Option<SubagentLink>,
 }
 
@@ -80,16 +73,19 @@ pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<Str
         Some(rest) => rest.strip_prefix('-').and_then(|n| n.parse::<usize>().ok()),
         None => None,
     };
+    // A bound, because as many rows are read as the number says.
     if let Some(back) = back.filter(|b| *b < 10_000) {
         let options = ConversationOptions { limit: back + 1, ..ConversationOptions::default() };
         return Ok(store.conversations(&options)?.into_iter().nth(back).map(|l| l.row.id));
     }
+    // Shorter prefixes match too much.
     if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Ok(None);
     }
     let query = Query::parse(&format!("id:{}", word.to_ascii_lowercase())).unwrap_or_else(|_| Query::all());
     let options = ConversationOptions { query, all: true, limit: 2, ..ConversationOptions::default() };
     let mut found = store.conversations(&options)?.into_iter();
+    // Two matches mean that the prefix is ambiguous.
     Ok(match (found.next(), found.next()) {
         (Some(one), None) => Some(one.row.id),
         _ => None,
@@ -109,6 +105,7 @@ pub fn request_diff(
 ) -> Result<Option<RequestDiff>, StoreError> {
     let exchanges: Vec<CallRecord> = store.exchanges(id)?.into_iter().map(mapping::call_record).collect();
     let Some(at) = exchanges.iter().position(|e| e.flow == flow && e.part == part) else { return Ok(None) };
+    // Side calls have prompts of their own.
     let before = exchanges[..at].iter().rev().find(|e| !e.facts.purpose.is_side_call());
     let Some(before) = before else { return Ok(None) };
     let now = &exchanges[at];

@@ -97,6 +97,7 @@ pub fn node(row: MessageNodeRow) -> Option<MessageNode> {
 
 fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
     let usage = e.usage.unwrap_or_default();
+    // The provider's own figure is more exact than a price list.
     let cost = e.cost.or_else(|| pricing(&e.provider, &e.model, &e.usage?));
     let used = TokenUsage {
         exchanges: 1,
@@ -141,6 +142,7 @@ pub fn call_record(row: ExchangeRow) -> CallRecord {
         agent: row.agent,
         model: row.model,
         provider: row.provider,
+        // Zero tokens and unknown tokens are stored alike; the flag tells them apart.
         usage: facts.counted.then_some(usage),
         cost: (used.unpriced == 0).then_some(used.cost),
         facts,

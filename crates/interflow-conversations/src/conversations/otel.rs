@@ -38,6 +38,7 @@ fn hashed_id(parts: &[&str], digits: usize) -> String {
 }
 
 fn nanos(micros: u64) -> String {
+    // OTLP/JSON encodes 64-bit integers as strings.
     (u128::from(micros) * 1000).to_string()
 }
 
@@ -59,6 +60,7 @@ impl ConversationTrace {
     ) {
         let mut span = json!({
             "traceId": self.id, "spanId": id, "name": title, "kind": kind,
+            // A span must not end before it starts, which recorded times do not guarantee.
             "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(to.max(from)),
             "attributes": attributes,
             "status": {},
@@ -67,6 +69,7 @@ impl ConversationTrace {
             span["parentSpanId"] = parent.into();
         }
         if let Some(problem) = problem {
+            // Code 2 is "error".
             span["status"] = json!({"code": 2, "message": problem});
         }
         self.spans.push(span);
@@ -91,6 +94,7 @@ impl ConversationTrace {
         ];
         attributes.extend(tokens([used.input, used.output, used.cache_read, used.cache_write, used.reasoning]));
         let title = format!("invoke_agent {}", row.agent);
+        // Kind 1 is an internal span.
         self.span(&id, parent, (title, 1), (row.started.micros(), row.updated.micros()), attributes, None);
         for exchange in &opened.thread.exchanges {
             self.exchange(tree, exchange, &id);
@@ -133,6 +137,7 @@ impl ConversationTrace {
         all.push(text("gen_ai.input.messages", &asked.to_string()));
         all.push(text("gen_ai.output.messages", &said.to_string()));
         let id = hashed_id(&[&row.id, &e.flow, &e.part.to_string()], 16);
+        // Kind 3 is a client span.
         let span = (format!("chat {}", e.model), 3);
         self.span(&id, Some(agent), span, (e.started, e.started + e.facts.duration), all, e.facts.error.as_deref());
     }
@@ -141,6 +146,7 @@ impl ConversationTrace {
     fn tool(&mut self, tree: &ConversationTree, turn: &ThreadTurn, item: &ThreadItem, agent: &str) {
         let ItemKind::Tool { id: call, name: tool, input, result, child, .. } = &item.what else { return };
         let row = &tree.opened.listed.row;
+        // The time distinguishes calls without an id, as Gemini makes them.
         let id = hashed_id(&[&row.id, "tool", call, &item.at.to_string()], 16);
         let mut all = vec![
             text(attribute::OPERATION, "execute_tool"),

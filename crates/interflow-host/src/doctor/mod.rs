@@ -16,10 +16,8 @@ use serde::Serialize;
 use crate::InstanceApi;
 use crate::data_dir::{DataDir, InstanceInfo, connect_address};
 
-/// Result of one check.
 #[derive(Debug, Serialize)]
 pub struct DoctorFinding {
-    /// Subject of the check.
     pub what: String,
     pub state: FindingState,
     /// Observation and remedy.
@@ -126,7 +124,6 @@ fn disk(home: &DataDir) -> DoctorFinding {
     }
 }
 
-/// Checks the ports of the running instance, or else the configured ones.
 fn ports(checked: &CheckedPorts) -> Vec<DoctorFinding> {
     let (mut found, warnings): (Vec<_>, _) = match checked {
         CheckedPorts::Running { instance, warnings } => {
@@ -157,6 +154,7 @@ fn own_port(name: &str, addr: SocketAddr, pid: u32) -> DoctorFinding {
 
 fn free_port(name: &str, addr: SocketAddr) -> DoctorFinding {
     let what = format!("{name} port {addr}");
+    // Binding is the test: the listener is closed at once.
     match std::net::TcpListener::bind(addr) {
         Ok(_) => finding(what, FindingState::Good, "free"),
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
@@ -178,6 +176,7 @@ fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
         processes.lookup(SocketAddr::new(at, addr.port()), SocketAddr::new(unspecified, 0))
     };
     let unspecified = if addr.is_ipv4() { v4 } else { v6 };
+    // A listener on all addresses takes the port as well.
     of(addr.ip(), unspecified).or_else(|| of(v4, v4)).or_else(|| of(v6, v6))
 }
 
@@ -218,7 +217,6 @@ fn system_trust(home: &DataDir) -> DoctorFinding {
     }
 }
 
-/// Whether the system's trust store contains the CA.
 fn in_system_store(ca: &Path) -> Option<bool> {
     let pem = std::fs::read(ca).ok()?;
     let certificate = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;

@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use super::{DoctorFinding, FindingState, finding};
 
-/// Timeout for starting a runtime and one request; Java compiles first.
+/// Timeout for starting a runtime and one request; Java compiles its source first.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Grace period for the server after the runtime has exited.
 const CLOSE_GRACE: Duration = Duration::from_millis(200);
@@ -153,6 +153,7 @@ async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, dir: &Path) ->
             seen = &mut serve => return seen,
             _ = child.wait() => {}
         }
+        // The request may arrive a moment after the process has ended.
         tokio::time::timeout(CLOSE_GRACE, &mut serve).await.unwrap_or(ProbeOutcome::Nothing)
     });
     Some(seen.await.unwrap_or(ProbeOutcome::Nothing))

@@ -11,7 +11,7 @@ pub struct EnvSetting {
     pub value: String,
 }
 
-/// Variables that name a CA bundle: the platform's CAs and Interflow's.
+/// Variables that name a CA bundle. It replaces the runtime's own CAs, so it has the platform's and Interflow's.
 const BUNDLES: [&str; 18] = [
     // OpenSSL and compatible: Python, Ruby, Go, .NET, uv, httpx, Composer, rustls with the platform's store.
     "SSL_CERT_FILE",
@@ -41,6 +41,7 @@ const ADDITIONS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 /// Variables that make runtimes trust the CA, without proxy settings.
 pub fn trust_variables(trust: &TrustFiles) -> impl Iterator<Item = (&'static str, &Path)> {
     let bundles = BUNDLES.iter().map(|name| (*name, &*trust.bundle));
+    // Node and Deno add a CA to their own; the bundle is not needed.
     let additions = ADDITIONS.iter().map(|name| (*name, &*trust.ca));
     bundles.chain(additions).chain([("WGETRC", &*trust.wgetrc)])
 }
@@ -82,6 +83,7 @@ fn java(proxy: SocketAddr, trust: &TrustFiles) -> String {
     let (host, port) = (proxy.ip(), proxy.port());
     format!(
         "-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port} \
+         // Java does not use the proxy for local addresses by default; an empty list includes them.
          -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStoreType=PKCS12 \
          -Djavax.net.ssl.trustStorePassword={}",
         quoted(&trust.java_store),

@@ -60,6 +60,7 @@ pub async fn run_command(
     let (program, rest) = command.split_first().ok_or_else(|| CliError::Usage("no command given".into()))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    // The command may be untrusted: it must not get the token of the instance that watches it.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(is_secret) {
             command.env_remove(name);
@@ -105,6 +106,7 @@ async fn wait(child: &mut Child) -> std::io::Result<u8> {
                 _ = hup.recv() => rustix::process::Signal::HUP,
                 _ = quit.recv() => continue,
             };
+            // The id is gone once the child has been waited for.
             let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
             if let Some(pid) = pid {
                 let _ = rustix::process::kill_process(pid, passed);
@@ -118,6 +120,7 @@ async fn wait(child: &mut Child) -> std::io::Result<u8> {
 fn code_of(status: std::process::ExitStatus) -> u8 {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        // Shells report a signal as 128 plus its number.
         return 128u8.wrapping_add(signal as u8);
     }
     status.code().unwrap_or(1) as u8

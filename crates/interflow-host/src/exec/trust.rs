@@ -11,18 +11,15 @@ use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 
 use crate::data_dir::DataDir;
 
-/// Java's default truststore password.
+/// Java's default truststore password. The store contains only public certificates.
 pub const PASSWORD: &str = "changeit";
 
 #[derive(Debug, Clone)]
 pub struct TrustFiles {
-    /// Interflow's CA certificate only.
     pub ca: PathBuf,
     /// The platform's CAs and Interflow's.
     pub bundle: PathBuf,
-    /// Makes old Node versions use the proxy.
     pub node_shim: PathBuf,
-    /// PKCS#12 truststore for Java.
     pub java_store: PathBuf,
     /// Start-up file for Wget, which has no variable for CAs.
     pub wgetrc: PathBuf,
@@ -41,13 +38,16 @@ impl TrustFiles {
             java_store: dir.join("java.p12"),
             wgetrc: dir.join("wgetrc"),
         };
+        // The Java store is only built when the bundle has changed.
         let bundle = bundle(&ca);
         let fresh = fs::read_to_string(&trust.bundle).is_ok_and(|old| old == bundle) && trust.java_store.exists();
         if !fresh {
+            // The store first: the bundle marks both as current.
             write_file(&trust.java_store, &pkcs12(&ca)?)?;
             write_file(&trust.bundle, bundle.as_bytes())?;
         }
         write_file(&trust.node_shim, include_str!("node-proxy.cjs").as_bytes())?;
+        // Written each time, because the user's own file may have changed.
         write_file(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
         Ok(trust)
     }
@@ -57,6 +57,7 @@ impl TrustFiles {
 fn own_wgetrc(interflow_wgetrc: &Path) -> String {
     let named = std::env::var_os("WGETRC").map(PathBuf::from);
     let usual = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".wgetrc"));
+    // Under a nested `exec` the variable names our own file.
     let file = named.or(usual).filter(|path| path != interflow_wgetrc);
     file.and_then(|path| fs::read(path).ok()).map(|t| String::from_utf8_lossy(&t).into_owned()).unwrap_or_default()
 }
@@ -111,6 +112,7 @@ fn pem(der: &[u8]) -> String {
     let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
     let mut rest = base64.as_str();
     while !rest.is_empty() {
+        // PEM has lines of 64 characters (RFC 7468).
         let (line, more) = rest.split_at(rest.len().min(64));
         text.push_str(line);
         text.push('\n');

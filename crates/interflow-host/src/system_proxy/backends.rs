@@ -22,7 +22,6 @@ impl SystemCommands {
         std::env::split_paths(&path).any(|dir| dir.join(&name).is_file())
     }
 
-    /// Runs a command and returns its output without the trailing newline.
     fn output(&self, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
@@ -71,6 +70,7 @@ impl ProxySetting {
         if commands.has("gsettings") {
             all.extend(gnome(proxy));
         }
+        // The newer version first: both may be installed.
         if let Some(version) = [6, 5].into_iter().find(|v| commands.has(&format!("kwriteconfig{v}"))) {
             all.extend(kde(version, proxy));
         }
@@ -130,6 +130,7 @@ impl ProxySetting {
                 let (state, host, port) = (next(), next(), next());
                 if !host.is_empty() {
                     commands.run(&["networksetup", &format!("-set{what}"), service, host, port])?;
+                    // The address first: the switch must not turn on an old one.
                 }
                 commands.run(&["networksetup", &format!("-set{what}state"), service, state])
             }

@@ -56,6 +56,7 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
     if wanted.is_empty() {
         return Err("no desktop's proxy settings were found here: GNOME (gsettings), KDE (kwriteconfig), macOS (networksetup) and Windows (reg) are known. Set http_proxy and https_proxy, or use `interflow exec`".into());
     }
+    // All values are read before the first one is changed.
     let settings =
         wanted.into_iter().map(|(place, ours)| Ok(SavedSetting { before: place.read(&commands)?, place, ours }));
     let kept = SavedSettings { pid, proxy, settings: settings.collect::<Result<_, String>>()? };
@@ -66,6 +67,7 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
         .map_err(|e| format!("{} cannot be written: {e}", home.join(FILE).display()))?;
     for setting in &kept.settings {
         if let Err(e) = setting.place.write(&commands, setting.ours.as_deref()) {
+            // The settings changed so far are restored; the rest is as it was.
             restore(home)?;
             return Err(e);
         }
@@ -99,6 +101,7 @@ pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
         failed.extend(done.err());
     }
     if !failed.is_empty() {
+        // The file stays, so that another attempt is possible.
         return Err(failed.join("; "));
     }
     notify_changed(&commands, &kept);
@@ -109,6 +112,7 @@ pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
 /// Restores settings left by an instance that was killed or whose machine crashed.
 pub fn restore_leftover(home: &DataDir) {
     let of_the_dead = match SavedSettings::read(home) {
+        // Pid 0 stands for an address that the user gave: those settings are not ours to restore.
         Ok(Some(kept)) => kept.pid != 0 && home.running_instance().is_none_or(|i| i.pid != kept.pid),
         Ok(None) => false,
         Err(e) => return tracing::warn!("the system's proxy: {e}"),
@@ -123,7 +127,7 @@ pub fn restore_leftover(home: &DataDir) {
     }
 }
 
-/// Restores the system's proxy when dropped.
+/// Restores the system's proxy when dropped, if this process has set it.
 #[derive(Debug)]
 pub struct SystemProxyGuard(DataDir);
 
@@ -149,7 +153,6 @@ fn notify_changed(commands: &SystemCommands, kept: &SavedSettings) {
     }
 }
 
-/// The system's present proxy settings.
 #[derive(Debug)]
 pub struct SystemProxyStatus {
     /// The proxy that Interflow set, if it did.

@@ -17,7 +17,6 @@ pub(super) enum OsFamily {
     Windows,
 }
 
-/// Java's `keytool`.
 #[derive(Clone, Debug)]
 pub(super) struct JavaKeytool {
     /// Canonical path.
@@ -29,9 +28,7 @@ pub(super) struct JavaKeytool {
 #[derive(Clone, Debug)]
 pub(super) struct TrustEnvironment {
     pub(super) system: OsFamily,
-    /// Whether the process runs as root.
     pub(super) root: bool,
-    /// The CA's certificate.
     pub(super) ca: PathBuf,
     /// SHA-1 fingerprints (upper-case hex) of the current CA and of those before `ca rotate`.
     pub(super) fingerprints: Vec<String>,
@@ -72,7 +69,7 @@ fn is_root() -> bool {
     false
 }
 
-/// Certificates: the current one first, then earlier ones.
+/// SHA-1 fingerprints of the current certificate, then of earlier ones: stores are searched by them.
 fn fingerprints(ca: &Path) -> Vec<String> {
     let mut files: Vec<PathBuf> = fs::read_dir(ca).into_iter().flatten().flatten().map(|e| e.path()).collect();
     files.retain(|f| {
@@ -97,6 +94,7 @@ fn nss() -> Vec<PathBuf> {
         let entries = fs::read_dir(home.join(profiles)).into_iter().flatten().flatten();
         dirs.extend(entries.map(|e| e.path()));
     }
+    // A directory without a database is no profile.
     dirs.retain(|f| f.join("cert9.db").exists());
     dirs
 }

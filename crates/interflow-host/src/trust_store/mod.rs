@@ -14,7 +14,8 @@ use stores::{StoreCommand, TrustStore};
 /// Upper bound of copies of a certificate in a store; stops removal loops that make no progress.
 const COPIES: usize = 16;
 
-/// Installs the CA in all trust stores of this machine.
+/// Installs the CA in all trust stores of this machine, after confirmation unless `yes`. `dry_run` only prints the
+/// commands.
 pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
     interflow_net::ca::CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
     let warning =
@@ -48,6 +49,7 @@ fn run_steps(
     if !yes {
         confirmed(&format!("These commands will be run. {warning}"))?;
     }
+    // One store that fails does not keep the others from being tried.
     let mut failed = Vec::new();
     for store in stores {
         match steps(store).iter().try_for_each(run_step) {
@@ -78,6 +80,7 @@ fn run(command: &[String]) -> Result<(), String> {
     let (program, args) = command.split_first().ok_or("an empty command")?;
     let said = Command::new(program)
         .args(args)
+        // Commands such as `sudo` may ask for a password.
         .stdin(Stdio::inherit())
         .output()
         .map_err(|e| format!("`{program}` cannot be started: {e}"))?;

@@ -45,7 +45,6 @@ fn format_command(command: &CommandWords, f: &mut fmt::Formatter<'_>) -> fmt::Re
     Ok(())
 }
 
-/// Name of the CA in stores with named entries.
 const LABEL: &str = "Interflow";
 /// Alias for Java, which is case-insensitive.
 const ALIAS: &str = "interflow";
@@ -76,7 +75,7 @@ fn words(words: &[&str]) -> CommandWords {
     words.iter().map(|w| (*w).to_owned()).collect()
 }
 
-/// Commands on system files run as root.
+/// Commands on system files run as root, through `sudo` if necessary.
 fn as_root(machine: &TrustEnvironment, command: &[&str]) -> CommandWords {
     if machine.root { words(command) } else { [words(&["sudo"]), words(command)].concat() }
 }
@@ -114,6 +113,7 @@ fn macos(machine: &TrustEnvironment) -> TrustStore {
         machine,
         &["security", "add-trusted-cert", "-d", "-r", "trustRoot", "-k", KEYCHAIN, &ca],
     ));
+    // Earlier certificates are removed first, so that exactly one remains.
     TrustStore { name: "macOS keychain", install: [uninstall.clone(), vec![add]].concat(), uninstall }
 }
 
@@ -127,7 +127,6 @@ fn windows(machine: &TrustEnvironment) -> TrustStore {
     TrustStore { name: "Windows, this user", install: [uninstall.clone(), vec![add]].concat(), uninstall }
 }
 
-/// Firefox and Chrome on Linux.
 fn nss(database: &Path, ca: &Path) -> TrustStore {
     let database = format!("sql:{}", database.display());
     let remove = StoreCommand::WhileThere {
@@ -135,11 +134,11 @@ fn nss(database: &Path, ca: &Path) -> TrustStore {
         remove: words(&["certutil", "-d", &database, "-D", "-n", LABEL]),
     };
     let ca = ca.display().to_string();
+    // `C` trusts it as a CA for TLS servers; the two other fields are for e-mail and code.
     let add = StoreCommand::Run(words(&["certutil", "-d", &database, "-A", "-t", "C,,", "-n", LABEL, "-i", &ca]));
     TrustStore { name: "NSS (Firefox, Chrome)", install: vec![remove.clone(), add], uninstall: vec![remove] }
 }
 
-/// Java's own store.
 fn java(keytool: &JavaKeytool, machine: &TrustEnvironment) -> TrustStore {
     let command = |action: &[&str], alias: &str| {
         let program = keytool.path.display().to_string();

@@ -39,6 +39,7 @@ pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     let file = owner_only(OpenOptions::new().create(true).truncate(false).write(true))
         .open(&path)
         .map_err(|e| io_error("the CA's folder cannot be written:", dir, e))?;
+    // Released by the operating system when the file is closed, also after a crash.
     file.lock().map_err(|e| io_error("the CA's folder cannot be locked:", dir, e))?;
     Ok(file)
 }
@@ -57,6 +58,7 @@ pub(super) fn read(dir: &Path) -> Result<Option<CaFiles>, Error> {
     let (pem, key) = match (pem, key) {
         (None, None) => return Ok(None),
         (Some(pem), Some(key)) => (pem, key),
+        // Not replaced silently: a new CA would have to be installed in every trust store again.
         (Some(_), None) => return Err(incomplete_pair_error(&key_path, &pem_path)),
         (None, Some(_)) => return Err(incomplete_pair_error(&pem_path, &key_path)),
     };
@@ -89,7 +91,7 @@ fn incomplete_pair_error(missing: &Path, there: &Path) -> Error {
     ))
 }
 
-/// Anyone who can read this key can impersonate any site to clients that trust the CA.
+/// Refuses a key that other users can read: whoever has it can impersonate any site to clients that trust the CA.
 #[cfg(unix)]
 fn refuse_open_key(key: &File, path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt as _;
@@ -117,6 +119,7 @@ pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
     let cert = issue::root(&key, &machine_name())
         .map_err(|e| config_error("the CA's certificate could not be made".to_owned()).with_source(e))?;
     let pem = certificate_pem(cert.der());
+    // The key is written first, see above; both are only for their user.
     for (name, text) in [(KEY_FILE, key.serialize_pem()), (CERTIFICATE_FILE, pem.clone())] {
         let path = dir.join(name);
         write_atomic(&path, text.as_bytes(), FileAccess::Private)
@@ -129,6 +132,7 @@ pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
 pub(super) fn archive(dir: &Path) -> Result<(), Error> {
     let path = dir.join(CERTIFICATE_FILE);
     if let Ok(pem) = std::fs::read(&path) {
+        // By fingerprint, so that repeated rotations do not overwrite each other.
         let name = match CertificateDer::from_pem_slice(&pem) {
             Ok(der) => format!("ca-{}.pem", &issue::sha256_hex(&der)[..16]),
             Err(_) => "ca-unreadable.pem".to_owned(),
@@ -145,6 +149,7 @@ pub(super) fn archive(dir: &Path) -> Result<(), Error> {
 pub(super) fn certificate_pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    // 64 characters per line (RFC 7468 section 2).
     for line in text.as_bytes().chunks(64) {
         pem.push_str(&String::from_utf8_lossy(line));
         pem.push('\n');
@@ -157,6 +162,7 @@ pub(super) fn certificate_pem(der: &[u8]) -> String {
 fn machine_name() -> String {
     let from_file = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let from_env = || ["COMPUTERNAME", "HOSTNAME"].iter().find_map(|name| std::env::var(name).ok());
+    // Last, because it starts a process.
     let from_command = || {
         let out = std::process::Command::new("hostname").output().ok()?;
         String::from_utf8(out.stdout).ok()

@@ -58,11 +58,13 @@ impl LeafIssuer {
             );
             Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config)
         };
+        // The first certificate signs the leaves; those after it are its own issuers.
         let ca = chain.first().cloned().ok_or_else(|| broken("ca.pem contains no certificate".to_owned()))?;
         let (_, parsed) = X509Certificate::from_der(&ca).map_err(|e| broken(format!("ca.pem cannot be read: {e}")))?;
         if !parsed.is_ca() {
             return Err(broken("the certificate in ca.pem is not a CA's".to_owned()));
         }
+        // Otherwise every handshake would fail with a signature error that names no cause.
         if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
             return Err(broken("ca.key is not the key of ca.pem".to_owned()));
         }
@@ -73,8 +75,10 @@ impl LeafIssuer {
         let name = parsed.subject().iter_common_name().find_map(|cn| cn.as_str().ok());
         let name = name.map_or_else(|| parsed.subject().to_string(), str::to_owned);
         // A root is never sent: clients that trust it have it already (RFC 8446 4.4.2).
+        // By subject equal to issuer: a CA that is itself an intermediate is kept and sent.
         let tail = chain.iter().filter(|der| !is_self_issued(der)).cloned().collect();
         let issuer = Issuer::from_ca_cert_der(&ca, key).map_err(|e| broken(e.to_string()))?;
+        // The configuration checks the same bounds; other callers are held to them here.
         let lifetime = u64::from(leaf_days.clamp(2, 90)) * DAY_SECS;
         Ok((Self { issuer, name, tail, not_after, lifetime, signed: AtomicU64::new(0) }, ca, not_after))
     }
@@ -96,6 +100,7 @@ impl LeafIssuer {
             .signed_by(&key.pair, &self.issuer)
             .expect("a CA key that was read or made signs, and every name here is ASCII");
         self.signed.fetch_add(1, Ordering::Relaxed);
+        // The leaf first, then each certificate's issuer (RFC 8446 4.4.2).
         let mut chain = Vec::with_capacity(1 + self.tail.len());
         chain.push(leaf.der().clone());
         chain.extend(self.tail.iter().cloned());
@@ -118,13 +123,16 @@ fn leaf_params(host: &Host, not_before: u64, not_after: u64) -> CertificateParam
         SanType::DnsName(name) => name.as_str().to_owned(),
         _ => host.ip().map(|ip| ip.to_string()).unwrap_or_default(),
     };
+    // A longer name is left out rather than cut: it would be a different name.
     if cn.len() <= MAX_COMMON_NAME_LEN {
         params.distinguished_name.push(DnType::CommonName, cn);
     }
     params.subject_alt_names = vec![san];
     params.serial_number = Some(random_serial());
     set_validity(&mut params, not_before, not_after);
+    // With the extension present and `CA:FALSE`, so that the leaf cannot be misused as a CA.
     params.is_ca = IsCa::ExplicitNoCa;
+    // Of an ECDSA key, TLS uses signatures only; key encipherment is for RSA key exchange.
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
@@ -149,6 +157,7 @@ fn set_validity(params: &mut CertificateParams, not_before: u64, not_after: u64)
 /// both.
 fn random_serial() -> SerialNumber {
     let mut bytes = random_bytes::<16>();
+    // The top bit stays clear, because DER integers are signed; the next one is set, so that the length is constant.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     SerialNumber::from_slice(&bytes)
 }
@@ -161,6 +170,7 @@ pub(super) fn root(key: &KeyPair, machine: &str) -> Result<rcgen::Certificate, r
     params.distinguished_name.push(DnType::CommonName, root_name(machine, now));
     params.distinguished_name.push(DnType::OrganizationName, "Interflow");
     params.serial_number = Some(random_serial());
+    // Ten years, including two or three leap days.
     set_validity(&mut params, now.saturating_sub(BACKDATE_SECS), now + 3652 * DAY_SECS);
     // A path length of zero: the CA may sign leaves only, not further CAs.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -173,6 +183,7 @@ fn root_name(machine: &str, now: u64) -> String {
     let date = jiff::Timestamp::from_second(now.min(i64::MAX as u64) as i64)
         .map_or_else(|_| "undated".to_owned(), |at| at.strftime("%Y-%m-%d").to_string());
     let rest = "Interflow CA () ".len() + date.len();
+    // The punctuation and the date have to fit into the same 64 characters.
     let printable: String = machine.chars().filter(char::is_ascii_graphic).take(MAX_COMMON_NAME_LEN - rest).collect();
     format!("Interflow CA ({printable}) {date}")
 }

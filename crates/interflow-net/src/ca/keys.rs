@@ -47,6 +47,7 @@ impl KeyPool {
             let mut ready = pool.ready.lock();
             (ready.pop(), ready.len())
         };
+        // At half, so that the pool is full again before a second page has used up the rest.
         if left < REFILL_THRESHOLD {
             Self::refill(pool);
         }

@@ -40,8 +40,8 @@ pub(super) struct LeafCertificate {
 
 impl LeafCertificate {
     pub(super) fn new(chain: Vec<CertificateDer<'static>>, key: &LeafKey, not_before: u64, not_after: u64) -> Self {
-        // A week suffices for clients with long-lived connections; short-lived leaves are renewed after two thirds of
-        // their lifetime.
+        // A week suffices for clients with long-lived connections. Short-lived leaves are renewed after two thirds of
+        // their lifetime instead, since a week could be all of it.
         let spare = WEEK_SECS.min(not_after.saturating_sub(not_before) / 3);
         Self {
             certified: certified_key(chain, key),
@@ -65,6 +65,7 @@ struct LeafSlot {
 
 impl LeafSlot {
     fn is_due(&self, now: u64) -> bool {
+        // An empty slot is being signed right now, and is never due.
         self.leaf.get().is_some_and(|leaf| now >= leaf.renew_at)
     }
 }
@@ -96,7 +97,8 @@ impl LeafCache {
         self.shards.iter().map(|s| s.slots.read().len()).sum()
     }
 
-    /// The leaf for a host; `make` issues one if none is cached or it is due for renewal.
+    /// The TLS configuration of a host's leaf. `make` issues a leaf if none is cached or the cached one is due for
+    /// renewal; it runs at most once per slot.
     pub(super) fn get(
         &self,
         host: &Host,
@@ -108,6 +110,7 @@ impl LeafCache {
         // The common case: one read lock and one clone of an `Arc`.
         let found = shard.slots.read().get(host).filter(|slot| !slot.is_due(now)).cloned();
         let slot = found.unwrap_or_else(|| self.insert_slot(shard, host, now));
+        // Relaxed: the order of uses need not be exact to pick a victim.
         slot.used.store(shard.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         // Outside of the shard's lock. An evicted slot remains usable for those who hold it.
         slot.leaf.get_or_init(make).server_tls(alpn)
@@ -120,6 +123,7 @@ impl LeafCache {
         if let Some(slot) = slots.get(host).filter(|slot| !slot.is_due(now)) {
             return slot.clone();
         }
+        // The slot that is due: whoever still holds it may finish a handshake with the old leaf.
         slots.remove(host);
         // A linear search, but only on a miss of a full shard, which costs a signature anyway.
         while slots.len() >= self.per_shard {
@@ -166,6 +170,7 @@ impl LeafStore {
                 drop(std::fs::remove_file(entry.path()));
             }
         }
+        // By age, so that the queue begins with the oldest file.
         there.sort_unstable();
         let kept = Self { folder, capacity: capacity.max(1), names: Mutex::default() };
         there.into_iter().for_each(|(_, name)| kept.record_written(name));
@@ -175,6 +180,7 @@ impl LeafStore {
     /// Registers a newly written file, and removes files in excess of the capacity.
     fn record_written(&self, name: OsString) {
         let mut names = self.names.lock();
+        // A renewed leaf moves to the end of the queue.
         if let Some(before) = names.iter().position(|n| *n == name) {
             names.remove(before);
         }
@@ -194,6 +200,7 @@ pub(super) fn load(kept: &LeafStore, host: &Host, now: u64) -> Option<LeafCertif
     let pem = std::fs::read_to_string(&path).ok()?;
     let leaf = parse(&pem).filter(|leaf| now < leaf.renew_at);
     if leaf.is_none() {
+        // Expired, due for renewal, or damaged: the caller issues another one.
         let _ = std::fs::remove_file(&path);
     }
     leaf
@@ -203,6 +210,7 @@ fn parse(pem: &str) -> Option<LeafCertificate> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()?;
     let key = LeafKey::from_pair(KeyPair::from_pem(pem).ok()?)?;
     let (_, cert) = X509Certificate::from_der(chain.first()?).ok()?;
+    // A file that was assembled wrongly would fail every handshake of its host.
     if cert.public_key().subject_public_key.data.as_ref() != key.pair.public_key_raw() {
         return None;
     }
@@ -220,6 +228,7 @@ pub(super) fn store(kept: &LeafStore, host: &Host, minted: &IssuedLeaf, key: &Le
     let name = leaf_file_name(host);
     let written = AtomicFile::create(&kept.folder.join(&name), FileAccess::Private).and_then(|mut file| {
         file.write_all(pem.as_bytes())?;
+        // Without fsync: after a power failure, a missing leaf is simply issued again.
         file.commit_without_sync()
     });
     match written {

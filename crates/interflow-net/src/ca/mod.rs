@@ -61,6 +61,7 @@ impl CertificateAuthority {
     /// # Errors
     /// As [`Self::open_or_create`].
     pub fn open_with(dir: &Path, options: &CaOptions) -> Result<Self, Error> {
+        // Held until the files are read or written, so that two processes do not create one CA each.
         let _lock = files::lock(dir)?;
         let files = match files::read(dir)? {
             Some(files) => files,
@@ -85,8 +86,10 @@ impl CertificateAuthority {
         let files::CaFiles { pem, chain, key } = files;
         let (minter, der, not_after) = LeafIssuer::new(chain, key, options.leaf_days, dir)?;
         let keys = Arc::new(KeyPool::default());
+        // The keys are made while the rest of the program starts.
         KeyPool::refill(&keys);
         let fingerprint = issue::sha256_hex(&der);
+        // Named after the CA, so that leaves of a rotated CA are never used.
         let folder = options.persist_leaves.then(|| dir.join("leaves").join(&fingerprint[..16]));
         let kept = folder.map(|folder| LeafStore::open(folder, options.leaves)).transpose()?;
         Ok(Self { pem, der, not_after, minter, keys, leaves: LeafCache::new(options.leaves), kept })
@@ -141,6 +144,7 @@ impl CertificateAuthority {
     fn leaf(&self, host: &Host) -> LeafCertificate {
         let now = now();
         if let Some(kept) = &self.kept
+            // Signed again if the file is missing, damaged or due.
             && let Some(leaf) = leaf_cache::load(kept, host, now)
         {
             return leaf;

@@ -21,6 +21,25 @@ use crate::tls::{Alpn, TlsProfile, TlsProfileOptions, connect_tls};
 
 /// Decides which addresses may be connected to. Called after name resolution for every address, so that no name can
 /// lead to a forbidden one.
+///
+/// ```
+/// use std::net::SocketAddr;
+///
+/// use interflow_net::egress::dial::AddressFilter;
+/// use interflow_types::{Error, ErrorKind};
+///
+/// /// Connects to loopback only, as tests do.
+/// struct LoopbackOnly;
+///
+/// impl AddressFilter for LoopbackOnly {
+///     fn check(&self, addr: SocketAddr) -> Result<(), Error> {
+///         match addr.ip().is_loopback() {
+///             true => Ok(()),
+///             false => Err(Error::new(ErrorKind::Denied, format!("{addr} is not on this machine"))),
+///         }
+///     }
+/// }
+/// ```
 pub trait AddressFilter: Send + Sync {
     /// Whether this address may be connected to.
     ///
@@ -148,9 +167,11 @@ impl Dialer {
         connect_via: Option<&str>,
         times: &mut DialTimes,
     ) -> Result<(IoStream, DialInfo), Error> {
+        // Without a proxy, the addresses are resolved and checked in `direct`.
         let Some(last) = chain.last() else { return self.direct(names, target, &*self.guard, times).await };
         self.check_proxied_target(names, target).await?;
         let (io, info) = self.dial_proxy(chain, names, times).await?;
+        // The tunnel counts as connecting; name resolution was timed in `dial_proxy`.
         let begun = Instant::now();
         let io = self.open_proxy_tunnel(io, last, target, connect_via).await?;
         add_elapsed(&mut times.connect, begun);
@@ -179,6 +200,7 @@ impl Dialer {
             return Ok(());
         }
         match names.unwrap_or(&self.resolver).resolve(&target.host).await {
+            // All of them, because the proxy may pick any.
             Ok(ips) => ips.iter().try_for_each(|ip| self.guard.check(SocketAddr::new(ip.to_canonical(), target.port))),
             Err(error) => self.guard.check_unresolved(target, error),
         }
@@ -206,6 +228,7 @@ impl Dialer {
         io = self.tls_to_proxy(io, first).await?;
         for pair in chain.windows(2) {
             if let [proxy, next] = pair {
+                // `Via` is sent only to the last proxy, whose tunnel leads to the origin.
                 io = self.open_proxy_tunnel(io, proxy, &next.authority, None).await?;
                 io = self.tls_to_proxy(io, next).await?;
             }
@@ -219,6 +242,7 @@ impl Dialer {
             return Ok(io);
         }
         let limit = self.options.proxy_timeout;
+        // HTTP/1.1, because CONNECT is written as HTTP/1.
         let done = connect_tls(io, &proxy.authority.host, &self.proxy_tls, Alpn::Http1, limit).await;
         Ok(done.map_err(|e| unreachable_proxy(proxy, e))?.0)
     }
@@ -234,6 +258,7 @@ impl Dialer {
         tokio::time::timeout(limit, open_tunnel(io, proxy, next, connect_via)).await.unwrap_or_else(|_| {
             let seconds = limit.as_secs_f32();
             let message = format!("the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s");
+            // Retryable: nothing of the request has been sent.
             Err(Error::new(ErrorKind::UpstreamProxy, message).with_retryable(Retryable::Yes))
         })
     }
@@ -247,6 +272,7 @@ impl Dialer {
     ) -> Result<(IoStream, DialInfo), Error> {
         let begun = Instant::now();
         let ips = names.unwrap_or(&self.resolver).resolve(&target.host).await?;
+        // An address in the URL needs no resolution, hence no time for it.
         if target.host.ip().is_none() {
             add_elapsed(&mut times.dns, begun);
         }
@@ -272,6 +298,8 @@ impl Dialer {
 
     /// Neither option is essential, so a system that refuses one does not fail the connection.
     fn set_options(&self, tcp: &TcpStream) {
+        // Nagle's algorithm would hold back small writes, such as a request head, until earlier ones are
+        // acknowledged.
         let _ = tcp.set_nodelay(true);
         if let Some(idle) = self.options.keepalive {
             let _ = SockRef::from(tcp).set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle / 4));
@@ -284,6 +312,7 @@ impl Dialer {
         let mut tried: SmallVec<[SocketAddr; 4]> = SmallVec::new();
         let mut failures: SmallVec<[(SocketAddr, io::Error); 4]> = SmallVec::new();
         let mut attempts = FuturesUnordered::new();
+        // One deadline for all attempts together, however many addresses there are.
         let deadline = tokio::time::sleep(self.options.connect_timeout);
         let next = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(deadline, next);
@@ -293,6 +322,7 @@ impl Dialer {
                 // In this order: a connection that is ready wins over starting another one, and over the deadline.
                 biased;
                 Some((addr, outcome)) = attempts.next() => match outcome {
+                    // Checked here and not before connecting: the number is known only once the socket exists.
                     Ok(tcp) if crate::descriptors::is_reserved(&tcp) => {
                         let why = "this process has no file descriptor left for a connection: raise its limit of open files";
                         return Err(Error::new(ErrorKind::Connect, why));
@@ -312,6 +342,7 @@ impl Dialer {
                         tried.push(addr);
                         attempts.push(async move { (addr, TcpStream::connect(addr).await) });
                     }
+                    // The next address after the delay, unless this attempt fails earlier.
                     next.as_mut().reset(tokio::time::Instant::now() + self.options.attempt_delay);
                 }
                 () = &mut deadline => {
@@ -366,6 +397,7 @@ fn filter_addresses(
         let addr = SocketAddr::new(ip.to_canonical(), port);
         match guard.check(addr) {
             Ok(()) => {
+                // The family of the resolver's first address goes first in each pair.
                 let first = *family.get_or_insert(addr.is_ipv6());
                 if addr.is_ipv6() == first { same.push_back(addr) } else { other.push_back(addr) }
             }
@@ -388,6 +420,7 @@ fn all_failed_error(target: &Authority, failures: &[(SocketAddr, io::Error)]) ->
     for (i, (addr, error)) in failures.iter().enumerate() {
         let _ = write!(message, "{} {addr} {}", if i == 0 { ":" } else { "," }, connect_error_text(error));
     }
+    // Otherwise at least one address responded, if only with a refusal.
     let all_timed_out = !failures.is_empty() && failures.iter().all(|(_, e)| e.kind() == io::ErrorKind::TimedOut);
     let kind = if all_timed_out { ErrorKind::ConnectTimeout } else { ErrorKind::Connect };
     Error::new(kind, message).with_retryable(Retryable::Yes)

@@ -94,6 +94,7 @@ impl DnsResolver {
             Host::Ip(ip) => return Ok(Arc::new([*ip])),
             Host::Name(name) => name,
         };
+        // `example.com.` and `example.com` are the same name.
         let plain = name.strip_suffix('.').unwrap_or(name);
         if let Some(fixed) = self.static_addresses(plain) {
             return Ok(fixed);
@@ -103,6 +104,7 @@ impl DnsResolver {
                 DnsCacheEntry::Resolved(answer, _) => return finish(plain, answer),
                 DnsCacheEntry::InFlight(result) => result,
             };
+            // The receiver is cancel-safe: dropping it leaves the lookup to the others.
             let answer = result.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
             match answer {
                 Some(answer) => return finish(plain, answer),
@@ -139,6 +141,7 @@ impl DnsResolver {
         if let Some(known) = all.get(name).and_then(|k| k.if_fresh(now)) {
             return known;
         }
+        // Before inserting, so that the bound holds at all times.
         evict(&mut all, self.0.options.capacity, now);
         let (send, result) = watch::channel(None);
         all.insert(name.clone(), DnsCacheEntry::InFlight(result.clone()));
@@ -156,6 +159,7 @@ impl DnsResolver {
     fn remove_in_flight(&self, name: &Arc<str>, result: &watch::Receiver<Option<LookupResult>>) {
         let mut all = self.0.known.write();
         if let Some(DnsCacheEntry::InFlight(other)) = all.get(name)
+            // Only this caller's entry: another caller may have started a new lookup already.
             && other.same_channel(result)
         {
             all.remove(name);
@@ -174,6 +178,7 @@ impl DnsCacheEntry {
         match self {
             Self::Resolved(answer, until) if now < *until => Some(Self::Resolved(answer.clone(), *until)),
             Self::Resolved(..) => None,
+            // A lookup in progress has no expiry; its own timeout ends it.
             Self::InFlight(result) => Some(Self::InFlight(result.clone())),
         }
     }
@@ -194,6 +199,7 @@ fn evict(all: &mut HashMap<Arc<str>, DnsCacheEntry>, capacity: usize, now: Insta
     while all.len() >= capacity.max(1) {
         let soonest = all.iter().filter_map(|(name, known)| match known {
             DnsCacheEntry::Resolved(_, until) => Some((*until, name.clone())),
+            // Never evicted: its waiters would be left without the entry that new callers join.
             DnsCacheEntry::InFlight(_) => None,
         });
         let Some((_, name)) = soonest.min() else { return };
@@ -210,11 +216,14 @@ impl ResolverState {
             Ok(Ok((addrs, ttl))) if !addrs.is_empty() => (Ok(addrs.into()), ttl.clamp(o.min_ttl, o.max_ttl)),
             Ok(Ok(_)) => (Err("it has no address".into()), o.negative_ttl),
             Ok(Err(failure)) => {
+                // The zone's SOA may shorten the negative answer, but never lengthen it beyond the configured
+                // maximum.
                 let ttl = failure.ttl.map_or(o.negative_ttl, |ttl| ttl.min(o.negative_ttl)).max(o.min_ttl);
                 (Err(failure.why.into()), ttl)
             }
             Err(_) => {
                 let why = format!("no name server answered within {} s", o.timeout.as_secs_f32());
+                // The shortest time: the next request should try again soon.
                 (Err(why.into()), o.min_ttl)
             }
         }
@@ -234,6 +243,7 @@ impl ResolverState {
             }
             Err(error) => LookupFailure::from(error),
         };
+        // Name servers that the operator configured are the only ones asked.
         if is_local
             && self.options.name_servers.is_empty()
             && let Ok(found) = lookup_with_getaddrinfo(name).await
@@ -279,6 +289,7 @@ async fn lookup_with_getaddrinfo(name: &str) -> Result<(Vec<IpAddr>, Duration), 
         Ok(found) => {
             let mut addrs = Vec::new();
             for addr in found.map(|a| a.ip()) {
+                // `getaddrinfo` returns each address once per socket type.
                 if !addrs.contains(&addr) {
                     addrs.push(addr);
                 }
@@ -309,8 +320,10 @@ impl SystemResolver {
         let mut loaded = self.0.lock();
         if let Some(loaded) = &mut *loaded {
             if loaded.checked.elapsed() < Self::CHECK_EVERY {
+                // At most every five seconds, because every uncached lookup comes through here.
                 return loaded.resolver.clone();
             }
+            // Set before the files are read, so that a failure does not repeat at every lookup.
             loaded.checked = Instant::now();
             if loaded.files == Self::files() {
                 return loaded.resolver.clone();
@@ -339,6 +352,7 @@ fn build(options: &ResolverOptions) -> Option<TokioResolver> {
         with_servers(&options.name_servers)
     };
     let opts = builder.options_mut();
+    // Addresses of both families, for Happy Eyeballs.
     opts.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
     // Addresses are cached here; a second cache below would hold whole messages.
     opts.cache_size = 0;
@@ -354,6 +368,7 @@ fn build(options: &ResolverOptions) -> Option<TokioResolver> {
 
 fn with_servers(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
     let server = |addr: &SocketAddr| {
+        // UDP first; TCP for answers that were truncated.
         let on_port = |mut connection: ConnectionConfig| {
             connection.port = addr.port();
             connection

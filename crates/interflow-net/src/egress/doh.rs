@@ -51,9 +51,11 @@ impl DohServer {
             let names = KNOWN_SERVERS.map(|(name, _)| name).join(", ");
             format!("`{text}` is not a DNS over HTTPS server: write https://host/path, or one of {names}")
         })?;
+        // Server lists give URI templates (RFC 8484 section 3); POST needs no variable of them.
         let rest = rest.strip_suffix("{?dns}").unwrap_or(rest);
         let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let authority = Authority::parse(&rest[..at], Some(443)).map_err(|e| format!("`{text}`: {e}"))?;
+        // A fragment is never sent.
         let path = rest[at..].split('#').next().unwrap_or_default();
         let path = if path.is_empty() { "/dns-query" } else { path };
         if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
@@ -120,6 +122,7 @@ impl DohClient {
 
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<DohAnswer, LookupFailure> {
         let query = Query::query(name.clone(), kind);
+        // As the system's resolver does: entries there are meant to override DNS.
         if let Some(found) = self.hosts.lookup_static_host(&query) {
             return Ok(DohAnswer::from_records(found.answers(), 0));
         }
@@ -160,6 +163,7 @@ impl DohClient {
             UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };
         let answer = self.egress.send(&self.route, request, &mut x).await?;
         let broken = |what: String| Error::new(interflow_types::ErrorKind::Dns, what);
+        // Any error of DNS itself has status 200 and its code in the message (RFC 8484 4.2.1).
         if answer.head.status != StatusCode::OK {
             return Err(broken(format!("it responded with {}", answer.head.status)));
         }
@@ -168,6 +172,7 @@ impl DohClient {
             return Err(broken(format!("its response has the type `{media}` instead of {MEDIA_TYPE}")));
         }
         let age = answer.head.headers.get_str("age").and_then(|a| a.trim().parse().ok()).unwrap_or(0);
+        // Bounded: the server could send without end otherwise.
         let (bytes, _) = answer.body.collect(MAX_RESPONSE_BYTES).await.map_err(|e| broken(e.to_string()))?;
         Ok((bytes.to_vec(), age))
     }
@@ -196,6 +201,7 @@ impl DohAnswer {
 fn merge_answers(v6: DohAnswer, v4: DohAnswer) -> (Vec<IpAddr>, Duration) {
     // An empty answer does not limit for how long the other may be cached.
     let ttl = match (v6.addrs.is_empty(), v4.addrs.is_empty()) {
+        // Both are cached under one name, so the shorter TTL counts.
         (false, false) => v6.ttl.min(v4.ttl),
         (false, true) => v6.ttl,
         _ => v4.ttl,
@@ -207,7 +213,7 @@ fn merge_answers(v6: DohAnswer, v4: DohAnswer) -> (Vec<IpAddr>, Duration) {
 enum DohFailure {
     /// The name does not exist; its zone limits for how long that may be cached (RFC 2308 5).
     NoSuchName(Option<Duration>),
-    /// The server, or the connection to it.
+    /// The server itself failed, or the connection to it; the name may well exist.
     Server(String),
 }
 
@@ -216,6 +222,7 @@ fn parse_answer(bytes: &[u8], age: u32) -> Result<DohAnswer, DohFailure> {
     let message =
         Message::from_vec(bytes).map_err(|e| DohFailure::Server(format!("its response cannot be parsed: {e}")))?;
     let negative = message.authorities.iter().find_map(|r| match &r.data {
+        // RFC 2308 section 5: the minimum of the SOA's own TTL and its MINIMUM field.
         RData::SOA(soa) => Some(Duration::from_secs(r.ttl.min(soa.minimum).saturating_sub(age).into())),
         _ => None,
     });

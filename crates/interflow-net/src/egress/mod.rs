@@ -120,6 +120,7 @@ impl UpstreamClient {
         x: &mut UpstreamReport<'_>,
     ) -> Result<UpstreamResponse, Error> {
         let mut head = Cow::Borrowed(head);
+        // The order of fields is part of what is imitated.
         if let Some(fingerprint) = route.tls.fingerprint() {
             fingerprint.reorder_fields(&mut head.to_mut().headers);
         }
@@ -127,7 +128,9 @@ impl UpstreamClient {
         let mut want = ConnectionReuse::Allowed;
         // Bounded: a retry happens once, and so does the switch to HTTP/2 that an origin may demand.
         loop {
+            // Looked up in each round: the protocol is part of the key.
             let mut host = self.pool.host_pool(route, protocol);
+            // Learnt from an earlier request, which saves the handshake that would fail.
             if host.only_http2.load(Ordering::Relaxed) && can_upgrade_to_h2(route, protocol) {
                 protocol = UpstreamProtocol::Http2;
                 host = self.pool.host_pool(route, protocol);
@@ -166,6 +169,7 @@ impl UpstreamClient {
                 }
                 protocol = UpstreamProtocol::Http1;
             }
+            // Idle connections of the pool may all have died together, so the retry opens one.
             want = ConnectionReuse::Never;
         }
     }
@@ -197,15 +201,18 @@ impl UpstreamClient {
         if let Some(version) = host.version(&self.shared, route.tls.id()) {
             return Ok(version);
         }
+        // GET: whatever the method of the request, nothing is sent here.
         match self.connection(route, UpstreamProtocol::Auto, &host, &Method::GET, ConnectionReuse::Allowed, x).await? {
             UpstreamConnection::Http1(mut lease) => {
                 if matches_client_protocol(route) {
                     // The request that is likely to follow looks for it there.
                     lease.host = self.pool.host_pool(route, UpstreamProtocol::Http1);
+                    // Into the pool of the key under which HTTP/1 requests look.
                 }
                 lease.release();
                 Ok(HttpVersion::Http11)
             }
+            // It is in the pool already.
             UpstreamConnection::Http2(_) => Ok(HttpVersion::H2),
         }
     }
@@ -228,11 +235,13 @@ impl UpstreamClient {
         let now = Instant::now();
         let may_be_h2 = protocol == UpstreamProtocol::Http2
             || (protocol == UpstreamProtocol::Auto && route.scheme == Scheme::Https);
+        // A connection with free streams needs no permit: it is open and counted.
         if may_be_h2 && let Some(conn) = host.h2(now, &self.options.pool) {
             return Ok(UpstreamConnection::Http2(conn));
         }
         let permit = match &host.cap {
             Some(cap) => {
+                // Only the time in the queue counts as blocked; without a limit there is none.
                 let asked = x.clock.micros();
                 let permit = cap.acquire(&route.authority, self.options.pool_timeout).await?;
                 x.timings.blocked = Some(x.clock.micros().saturating_sub(asked));
@@ -255,6 +264,7 @@ impl UpstreamClient {
                 }
             }
         }
+        // HTTP/1 connections are not shared, so there is nothing to wait for.
         if !may_be_h2 || host.version(&self.shared, route.tls.id()) == Some(HttpVersion::Http11) {
             // Boxed because few requests open a connection, and all would reserve space for this future.
             return Box::pin(self.open(route, protocol, host, permit, x)).await;
@@ -281,11 +291,13 @@ impl UpstreamClient {
         }
         let is_http1 = protocol == UpstreamProtocol::Auto
             && host.version(&self.shared, route.tls.id()) == Some(HttpVersion::Http11);
+        // The attempt that this caller waited for failed, or showed that the origin speaks HTTP/1.
         if is_http1 || host.failed_attempts.load(Ordering::Relaxed) != failed {
             drop(flight);
             return self.open(route, protocol, host, permit, x).await;
         }
         let opened = self.open(route, protocol, host, permit, x).await;
+        // Callers that wait for `flight` notice, and try by themselves.
         if opened.is_err() {
             host.failed_attempts.fetch_add(1, Ordering::Relaxed);
         }
@@ -301,6 +313,7 @@ impl UpstreamClient {
         permit: Option<OwnedSemaphorePermit>,
         x: &mut UpstreamReport<'_>,
     ) -> Result<UpstreamConnection, Error> {
+        // Counted before connecting, so that the limit holds while connections are being made.
         let open = host.cap.as_ref().map(|cap| cap.open());
         if let Some(hop) = plain_proxy_hop(route, protocol) {
             // Cleartext through an HTTP proxy needs no tunnel (RFC 9112 3.2.2), but the target is checked against the
@@ -320,6 +333,7 @@ impl UpstreamClient {
         let h2 = protocol == UpstreamProtocol::Http2 || (protocol == UpstreamProtocol::Auto && spoken == Some("h2"));
         if h2 && route.scheme == Scheme::Https && spoken != Some("h2") {
             let text = format!("{} does not speak HTTP/2, and the route wants nothing else", route.authority);
+            // The scheme demands TLS, and TLS did not agree on the protocol that the route demands.
             return Err(Error::new(ErrorKind::Unsupported, text));
         }
         let version = if h2 { HttpVersion::H2 } else { HttpVersion::Http11 };
@@ -349,6 +363,7 @@ impl UpstreamClient {
 
     async fn dial(&self, route: &UpstreamRoute, x: &mut UpstreamReport<'_>) -> Result<(IoStream, DialInfo), Error> {
         let mut times = DialTimes::default();
+        // TLS still verifies the name of the authority.
         let target = route.connect_to.as_ref().unwrap_or(&route.authority);
         let connect_via = route.connect_via.as_deref();
         let dialled = self.dialer.dial_via(route.resolver(), target, &route.via, connect_via, &mut times).await;
@@ -372,6 +387,7 @@ impl UpstreamClient {
             UpstreamProtocol::Http2 => Alpn::Http2,
         };
         let begun = x.clock.micros();
+        // SNI and certificate check use the authority, not the address that was dialled.
         let made = connect_tls(io, &route.authority.host, &route.tls, alpn, self.options.tls_timeout).await;
         x.timings.tls = Some(x.clock.micros().saturating_sub(begun));
         made.map(|(io, tls)| (io, Some(Arc::new(tls))))

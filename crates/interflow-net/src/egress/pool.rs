@@ -48,7 +48,8 @@ pub(crate) const READ_BUFFER_SIZE: usize = 16 * 1024;
 const SPARE_BUFFERS: usize = 32;
 
 /// One worker's connections. Locks are taken in the order `hosts`, then a host's `idle`, then its `h2`, and none is
-/// held across an await.
+/// held across an await. All are uncontended: only tasks of this worker take them, except for evictions by other
+/// workers.
 pub(crate) struct ConnectionPool {
     pub(crate) limits: PoolLimits,
     shared: Arc<EgressShared>,
@@ -88,10 +89,12 @@ pub(crate) struct ConnectionLease {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
+/// An HTTP/1 connection in use. Dropping it closes the connection; [`release`](Self::release) returns it to its pool.
 impl ConnectionLease {
     pub(crate) fn release(self) {
         let Self { conn, host, pool, permit } = self;
         pool.put_idle(&host, conn);
+        // After the connection is idle, so that whoever gets the permit finds it.
         drop(permit);
     }
 }
@@ -135,6 +138,7 @@ impl ConnectionPool {
         hash: u64,
     ) -> Arc<HostPool> {
         let mut hosts = self.hosts.lock();
+        // Keys with the same hash are rare, but possible.
         let alike = hosts.entry(hash).or_default();
         if let Some(host) = alike.iter().find(|h| route.has_key(protocol, &h.key)) {
             return host.clone();
@@ -155,6 +159,7 @@ impl ConnectionPool {
             cap.register_keeper(Arc::downgrade(&keeper));
         }
         alike.push(host.clone());
+        // `schedule_sweep` spawns a task; the lock is not needed for it.
         drop(hosts);
         self.schedule_sweep();
         host
@@ -177,10 +182,12 @@ impl ConnectionPool {
         if let Some(buffer) = conn.prepare_idle(Instant::now()) {
             self.return_buffer(buffer);
         }
+        // Reuse is disabled: the connection is dropped here.
         if self.limits.idle_per_host == 0 || self.limits.idle_total == 0 {
             return;
         }
         let mut idle = host.idle.lock();
+        // The oldest one goes, because it is the most likely to have been closed by the origin.
         if idle.len() >= self.limits.idle_per_host {
             idle.pop_front();
             self.idle.fetch_sub(1, Ordering::Relaxed);
@@ -204,6 +211,7 @@ impl ConnectionPool {
 
     pub(crate) fn take_buffer(&self) -> BytesMut {
         if let Some(mut buffer) = self.buffers.lock().pop()
+            // Fails while pieces of an earlier body still refer to the buffer's memory.
             && buffer.try_reclaim(READ_BUFFER_SIZE)
         {
             return buffer;
@@ -261,6 +269,7 @@ impl ConnectionPool {
         let mut hosts = self.hosts.lock();
         hosts.retain(|_, alike| {
             // A host in use keeps its entry, and with it what it knows about the origin's protocol.
+            // A reference outside of the map: a request is using it, or a lease will return to it.
             alike.retain(|host| host.sweep(now, &self.limits) || Arc::strong_count(host) > 1);
             !alike.is_empty()
         });
@@ -326,6 +335,7 @@ impl EvictIdle for HostPool {
 
 impl Drop for HostPool {
     fn drop(&mut self) {
+        // The connections are closed with the host, and must not stay in the count.
         self.idle_in_pool.fetch_sub(self.idle.get_mut().len(), Ordering::Relaxed);
     }
 }
@@ -347,6 +357,7 @@ impl BuildHasher for IdentityBuildHasher {
 impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
+        // Only for keys that are not `u64`; the map of this file uses `write_u64`.
     }
 
     fn write(&mut self, bytes: &[u8]) {

@@ -70,6 +70,7 @@ impl FromStr for UpstreamProxy {
                 format!("an upstream proxy's URL is wrong: {why}; write it as http://user:password@host:port");
             Error::new(ErrorKind::UpstreamProxy, message).with_error_source(interflow_types::ErrorSource::Config)
         };
+        // Everything after `://` up to the last `@` is user information.
         let (scheme, rest) = url.trim().split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let kind = match scheme.to_ascii_lowercase().as_str() {
             "http" => ProxyKind::Http,
@@ -91,6 +92,7 @@ impl FromStr for UpstreamProxy {
 }
 
 fn credentials(text: &str) -> Result<(String, String), &'static str> {
+    // A user name alone is accepted, as curl does.
     let (user, pass) = text.split_once(':').unwrap_or((text, ""));
     let decode = |s: &str| {
         let decoded = percent_decode_str(s).decode_utf8().map_err(|_| "its credentials are not UTF-8")?;
@@ -179,6 +181,7 @@ async fn http_connect(
     };
     written.await.map_err(|e| proxy_io_error(proxy, next, e))?;
     let limits = connect_limits();
+    // Also holds what follows the response: the origin may speak first in the tunnel.
     let mut buf = BytesMut::with_capacity(4096);
     loop {
         let answer: ResponseHead = read_message(&mut io, &mut buf, |b| h1::parse_response(b, &limits))
@@ -218,6 +221,7 @@ async fn read_message<T, E>(
     parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>, E>,
 ) -> Result<T, ReadFailure<E>> {
     loop {
+        // Parsed again from the start with each read: these messages are short.
         if let Some((message, used)) = parse(buf).map_err(ReadFailure::Invalid)? {
             let _ = buf.split_to(used);
             return Ok(message);
@@ -247,6 +251,7 @@ fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &ResponseHea
 }
 
 async fn socks5_connect(mut io: IoStream, proxy: &UpstreamProxy, next: &Authority) -> Result<IoStream, Error> {
+    // The longest message of SOCKS5 has some 260 bytes.
     let mut buf = BytesMut::with_capacity(512);
     let mut exchange = Socks5Exchange { io: &mut io, buf: &mut buf, proxy, next };
     exchange.authenticate().await?;
@@ -279,6 +284,7 @@ impl Socks5Exchange<'_> {
             }
             method => self.understood(method)?,
         };
+        // Without credentials, or if the proxy does not ask for them, the negotiation is over.
         let (AuthMethod::Password, Some((user, password))) = (method, auth) else { return Ok(()) };
         let mut out = Vec::with_capacity(3 + user.len() + password.len());
         socks5::write_credentials(&mut out, user.as_bytes(), password.as_bytes())

@@ -89,6 +89,7 @@ impl UpstreamRoute {
         self.scheme == key.scheme
             && protocol == key.protocol
             && self.isolation == key.isolation
+            // Compared before the authority, which is a longer comparison.
             && self.resolver.as_ref().map(|r| &r.server) == key.resolver.as_ref()
             && self.tls.id() == key.tls
             && self.authority == key.authority
@@ -100,6 +101,7 @@ impl UpstreamRoute {
     /// Hashes what distinguishes routes; the resolver and the chain of proxies are left to [`has_key`](Self::has_key).
     pub(crate) fn hash_for(&self, protocol: UpstreamProtocol, hasher: &mut impl Hasher) {
         // Only what usually differs is hashed; the rest is compared by `has_key`.
+        // The hash is computed for each request, hence only the fields that usually differ.
         self.authority.hash(hasher);
         hasher.write_u64(self.tls.id());
         self.isolation.hash(hasher);

@@ -26,6 +26,7 @@ impl EgressShared {
     /// limit.
     pub fn new(max_per_host: Option<u32>) -> Arc<Self> {
         Arc::new(Self {
+            // 0 would block every request; no limit is `None`.
             cap: max_per_host.map(|cap| cap.max(1)),
             hosts: Mutex::default(),
             alpn: Mutex::new(AlpnCache::default()),
@@ -40,6 +41,7 @@ impl EgressShared {
             return Some(cap);
         }
         // Hosts that no worker uses any more are removed whenever the map has doubled.
+        // `len == capacity` just before a growth makes the cost of the scan amortized.
         if hosts.len() == hosts.capacity() {
             hosts.retain(|_, cap| cap.strong_count() > 0);
         }
@@ -94,6 +96,7 @@ impl HostLimit {
         authority: &Authority,
         timeout: Duration,
     ) -> Result<OwnedSemaphorePermit, Error> {
+        // The common case, without a timer.
         if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             return Ok(permit);
         }
@@ -117,6 +120,7 @@ impl HostLimit {
         // being returned.
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
             let keepers: Vec<_> = self.idle.lock().iter().filter_map(Weak::upgrade).collect();
+            // One suffices; any worker's pool may give it up.
             keepers.iter().any(|k| k.evict());
         }
         ConnectionPermit(self.clone())
@@ -156,6 +160,7 @@ impl AlpnCache {
             return;
         }
         self.order.push_back(key);
+        // One in, one out: the bound holds at all times.
         if self.order.len() > MAX_ALPN_ENTRIES
             && let Some(oldest) = self.order.pop_front()
         {

@@ -66,6 +66,7 @@ impl DnsListener {
         };
         let mut last = None;
         for _ in 0..MAX_BIND_ATTEMPTS {
+            // TCP first: with port 0, the system chooses among free TCP ports.
             let tcp = TcpListener::bind(addr).await.map_err(cannot)?;
             match UdpSocket::bind(tcp.local_addr().map_err(cannot)?).await {
                 Ok(udp) => return Ok(Self { udp, tcp }),
@@ -87,6 +88,7 @@ impl DnsListener {
 
     /// Serves until the future is dropped. Never ends by itself.
     pub async fn serve(self, options: DnsOptions, on_response: DnsAnswerHook) {
+        // One place per UDP query and per TCP connection.
         let desk = Arc::new(ForwarderState {
             places: Semaphore::new(options.most),
             udp: Arc::new(self.udp),
@@ -104,6 +106,7 @@ struct ForwarderState {
     on_response: DnsAnswerHook,
 }
 
+// The buffer is copied per query, so that one can serve all.
 async fn serve_udp(desk: &Arc<ForwarderState>) {
     let mut buffer = vec![0; MAX_UDP_BYTES];
     loop {
@@ -118,6 +121,7 @@ async fn serve_udp(desk: &Arc<ForwarderState>) {
         };
         let (query, desk) = (buffer[..n].to_vec(), Arc::clone(desk));
         tokio::spawn(async move {
+            // Dropped silently, as DNS clients expect from an overloaded server: they try again.
             let Ok(_place) = desk.places.try_acquire() else { return };
             if let Some(answer) = desk.forward(&query, false).await {
                 let _ = desk.udp.send_to(&answer, peer).await;
@@ -132,6 +136,7 @@ async fn serve_tcp(desk: &Arc<ForwarderState>, tcp: TcpListener) {
             Ok((stream, _)) => {
                 let desk = Arc::clone(desk);
                 tokio::spawn(async move {
+                    // The stream is closed at once.
                     let Ok(_place) = desk.places.try_acquire() else { return };
                     let _ = desk.serve_connection(stream).await;
                 });
@@ -148,6 +153,7 @@ impl ForwarderState {
     /// Serves the queries of one connection in order (RFC 7766).
     async fn serve_connection(&self, mut stream: TcpStream) -> io::Result<()> {
         for _ in 0..MAX_QUERIES_PER_CONNECTION {
+            // An error, also a timeout, ends the connection.
             let query = timeout(TCP_IDLE_TIMEOUT, read_length_prefixed(&mut stream)).await??;
             let Some(answer) = self.forward(&query, true).await else { return Ok(()) };
             timeout(TCP_IDLE_TIMEOUT, stream.write_all(&length_prefixed(&answer))).await??;
@@ -175,6 +181,7 @@ impl ForwarderState {
                 Err(_) => tracing::debug!(%server, "DNS: no answer in time"),
             }
         }
+        // All servers failed: the client learns it now instead of waiting for its own timeout.
         dns::error_response(query, dns::SERVFAIL)
     }
 }
@@ -183,8 +190,10 @@ impl ForwarderState {
 async fn query_udp(server: SocketAddr, query: &[u8], question: &dns::DnsQuestion) -> io::Result<Vec<u8>> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
+    // A connected socket: the kernel drops datagrams from other addresses.
     socket.connect(server).await?;
     socket.send(query).await?;
+    // A response may be larger than 4,096 bytes if the client's EDNS allows it.
     let mut buffer = vec![0; MAX_UDP_BYTES.max(usize::from(u16::MAX))];
     loop {
         let n = socket.recv(&mut buffer).await?;
@@ -204,6 +213,7 @@ async fn query_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
 /// A message with its length prefix (RFC 1035 4.2.2).
 async fn read_length_prefixed(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u16().await?;
+    // At most 64 KiB, by the type of the prefix.
     let mut message = vec![0; usize::from(length)];
     stream.read_exact(&mut message).await?;
     Ok(message)

@@ -16,12 +16,13 @@ pub struct ListenOptions {
     pub reuse_port: bool,
     /// The most connections waiting to be accepted; the system may allow fewer.
     pub backlog: u32,
-    /// Accepts connections to foreign addresses too (Linux: `TPROXY`), if the process has the privilege.
+    /// Accepts connections to foreign addresses too (Linux: `TPROXY`), if the process has the privilege
+    /// `CAP_NET_ADMIN`.
     pub transparent: bool,
 }
 
 impl ListenOptions {
-    /// For one socket at this address, with a backlog of 4096.
+    /// For one socket at this address, with a backlog of 4096. Linux caps the backlog at `net.core.somaxconn`.
     pub const fn new(addr: SocketAddr) -> Self {
         Self { addr, reuse_port: false, backlog: 4096, transparent: false }
     }
@@ -71,6 +72,7 @@ fn allow_foreign_addresses(socket: &Socket, addr: SocketAddr) {
         let set = if addr.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) };
         if let Err(e) = set {
             tracing::debug!("{addr} takes connections by REDIRECT only, not by TPROXY: {e}");
+            // Not an error: REDIRECT needs no privilege, and is what most setups use.
         }
     }
     #[cfg(not(target_os = "linux"))]
@@ -101,6 +103,7 @@ impl ClientListener {
     /// Accepts the next connection and sets `TCP_NODELAY`. Never fails: if the system is out of descriptors or memory
     /// it retries with increasing delays, and logs that once every ten seconds. Cancel-safe.
     pub async fn accept(&self) -> (TcpStream, SocketAddr) {
+        // Grows while nothing can be accepted; the next call starts from the beginning again.
         let mut pause = Duration::from_millis(5);
         let mut said: Option<Instant> = None;
         loop {
@@ -110,6 +113,7 @@ impl ClientListener {
                     let _ = tcp.set_nodelay(true);
                     return (tcp, peer);
                 }
+                // The queued connection is gone; the next one may be fine.
                 Err(e) if is_connection_error(&e) => {}
                 Err(e) => {
                     if said.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {

@@ -27,6 +27,7 @@ const TOP_BIT: u16 = 0x8000;
 pub struct MdnsService {
     /// The instance name, for people; at most 63 bytes.
     pub name: String,
+    /// The port of the SRV record.
     pub port: u16,
     /// TXT entries, `key=value`.
     pub facts: Vec<String>,
@@ -40,7 +41,9 @@ pub struct MdnsRegistration {
 
 impl Drop for MdnsRegistration {
     fn drop(&mut self) {
+        // First, so that no announcement follows the goodbye.
         self.task.abort();
+        // A TTL of 0 tells caches to forget the records (RFC 6762 10.1).
         if let (Some(goodbye), Ok(socket)) = (&self.goodbye, UdpSocket::bind("0.0.0.0:0")) {
             // There is nobody to report a failure to.
             let _ = socket.send_to(goodbye, MULTICAST_GROUP);
@@ -60,6 +63,7 @@ pub fn register(announcement: &MdnsService) -> io::Result<MdnsRegistration> {
     socket.set_reuse_port(true)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, MULTICAST_GROUP.port())).into())?;
     socket.join_multicast_v4(&Ipv4Addr::new(224, 0, 0, 251), &Ipv4Addr::UNSPECIFIED)?;
+    // RFC 6762 11: lets receivers recognise packets from beyond the link.
     socket.set_multicast_ttl_v4(255)?;
     socket.set_nonblocking(true)?;
     let responder = MdnsResponder::new(announcement)?;
@@ -70,6 +74,7 @@ pub fn register(announcement: &MdnsService) -> io::Result<MdnsRegistration> {
 
 /// Announces twice, a second apart (RFC 6762 8.3), and answers queries.
 async fn run(socket: tokio::net::UdpSocket, responder: MdnsResponder, group: Option<SocketAddr>) {
+    // The largest mDNS packet (RFC 6762 17).
     let mut buffer = vec![0; 9000];
     let mut left = if group.is_some() { 2 } else { 0 };
     let mut next = tokio::time::interval(Duration::from_secs(1));
@@ -83,6 +88,7 @@ async fn run(socket: tokio::net::UdpSocket, responder: MdnsResponder, group: Opt
             }
             came = socket.recv_from(&mut buffer) => match came {
                 Ok((n, from)) => {
+                    // Packets that are not queries for this service are the majority on most networks.
                     let Some((answer, alone)) = responder.answer(&buffer[..n], from) else { continue };
                     let to = if alone { from } else { group.unwrap_or(from) };
                     let _ = socket.send_to(&answer, to).await;
@@ -96,6 +102,7 @@ async fn run(socket: tokio::net::UdpSocket, responder: MdnsResponder, group: Opt
 
 /// The local address used to reach another one.
 fn own_address(other: SocketAddr) -> Ipv4Addr {
+    // Connecting a UDP socket sends nothing: it only makes the kernel choose a route.
     let reached = UdpSocket::bind("0.0.0.0:0").and_then(|s| s.connect(other).and_then(|()| s.local_addr()));
     match reached.map(|a| a.ip()) {
         Ok(IpAddr::V4(ip)) => ip,
@@ -122,6 +129,7 @@ impl MdnsResponder {
         let label = Name::from_labels([announcement.name.as_bytes()]).map_err(invalid)?;
         Ok(Self {
             instance: label.append_domain(&service).map_err(invalid)?,
+            // With the process id, so that two instances on a machine do not claim one name.
             host: Name::from_ascii(format!("interflow-{}.local.", std::process::id())).map_err(io::Error::other)?,
             all: Name::from_ascii(ALL_SERVICES).map_err(io::Error::other)?,
             service,
@@ -134,6 +142,7 @@ impl MdnsResponder {
         let unique = |name: &Name, data| {
             let mut record = Record::from_rdata(name.clone(), ttl, data);
             // These records are unique, so the cache-flush bit is set.
+            // RFC 6762 6.7: not in responses to legacy resolvers, which do not know the bit.
             if ttl != LEGACY_RECORD_TTL {
                 record.dns_class = DNSClass::from(TOP_BIT | 1);
             }
@@ -149,6 +158,7 @@ impl MdnsResponder {
     }
 
     fn announcement(&self, own: Ipv4Addr, ttl: u32) -> Message {
+        // RFC 6762 18.1: the ID of multicast messages is zero.
         let mut message = Message::response(0, OpCode::Query);
         message.metadata.authoritative = true;
         message.add_answers(self.records(own, ttl));
@@ -165,6 +175,7 @@ impl MdnsResponder {
         let legacy = from.port() != MULTICAST_GROUP.port();
         let ttl = if legacy { LEGACY_RECORD_TTL } else { RECORD_TTL };
         let (answers, others): (Vec<Record>, Vec<Record>) = self
+            // The address on the network of the client, which may not be the one of the default route.
             .records(own_address(from), ttl)
             .into_iter()
             .partition(|r| asked.queries.iter().any(|q| matches_query(q, r)));
@@ -173,11 +184,13 @@ impl MdnsResponder {
         }
         let mut message = Message::response(if legacy { asked.metadata.id } else { 0 }, OpCode::Query);
         message.metadata.authoritative = true;
+        // A legacy resolver matches responses by ID and question, as in unicast DNS (RFC 6762 6.7).
         if legacy {
             message.add_queries(asked.queries.iter().cloned());
         }
         message.add_answers(answers);
         message.add_additionals(others);
+        // By unicast only if every question asks for it.
         let alone = legacy || asked.queries.iter().all(|q| u16::from(q.query_class()) & TOP_BIT != 0);
         message.to_vec().ok().map(|bytes| (bytes, alone))
     }

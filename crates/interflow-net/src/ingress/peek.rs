@@ -60,11 +60,13 @@ impl PeekReader {
             {
                 return Ok(found);
             }
-            // Enough for a ClientHello with a post-quantum key share, in one read.
+            // Enough for a ClientHello with a post-quantum key share, in one read. `reserve` does nothing while there
+            // is that much space.
             self.buf.reserve(2048);
             match timeout_at(self.deadline, self.io.read_buf(&mut self.buf)).await {
                 Err(_) => return Err(PeekError::Timeout),
                 Ok(Err(e)) => return Err(PeekError::Broken(e)),
+                // Some bytes may have arrived before: the caller decides what they mean.
                 Ok(Ok(0)) => return Err(PeekError::Ended),
                 Ok(Ok(_)) => {}
             }
@@ -76,10 +78,12 @@ impl PeekReader {
         &mut self,
         mut parse: impl FnMut(&[u8]) -> Result<Option<(T, usize)>, E>,
     ) -> Result<Result<T, E>, PeekError> {
+        // An incomplete message yields `None`, and more is read.
         let parsed = self.read_until(|buf| parse(buf).transpose()).await?;
         Ok(parsed.map(|(message, len)| {
             self.buf.advance(len);
             message
+            // What follows the message stays in the buffer.
         }))
     }
 

@@ -22,9 +22,11 @@ impl ProcessLookup {
     /// another machine, has exited, or its files are not readable for this user.
     #[cfg(target_os = "linux")]
     pub fn lookup(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
+        // From the client's view: its local address is the peer here.
         let inode = system::inode(peer, local)?;
         let wanted = format!("socket:[{inode}]");
         let recent = self.recent.lock().clone();
+        // A program opens many connections in a row, so the last ones are tried first.
         let pid = recent
             .into_iter()
             .find(|pid| system::owns_socket(*pid, &wanted))
@@ -40,6 +42,7 @@ impl ProcessLookup {
     /// another machine, has exited, or its sockets are not visible to this user.
     #[cfg(not(target_os = "linux"))]
     pub fn lookup(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
+        // Only connections from this machine can belong to a process of it.
         if peer.ip().to_canonical() != local.ip().to_canonical() && !peer.ip().to_canonical().is_loopback() {
             return None;
         }
@@ -65,6 +68,7 @@ mod system {
         let mapped = peer.is_ipv6() || local.is_ipv6();
         let plain = [(peer, local)].map(|(a, b)| (canonical(a), canonical(b)))[0];
         if plain.0.is_ipv4() && plain.1.is_ipv4() {
+            // The kernel writes addresses in its own byte order, so they are compared as text.
             let found = find_inode("/proc/net/tcp", &format_table_address(plain.0), &format_table_address(plain.1));
             // A client may use IPv4 through an IPv6 socket.
             return found.or_else(|| {
@@ -109,11 +113,13 @@ mod system {
             let mut fields = line.split_ascii_whitespace().skip(1);
             let found = fields.next() == Some(own) && fields.next() == Some(far);
             // State, queues, timer, retransmits, uid and timeout are between the addresses and the inode.
+            // Inode 0 means that no process holds the socket any more.
             if found { fields.nth(6)?.parse().ok().filter(|inode| *inode != 0) } else { None }
         })
     }
 
     pub fn owns_socket(pid: u32, wanted: &str) -> bool {
+        // Processes of other users are not readable without privilege.
         let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         files.flatten().any(|f| fs::read_link(f.path()).is_ok_and(|to| to.as_os_str().as_bytes() == wanted.as_bytes()))
     }

@@ -54,6 +54,7 @@ impl InformationalSender {
     pub fn send(&self, head: ResponseHead) {
         if let Some(to) = &self.to
             && head.status.is_informational()
+            // 101 is the final response of an upgrade, sent by other means.
             && head.status.as_u16() != 101
         {
             to.send(self.exchange, head);
@@ -101,6 +102,24 @@ pub type OnUpgrade = Box<dyn FnOnce(IoStream) -> BoxFuture<'static, ()> + Send>;
 
 /// Answers the requests of a connection. Implementations are shared by all connections of a listener and must not
 /// block; over HTTP/2, requests of one connection are answered concurrently.
+///
+/// ```
+/// use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
+/// use interflow_types::{Error, Response, StatusCode};
+///
+/// /// Answers every request with its method.
+/// struct Echo;
+///
+/// impl HttpService for Echo {
+///     async fn call(&self, request: IncomingRequest) -> ServiceReply {
+///         ServiceReply::Response(Response::full(StatusCode::OK, "text/plain", request.method.to_string()))
+///     }
+///
+///     fn error_response(&self, error: &Error) -> Response {
+///         Response::full(error.kind().status(), "text/plain", error.to_string())
+///     }
+/// }
+/// ```
 pub trait HttpService: Send + Sync + 'static {
     /// Answers a request. The future is dropped if the client disconnects.
     fn call(&self, request: IncomingRequest) -> impl Future<Output = ServiceReply> + Send;

@@ -52,6 +52,7 @@ impl DrainSignal {
     pub fn start(&self) {
         // Before the wakers are taken: an observer that registers afterwards sees the flag in its second check.
         self.0.started.store(true, Ordering::SeqCst);
+        // Woken after the lock is released, because a waker may run the task at once.
         let wakers: Vec<Waker> = self.0.waiting.lock().wakers.iter_mut().filter_map(Option::take).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -78,6 +79,7 @@ impl Drain {
         if self.is_draining() {
             return Poll::Ready(());
         }
+        // A connection polls this for each request, but from the same task.
         if !self.place.as_ref().is_some_and(|p| p.waker.will_wake(cx.waker())) {
             self.register(cx.waker());
         }
@@ -87,6 +89,7 @@ impl Drain {
 
     fn register(&mut self, waker: &Waker) {
         let mut waiting = self.shared.waiting.lock();
+        // The slot is kept for the observer's lifetime, so re-registering allocates nothing.
         let key = self.place.take().map(|p| p.key).unwrap_or_else(|| {
             waiting.free.pop().unwrap_or_else(|| {
                 waiting.wakers.push(None);
@@ -108,6 +111,7 @@ impl Drop for Drain {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
             let mut waiting = self.shared.waiting.lock();
+            // The slot may hold the waker of a task that has ended.
             waiting.wakers[place.key] = None;
             waiting.free.push(place.key);
         }

@@ -82,14 +82,17 @@ pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtoco
     let place = expect.place;
     let mut peek = PeekReader::new(io, expect.first);
     // The first bytes determine the deadline for the rest, which slow arrival does not extend.
+    // One read is enough for most protocols.
     let begun = peek.read_until(|buf| Some(classify(buf, place))).await;
     let found = match begun {
         Ok(Some(detected)) => Ok(detected),
+        // Not waiting here keeps the two head timeouts from adding up.
         Ok(None) if place == SniffContext::Port && may_be_request(&peek.buf, place) && !may_be_preface(&peek.buf) => {
             // The HTTP/1 driver has its own timeout for heads, and sends an error response.
             Ok(ClientProtocol::Http1)
         }
         Ok(None) => {
+            // Only candidates get the longer time; anything else is passed on soon.
             if needs_more_bytes(&peek.buf, place) {
                 peek.extend_deadline(expect.rest);
             }
@@ -128,6 +131,7 @@ fn may_be_preface(buf: &[u8]) -> bool {
 fn needs_more_bytes(buf: &[u8], place: SniffContext) -> bool {
     match buf.first() {
         None => false,
+        // 22 is the content type of a handshake record (RFC 8446 5.1).
         Some(22) => looks_like_tls(buf) != Some(false),
         Some(_) => may_be_preface(buf) || may_be_request(buf, place),
     }
@@ -140,6 +144,7 @@ fn may_be_request(buf: &[u8], place: SniffContext) -> bool {
     match place {
         SniffContext::Port => token == text.len(),
         SniffContext::Tunnel => {
+            // On a port, any token at the start may be a method.
             let (method, rest) = text.split_at(token);
             match rest.is_empty() {
                 true => KNOWN_METHODS.iter().any(|m| m.starts_with(method)),
@@ -153,10 +158,13 @@ fn may_be_request(buf: &[u8], place: SniffContext) -> bool {
 fn classify(buf: &[u8], place: SniffContext) -> Option<ClientProtocol> {
     match buf.first()? {
         22 => classify_tls(buf),
+        // 5 is the version of SOCKS5 (RFC 1928 3).
         5 => Some(ClientProtocol::Socks5),
+        // Before the methods, because `PRI` looks like one.
         _ if PREFACE.starts_with(buf.get(..PREFACE.len()).unwrap_or(buf)) => {
             (buf.len() >= PREFACE.len()).then_some(ClientProtocol::Http2)
         }
+        // RFC 9112 2.2: servers ignore empty lines before the request line.
         b'\r' | b'\n' => classify_text(buf.trim_ascii_start(), buf.len(), place),
         _ => classify_text(buf, buf.len(), place),
     }
@@ -168,6 +176,7 @@ fn classify_tls(buf: &[u8]) -> Option<ClientProtocol> {
         true => match ClientHello::parse(buf) {
             Ok(Some(hello)) => Some(ClientProtocol::Tls(Box::new(hello))),
             Ok(None) => None,
+            // Malformed TLS is not intercepted, and not guessed at.
             Err(_) => Some(ClientProtocol::Unknown),
         },
     }
@@ -178,6 +187,7 @@ fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<Client
     let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
     let known = KNOWN_METHODS.contains(&&text[..token]);
     match text.get(token) {
+        // A token of this length is no method of any server.
         None if read >= MAX_LINE_BYTES => Some(ClientProtocol::Unknown),
         // Methods are upper case, and a protocol whose client says `ping` must not be delayed until a line end.
         None if place == SniffContext::Tunnel && !text.iter().all(|b| b.is_ascii_uppercase() || *b == b'-') => {
@@ -185,12 +195,14 @@ fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<Client
         }
         None => None,
         Some(b' ') if known && place == SniffContext::Tunnel => {
+            // Only in a tunnel can the target show that the request is meant for another proxy.
             classify_target(&text[..token], &text[token + 1..], read)
         }
         Some(b' ' | b'\t') if known => Some(ClientProtocol::Http1),
         Some(next) if token > 0 => {
             let line = match text.iter().position(|&b| b == b'\n') {
                 Some(end) => &text[..end],
+                // The line may still end with a version.
                 None if *next == b' ' && read < MAX_LINE_BYTES => return None,
                 None => text,
             };
@@ -210,10 +222,12 @@ fn classify_target(method: &[u8], rest: &[u8], read: usize) -> Option<ClientProt
     } else if let Some(rest) = rest.strip_prefix(ABSOLUTE) {
         rest
     } else {
+        // `htt` may still become an absolute URL.
         let open = ABSOLUTE.starts_with(rest) && read < MAX_LINE_BYTES;
         return if open { None } else { Some(ClientProtocol::Http1) };
     };
     match authority.iter().position(|b| !is_authority_byte(*b)) {
+        // The authority may not be complete yet.
         None if read < MAX_LINE_BYTES => None,
         None => Some(ClientProtocol::Http1),
         Some(end) => Some(

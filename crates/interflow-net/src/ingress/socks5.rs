@@ -82,6 +82,7 @@ async fn authenticate(peek: &mut PeekReader, greeting: MethodOffer, auth: SocksA
         SocksAuth::Named if greeting.none => Some(AuthMethod::None),
         _ => None,
     };
+    // Also sent if no method is acceptable (0xFF, RFC 1928 3), so that the client knows why.
     write_message(peek, |out| socks5::write_method_selection(out, method)).await?;
     match method {
         None => {
@@ -91,6 +92,7 @@ async fn authenticate(peek: &mut PeekReader, greeting: MethodOffer, auth: SocksA
         Some(AuthMethod::Password) => {
             let SocksCredentials { user, password } = read_message(peek, socks5::parse_credentials).await?;
             let texts = String::from_utf8(user).ok().zip(String::from_utf8(password).ok());
+            // Names that are not UTF-8 cannot match a configured user.
             let welcome = match (&texts, auth) {
                 (_, SocksAuth::Open | SocksAuth::Named) => true,
                 (Some((user, password)), SocksAuth::Password(check)) => check(user, password).await,
@@ -115,6 +117,7 @@ async fn read_target(peek: &mut PeekReader) -> Result<Authority> {
             Error::new(ErrorKind::Unsupported, format!("SOCKS5 command {command} is not supported, only CONNECT")),
         ),
         Err(e) => (e.reply(), bad_request(&e)),
+        // Only errors that RFC 1928 has a code for are answered.
     };
     if let Some(refusal) = refusal {
         write_message(peek, |out| socks5::write_reply(out, refusal, None)).await?;

@@ -32,7 +32,8 @@ const FULL_READ_BYTES: usize = buffer::BUFFER_SIZE / 4 * 3;
 const MIN_SPLICE_FILL: usize = 2 * buffer::BUFFER_SIZE;
 #[cfg(target_os = "linux")]
 const UNSPLICE_AFTER_SHORT_FILLS: u8 = 4;
-/// Reads or writes of one direction before it yields to other tasks of the worker.
+/// Reads or writes of one direction before it yields to other tasks of the worker. Without it, a fast tunnel would
+/// starve the connections on the same thread.
 const MAX_STEPS_PER_POLL: usize = 64;
 
 /// Where a direction failed: reading from its source, or writing to its sink.
@@ -127,6 +128,7 @@ impl DirectionCopy {
     ) -> Poll<Result<(), DirectionError>> {
         let polled = self.carry(cx, source, sink, carried);
         if polled.is_ready() {
+            // Whatever the outcome, the buffer returns to the pool.
             self.release();
             self.stage = DirectionState::Done;
         }
@@ -144,11 +146,13 @@ impl DirectionCopy {
             match self.stage {
                 DirectionState::Carry => {
                     if self.load.is_some() {
+                        // Bytes in transit first: nothing is read before they are written.
                         ready!(self.poll_write(cx, sink, carried))?;
                     } else {
                         match self.poll_read(cx, source, sink, carried) {
                             Poll::Ready(more) => {
                                 if !more? {
+                                    // The source has ended: forward the end, after everything before it was written.
                                     self.release();
                                     self.stage = DirectionState::ShutDown;
                                 }
@@ -203,17 +207,20 @@ impl DirectionCopy {
     ) -> Poll<Result<bool, DirectionError>> {
         #[cfg(target_os = "linux")]
         {
+            // Only while nothing is in transit, so that bytes never change places between a buffer and a pipe.
             self.choose_buffer(source, sink, carried);
             if let (TransferBuffer::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
                 // A pending fill leaves the empty pipe in place: it holds no bytes, and the kernel frees pages that are
                 // not used.
                 let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| TransferStep::Read.into_error(e))?;
+                // Short fills mean that data trickles: after several, buffers are cheaper.
                 self.streak = if pipe.buffered() < MIN_SPLICE_FILL { self.streak.saturating_add(1) } else { 0 };
                 return Poll::Ready(Ok(more));
             }
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (sink, carried);
+        // A pooled buffer, kept until the direction is idle.
         if !matches!(self.load, TransferBuffer::Buffer { .. }) {
             self.load = TransferBuffer::Buffer { bytes: buffer::take(), at: 0, end: 0 };
         }
@@ -225,6 +232,7 @@ impl DirectionCopy {
         {
             self.streak = if *end >= FULL_READ_BYTES { self.streak.saturating_add(1) } else { 0 };
         }
+        // No bytes: the source has ended.
         Poll::Ready(Ok(*end > 0))
     }
 
@@ -236,6 +244,7 @@ impl DirectionCopy {
             if self.streak >= UNSPLICE_AFTER_SHORT_FILLS
                 && let TransferBuffer::Pipe(pipe) = std::mem::replace(&mut self.load, TransferBuffer::None)
             {
+                // Kept, because creating a pipe takes several system calls.
                 self.spare = Some(pipe);
                 // Traffic that alternates between short and long pieces would otherwise switch back and forth.
                 self.demand = self.demand.saturating_mul(2);
@@ -286,11 +295,13 @@ impl DirectionCopy {
             #[cfg(target_os = "linux")]
             TransferBuffer::Pipe(pipe) => {
                 let Some(tcp) = sink.tcp_ref() else {
+                    // Cannot happen: a pipe is chosen only for plain TCP, and layers are never added later.
                     return Poll::Ready(Err(fail(io::ErrorKind::NotConnected.into())));
                 };
                 ready!(pipe.poll_drain(cx, tcp)).map_err(fail)?
             }
         };
+        // A sink that accepts nothing would make the loop spin.
         if written == 0 {
             return Poll::Ready(Err(fail(io::ErrorKind::WriteZero.into())));
         }

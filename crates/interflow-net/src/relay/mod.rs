@@ -71,6 +71,7 @@ pub async fn tunnel(
         if let Poll::Ready(ended) = tunnel.poll(cx, bytes) {
             return Poll::Ready(ended.map(|()| bytes.get()));
         }
+        // Data was carried since the last look: the idle time starts again.
         let now = bytes.get();
         if now != seen {
             (seen, last) = (now, Instant::now());
@@ -94,8 +95,8 @@ struct TunnelCopy {
     upstream: IoStream,
     up: DirectionCopy,
     down: DirectionCopy,
-    /// The error of a sink that no longer accepts data. What it sent before may still arrive, so the other direction
-    /// continues.
+    /// The error of a sink that no longer accepts data. The tunnel goes on without it: what that side sent before may
+    /// still arrive, and must reach the other.
     deaf: Option<Error>,
 }
 
@@ -111,10 +112,13 @@ impl TunnelCopy {
 
     fn poll(&mut self, cx: &mut Context<'_>, bytes: &TunnelCounters) -> Poll<Result<(), Error>> {
         // Both directions are polled each time, because one waker serves all four ends of the connections.
+        // Client to upstream; its end half-closes the upstream, and leaves the other direction open.
         let up = self.up.poll(cx, &mut self.client, &mut self.upstream, &bytes.sent);
+        // A failed source returns here at once, so that both connections are reset.
         let up = self.tolerate_sink_failure(up, Direction::Request)?;
         let down = self.down.poll(cx, &mut self.upstream, &mut self.client, &bytes.received);
         let down = self.tolerate_sink_failure(down, Direction::Response)?;
+        // Only now: either direction may go on for hours after the other has ended.
         if up.is_ready() && down.is_ready() {
             // A sink that failed is an error even though everything that its peer sent was delivered.
             return Poll::Ready(self.deaf.take().map_or(Ok(()), Err));
@@ -132,6 +136,7 @@ impl TunnelCopy {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
             Poll::Ready(Err(ended)) if ended.step == TransferStep::Write => {
+                // The first error is kept: the second one is usually its consequence.
                 self.deaf.get_or_insert(direction_error(ended, way));
                 Ok(Poll::Ready(()))
             }
@@ -160,6 +165,7 @@ fn direction_error(ended: DirectionError, way: Direction) -> Error {
 
 /// Separates the connection from the bytes read ahead of it, which are copied first.
 fn split_read_ahead(io: IoStream) -> (IoStream, bytes::Bytes) {
+    // Bytes read ahead would block the use of the raw socket, so they are sent first and separately.
     match io.into_tcp() {
         Ok((tcp, first)) => (IoStream::from(tcp), first),
         Err(io) => (io, bytes::Bytes::new()),

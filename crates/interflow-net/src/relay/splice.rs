@@ -53,12 +53,14 @@ impl SplicePipe {
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<bool>> {
         debug_assert!(self.is_empty(), "a pipe is filled only when it is empty");
         loop {
+            // Registers for readiness; `splice` itself cannot wait.
             ready!(socket.poll_read_ready(cx))?;
             let (from, to, most) = (socket.as_raw_fd(), self.write.as_raw_fd(), self.capacity);
             match socket.try_io(Interest::READABLE, || splice(from, to, most)) {
                 // `try_io` has cleared the readiness, so the loop waits for the reactor.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 moved => {
+                    // 0 bytes: the socket has ended.
                     self.held = moved?;
                     return Poll::Ready(Ok(self.held > 0));
                 }
@@ -72,6 +74,7 @@ impl SplicePipe {
             ready!(socket.poll_write_ready(cx))?;
             let (from, to, most) = (self.read.as_raw_fd(), socket.as_raw_fd(), self.held);
             match socket.try_io(Interest::WRITABLE, || splice(from, to, most)) {
+                // The socket's buffer is full: the bytes stay in the pipe.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 moved => {
                     let moved = moved?;
@@ -85,6 +88,7 @@ impl SplicePipe {
 
 fn splice(from: RawFd, to: RawFd, most: usize) -> io::Result<usize> {
     // NONBLOCK applies to the pipe; the sockets are non-blocking by themselves.
+    // `MOVE` asks for pages instead of copies; the kernel may ignore it.
     let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
     loop {
         // SAFETY: both descriptors are open for the whole call, because the caller borrows their owners; no offsets
@@ -94,6 +98,7 @@ fn splice(from: RawFd, to: RawFd, most: usize) -> io::Result<usize> {
             return Ok(moved);
         }
         let error = io::Error::last_os_error();
+        // A signal: tried again at once.
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }

@@ -61,6 +61,7 @@ impl ServerTls {
     }
 
     fn build(certified: Arc<CertifiedKey>, alpn: Alpn, clients: Option<Arc<dyn ClientCertVerifier>>) -> Self {
+        // The ticket carries the certificate, so that it resumes only sessions with the same one.
         let tickets = SessionTickets::for_certificate(&certified);
         let resolver = SingleCertAndKey::from(certified);
         let verifies_clients = clients.is_some();
@@ -80,6 +81,7 @@ impl ServerTls {
         // Clients list AES-256 first although it costs both ends more.
         config.ignore_client_order = true;
         // A resumed session would skip the client certificate, and with it a revocation or an expiry since.
+        // Overrides the tickets set above.
         if verifies_clients {
             config.ticketer = Arc::new(NoTickets);
             config.send_tls13_tickets = 0;
@@ -91,6 +93,7 @@ impl ServerTls {
         if !prefers_chacha(suites) {
             return self.config.clone();
         }
+        // The second configuration exists only once such a client has come.
         let made = self.by_client.get_or_init(|| {
             let mut config = ServerConfig::clone(&self.config);
             config.ignore_client_order = false;
@@ -115,6 +118,7 @@ fn certified(chain_pem: &[u8], key_pem: &[u8]) -> Result<CertifiedKey, Error> {
 /// Whether the client prefers ChaCha20, because its CPU has no AES instructions.
 fn prefers_chacha(suites: &[CipherSuite]) -> bool {
     let first =
+        // The first suite that is of either kind: GREASE values and others are skipped.
         suites.iter().find_map(|s| s.as_str().filter(|name| name.contains("AES_") || name.contains("CHACHA20")));
     first.is_some_and(|name| name.contains("CHACHA20"))
 }
@@ -137,11 +141,13 @@ impl SessionTickets {
     fn for_certificate(certified: &CertifiedKey) -> Self {
         let leaf = certified.cert.first().map_or(&[][..], |leaf| leaf.as_ref());
         let mut certificate = [0; 16];
+        // 16 of 32 bytes suffice to tell certificates apart.
         certificate.copy_from_slice(&Sha256::digest(leaf)[..16]);
         Self { certificate }
     }
 
     fn ticket_keys() -> &'static dyn ProducesTickets {
+        // Rotated by rustls, which keeps the previous key for tickets that are still in use.
         static KEYS: LazyLock<Arc<dyn ProducesTickets>> =
             LazyLock::new(|| rustls::crypto::aws_lc_rs::Ticketer::new().expect("the system gives random bytes"));
         &**KEYS
@@ -163,6 +169,7 @@ impl ProducesTickets for SessionTickets {
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
         let mut plain = Self::ticket_keys().decrypt(cipher)?;
+        // Not an error: the client simply makes a full handshake.
         if !plain.starts_with(&self.certificate) {
             return None;
         }
@@ -199,6 +206,7 @@ impl ClientTlsFailure {
         if let Some(failure) = source.downcast_ref() {
             return Some(*failure);
         }
+        // An alert after the handshake reaches the reader of the stream as an I/O error.
         match source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()? {
             rustls::Error::AlertReceived(alert) => Some(Self::from_alert(*alert, true)),
             _ => None,
@@ -262,6 +270,7 @@ impl ClientTlsFailure {
 
     fn from_io(error: &io::Error, leaf_was_sent: bool) -> Self {
         let Some(tls) = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) else {
+            // Without an alert, only the moment tells a rejection from a disconnect.
             return if leaf_was_sent { Self::ClosedAfterLeaf } else { Self::ClosedEarly };
         };
         match tls {
@@ -269,6 +278,7 @@ impl ClientTlsFailure {
             rustls::Error::NoApplicationProtocol | rustls::Error::PeerIncompatible(_) => Self::NothingInCommon,
             rustls::Error::NoCertificatesPresented => Self::NoCertificate,
             rustls::Error::InvalidCertificate(_) => Self::BadCertificate,
+            // Before the first flight, this is another protocol on the port.
             rustls::Error::InvalidMessage(_) if !leaf_was_sent => Self::NotTls,
             _ => Self::Broken,
         }
@@ -284,6 +294,7 @@ impl ClientTlsFailure {
             AlertDescription::CertificateRevoked => "certificate_revoked",
             AlertDescription::AccessDenied => "access_denied",
             AlertDescription::BadCertificateStatusResponse => "bad_certificate_status_response",
+            // Some clients close in an orderly way when they distrust the certificate.
             AlertDescription::CloseNotify | AlertDescription::UserCanceled if leaf_was_sent => {
                 return Self::ClosedAfterLeaf;
             }
@@ -319,6 +330,7 @@ pub async fn accept_tls(io: IoStream, tls: &ServerTls, limit: Duration) -> Resul
 }
 
 async fn handshake(io: IoStream, tls: &ServerTls) -> Result<(IoStream, ClientTls), ClientTlsFailure> {
+    // The configuration depends on the ClientHello, so it is read first.
     let start = LazyConfigAcceptor::new(Acceptor::default(), io.read_ahead())
         .await
         .map_err(|e| ClientTlsFailure::from_io(&e, false))?;

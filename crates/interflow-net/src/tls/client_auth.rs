@@ -36,6 +36,7 @@ impl ClientAuth {
     /// # Errors
     /// What is wrong with it.
     pub fn add(&mut self, pem: &[u8]) -> Result<(), String> {
+        // Each is parsed, so that a bad file is reported at start.
         for authority in read_cas(pem, "the file").map_err(|e| e.to_string())? {
             self.roots.add(authority).map_err(|e| e.to_string())?;
         }
@@ -44,6 +45,7 @@ impl ClientAuth {
 
     pub(super) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, String> {
         let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots.clone()), provider());
+        // Optional certificates are still verified if one is presented.
         let builder = if self.required { builder } else { builder.allow_unauthenticated() };
         builder.build().map_err(|e| e.to_string())
     }
@@ -82,10 +84,12 @@ impl ProducesTickets for NoTickets {
 pub(super) fn certificate_name(leaf: &CertificateDer<'_>) -> Arc<str> {
     let named = X509Certificate::from_der(leaf).ok().and_then(|(_, certificate)| {
         let common = certificate.subject().iter_common_name().find_map(|a| a.as_str().ok().and_then(printable));
+        // Only names of these kinds identify a client in a readable way.
         let alternative =
             || certificate.subject_alternative_name().ok()??.value.general_names.iter().find_map(alternative);
         common.or_else(alternative)
     });
+    // The hash of the certificate is stable until it is replaced.
     named.unwrap_or_else(|| format!("sha256:{}", hex::encode(Sha256::digest(leaf)))).into()
 }
 

@@ -62,6 +62,7 @@ pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TL
 pub(crate) fn versions(only: Option<TlsVersion>) -> &'static [&'static SupportedProtocolVersion] {
     match only {
         None => VERSIONS,
+        // `VERSIONS` lists TLS 1.3 first.
         Some(TlsVersion::Tls12) => &VERSIONS[1..],
         Some(TlsVersion::Tls13) => &VERSIONS[..1],
     }

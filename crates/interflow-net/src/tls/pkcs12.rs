@@ -12,6 +12,7 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 /// The password is wrong, the file is not PKCS#12 or uses an unsupported encryption, or it does not contain exactly
 /// one key with a certificate.
 pub fn pkcs12_to_pem(data: &[u8], password: &str) -> Result<(Vec<u8>, Vec<u8>), String> {
+    // Before parsing, which takes time that grows with the size.
     if data.len() > MAX_FILE_BYTES {
         return Err("it is too long for a certificate with its key".to_owned());
     }
@@ -21,6 +22,7 @@ pub fn pkcs12_to_pem(data: &[u8], password: &str) -> Result<(Vec<u8>, Vec<u8>), 
         return Err("it contains several private keys: export only the one to use".to_owned());
     }
     let certs = &archive.certs;
+    // The key and its certificate share an identifier (the attribute localKeyId, RFC 2985 5.5.2).
     let id = key.local_key_id.as_ref().map(|id| id.as_ref() as &[u8]);
     let named = certs.iter().find(|c| id.is_some() && c.local_key_id.as_deref() == id);
     // Without a key id, the leaf is the certificate that issued none of the others.
@@ -33,6 +35,7 @@ pub fn pkcs12_to_pem(data: &[u8], password: &str) -> Result<(Vec<u8>, Vec<u8>), 
     let mut chain = vec![leaf];
     while let Some(last) = chain.last().filter(|c| c.cert.issuer() != c.cert.subject()) {
         let Some(issuer) = certs.iter().find(|c| c.cert.subject() == last.cert.issuer()) else { break };
+        // Certificates that issued each other would make the chain endless.
         if chain.iter().any(|c| c.cert.as_der() == issuer.cert.as_der()) {
             break;
         }
@@ -51,6 +54,7 @@ fn pem(label: &str, der: &[u8]) -> String {
 fn explain(error: &p12_keystore::error::Error) -> String {
     use p12_keystore::error::Error;
     match error {
+        // A wrong password shows as a wrong MAC, or as wrong padding after decryption.
         Error::MacError(_) | Error::UnpadError => "the password is wrong".to_owned(),
         Error::UnsupportedEncryptionScheme | Error::UnsupportedMacAlgorithm => {
             format!("its encryption is not supported ({error}): export it with AES-256, or as PEM")

@@ -13,6 +13,7 @@ pub(super) struct PlatformRoots {
 
 /// The platform's roots; overridden by `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 pub(super) fn platform_roots() -> &'static PlatformRoots {
+    // Read once per process: a change of the system's roots needs a restart.
     static ROOTS: LazyLock<PlatformRoots> = LazyLock::new(|| {
         let loaded = rustls_native_certs::load_native_certs();
         for error in &loaded.errors {
@@ -39,6 +40,7 @@ pub(super) fn platform_roots_with(extra: &[CertificateDer<'static>]) -> Arc<Root
         return platform.clone();
     }
     let mut store = RootCertStore::clone(platform);
+    // They were checked when they were read, so none is left out here.
     store.add_parsable_certificates(extra.iter().cloned());
     Arc::new(store)
 }

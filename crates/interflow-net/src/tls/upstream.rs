@@ -47,7 +47,7 @@ pub struct TlsProfileOptions {
     pub extra_ca_files: Vec<PathBuf>,
     pub extra_ca_pem: Vec<Vec<u8>>,
     pub danger_accept_invalid: bool,
-    /// The certificate for origins that request one.
+    /// The certificate with its key for origins that request one.
     pub client_certificate: Option<ClientCertificate>,
     /// The only TLS version to use; `None` for both.
     pub version: Option<TlsVersion>,
@@ -100,8 +100,10 @@ impl TlsProfile {
         for pem in &options.extra_ca_pem {
             extra.extend(read_cas(pem, "an extra CA")?);
         }
+        // A key that does not fit is reported now, not at the first handshake.
         let client = options.client_certificate.as_ref().map(read_client_certificate).transpose()?;
         Ok(Arc::new(Self {
+            // A new number for each profile: pools never mix connections of different trust.
             id: next_id(),
             danger: options.danger_accept_invalid,
             platform_roots: options.platform_roots,
@@ -129,6 +131,7 @@ impl TlsProfile {
             id: next_id(),
             danger: self.danger,
             platform_roots: self.platform_roots,
+            // Trust is the base profile's, see below.
             extra: Vec::new(),
             version: self.version,
             // The impersonator keeps the base profile, and takes trust and the client certificate from it.
@@ -184,6 +187,7 @@ impl TlsProfile {
             trust_roots::platform_roots_with(&authorities)
         } else {
             Arc::new(trust_roots::root_store(authorities).0)
+            // The platform's roots are not needed by profiles that trust only listed authorities.
         };
         let webpki = if roots.is_empty() {
             Err(trust_roots::platform_roots()
@@ -206,6 +210,7 @@ impl TlsProfile {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(super::versions(self.version))
             .expect("the provider has suites for TLS 1.2 and 1.3")
+            // rustls calls every verifier of one's own dangerous; this one delegates to webpki.
             .dangerous()
             .with_custom_certificate_verifier(verifier);
         let mut config = match &self.client {
@@ -214,6 +219,7 @@ impl TlsProfile {
                 .with_client_auth_cert(chain.clone(), key.clone_key())
                 .expect("the key was seen to fit its certificate when the profile was made"),
         };
+        // Shared by all ALPN variants of the profile, see `configs`.
         config.resumption = Resumption::in_memory_sessions(MAX_SESSIONS);
         config.key_log = key_log();
         config
@@ -236,6 +242,7 @@ pub(super) fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'sta
     if certs.is_empty() {
         return Err(config_error(format!("{what} contains no certificate in PEM (-----BEGIN CERTIFICATE-----)")));
     }
+    // Parsed now, so that a bad file is reported with its name.
     let (_, refused) = trust_roots::root_store(certs.iter().cloned());
     if refused > 0 {
         return Err(config_error(format!("{what} contains a certificate that cannot be read")));
@@ -255,6 +262,7 @@ pub(super) fn read_chain_and_key(
         return Err("it contains no certificate in PEM (-----BEGIN CERTIFICATE-----)".to_owned());
     }
     let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|e| {
+        // A common mistake, whose parse error would not explain it.
         if key_pem.windows(21).any(|w| w == b"ENCRYPTED PRIVATE KEY") {
             "the key is encrypted: decrypt it with `openssl pkey -in KEY -out PLAIN_KEY`".to_owned()
         } else {
@@ -303,6 +311,7 @@ impl UpstreamVerifier {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), CertificateProblem> {
+        // By the whole certificate, not by its key: a renewed one has to be listed again.
         if self.listed.iter().any(|listed| listed == leaf) {
             return check_listed(leaf, name, now)
                 .map_err(|error| describe(&error, std::slice::from_ref(&leaf.clone().into_owned())));
@@ -310,6 +319,7 @@ impl UpstreamVerifier {
         let webpki = self.webpki.as_ref().map_err(|trouble| {
             CertificateProblem::new(CertificateReason::NoRoots, format!("was not verified: {trouble}"))
         })?;
+        // Without an OCSP response: revocation is not checked.
         webpki.verify_server_cert(leaf, intermediates, name, &[], now).map(|_| ()).map_err(|error| {
             let chain: Vec<_> = std::iter::once(leaf).chain(intermediates).cloned().collect();
             describe(&error, &chain)
@@ -348,7 +358,8 @@ impl ServerCertVerifier for UpstreamVerifier {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // If invalid certificates are accepted, the check is made after the handshake, where it can be reported.
+        // If invalid certificates are accepted, the check is made after the handshake, where its result can be
+        // reported.
         if !self.danger {
             self.check(leaf, intermediates, name, now).map_err(CertificateProblem::into_rustls)?;
         }
@@ -396,6 +407,7 @@ pub async fn connect_tls(
     alpn: Alpn,
     limit: Duration,
 ) -> Result<(IoStream, UpstreamTls), Error> {
+    // Before the handshake: a name that no certificate can have is an error of its own.
     let name = server_name(host)?;
     if let Some(impersonator) = &profile.impersonator {
         return impersonator.connect(io, host, name, alpn, limit).await;
@@ -408,6 +420,7 @@ pub async fn connect_tls(
         Err(_) => return Err(handshake_timeout(host, limit)),
     };
     let connection = stream.get_ref().1;
+    // The chain is checked once more, only to say what is wrong with it.
     let problem = if profile.danger {
         connection.peer_certificates().and_then(|chain| {
             let (leaf, rest) = chain.split_first()?;
@@ -430,6 +443,7 @@ pub async fn connect_tls(
 
 pub(super) fn handshake_timeout(host: &Host, limit: Duration) -> Error {
     let message = format!("the TLS handshake with {host} was not done within {} s", limit.as_secs_f32());
+    // Retryable: nothing of the request was sent.
     Error::new(ErrorKind::ConnectTimeout, message).with_retryable(Retryable::Yes)
 }
 
@@ -453,6 +467,7 @@ impl CauseIfMissing for Error {
 }
 
 fn handshake_error(host: &Host, error: &io::Error) -> Error {
+    // Not an error of TLS: the connection was lost.
     let Some(tls) = rustls_error(error) else { return handshake_cut_off(host, error.kind()) };
     if let Some(problem) = CertificateProblem::from_rustls(tls) {
         return certificate_error(host, problem);
@@ -470,6 +485,7 @@ pub(super) fn handshake_cut_off(host: &Host, how: io::ErrorKind) -> Error {
         io::ErrorKind::ConnectionReset => format!("{host} reset the connection during the TLS handshake"),
         _ => format!("the TLS handshake with {host} failed"),
     };
+    // Nothing of the request was sent within an unfinished handshake.
     Error::new(ErrorKind::UpstreamTls, message).with_retryable(Retryable::Yes)
 }
 
@@ -488,6 +504,7 @@ pub(crate) fn is_no_application_protocol(error: &Error) -> bool {
     if TlsImpersonator::is_no_application_protocol(error) {
         return true;
     }
+    // With rustls, the alert is inside an I/O error.
     let source = std::error::Error::source(error).and_then(|s| s.downcast_ref::<io::Error>());
     matches!(
         source.and_then(rustls_error),

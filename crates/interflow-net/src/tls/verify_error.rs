@@ -62,6 +62,7 @@ pub struct CertificateProblem {
 impl CertificateProblem {
     /// The certificate problem among the sources of an error.
     pub fn from_error(error: &Error) -> Option<&Self> {
+        // The problem may be below several layers of errors.
         let mut below = std::error::Error::source(error);
         while let Some(error) = below {
             if let Some(problem) = error.downcast_ref() {
@@ -84,11 +85,13 @@ impl CertificateProblem {
     /// The problem that was passed through the TLS library.
     pub(super) fn from_rustls(error: &rustls::Error) -> Option<Self> {
         let rustls::Error::InvalidCertificate(error) = error else { return None };
+        // The verifier's own problem, unwrapped.
         if let CertificateError::Other(OtherError(inner)) = error
             && let Some(problem) = inner.downcast_ref::<Self>()
         {
             return Some(problem.clone());
         }
+        // Found by rustls itself, outside of the verifier.
         Some(Self::new(CertificateReason::Other, format!("is not acceptable: {error}")))
     }
 
@@ -122,6 +125,7 @@ pub(super) fn describe(error: &rustls::Error, chain: &[CertificateDer<'_>]) -> C
     let rustls::Error::InvalidCertificate(error) = error else {
         return CertificateProblem::new(R::Other, format!("is not acceptable: {error}"));
     };
+    // Only to describe it; an unreadable leaf is described without its names.
     let leaf = chain.first().and_then(|der| X509Certificate::from_der(der).ok()).map(|(_, leaf)| leaf);
     let (reason, text) = match error {
         CertificateError::ExpiredContext { not_after, .. } => (R::Expired, format!("expired on {}", date(*not_after))),
@@ -167,6 +171,7 @@ fn other(inner: &str) -> (CertificateReason, String) {
 
 fn wrong_host(expected: &str, presented: &[String]) -> String {
     const MAX_LISTED_NAMES: usize = 4;
+    // Certificates of wildcard hosters name hundreds of hosts.
     if presented.is_empty() {
         return format!("names no host at all, so it is not for {expected}");
     }
@@ -186,10 +191,12 @@ fn unknown_issuer(leaf: Option<&X509Certificate<'_>>, chain: usize) -> (Certific
     let Some(leaf) = leaf else {
         return (CertificateReason::UnknownIssuer, "was issued by an unknown authority".to_owned());
     };
+    // Issued by itself: installing the issuer means trusting exactly this certificate.
     if leaf.subject() == leaf.issuer() {
         return (CertificateReason::SelfSigned, "is self-signed".to_owned());
     }
     let mut text = format!("was issued by an unknown authority, {}", common_name(leaf.issuer()));
+    // Browsers fetch a missing intermediate, so the site may work there.
     if chain == 1 {
         text.push_str(" (the server sent no intermediate certificate, which it perhaps should)");
     }
@@ -200,6 +207,7 @@ fn unknown_issuer(leaf: Option<&X509Certificate<'_>>, chain: usize) -> (Certific
 fn common_name(name: &X509Name<'_>) -> String {
     let first = name.iter_common_name().chain(name.iter_organization()).find_map(|a| a.as_str().ok());
     match first {
+        // The text is the peer's: bounded, and without control characters in the log.
         Some(cn) => format!("\"{}\"", cn.chars().filter(|c| !c.is_control()).take(80).collect::<String>()),
         None => format!("\"{name}\""),
     }

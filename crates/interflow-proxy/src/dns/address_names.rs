@@ -40,6 +40,8 @@ impl AddressNames {
         let name: Arc<str> = response.question.name.as_str().into();
         let mut inner = self.inner.lock();
         for (address, ttl) in &response.addresses {
+            // `min_ttl` is raised to at most `MAX_TTL`, so that the bounds of `clamp` cannot cross, which would
+            // panic.
             let until = now + Duration::from_secs((*ttl).into()).clamp(self.keep.min(MAX_TTL), MAX_TTL);
             inner.add(address.to_canonical(), &name, until, self.most);
         }
@@ -65,6 +67,7 @@ impl AddressNamesState {
     fn add(&mut self, address: IpAddr, name: &Arc<str>, until: Instant, most: usize) {
         if !self.known.contains_key(&address) {
             while self.known.len() >= most {
+                // First seen, first out: a cheap approximation of LRU that needs no update on a hit.
                 let Some(oldest) = self.order.pop_front() else { break };
                 self.known.remove(&oldest);
             }

@@ -9,6 +9,8 @@ use interflow_types::{
 
 use super::AddressNames;
 
+/// Adds to a flow whose destination is a bare address the names that clients resolved to it, as a tag (`dns:NAME`)
+/// and as [`ResolvedNames`].
 pub struct DnsNamesStage {
     names: Arc<AddressNames>,
     enabled: bool,
@@ -21,6 +23,7 @@ impl DnsNamesStage {
     }
 
     fn attach_names(&self, flow: &mut Flow) {
+        // Runs at two phases of one flow, which must not be tagged twice.
         if let Host::Ip(ip) = &flow.authority.host
             && flow.extension::<ResolvedNames>().is_none()
         {

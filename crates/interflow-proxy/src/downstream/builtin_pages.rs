@@ -11,6 +11,8 @@ use interflow_types::{Body, Host, Method, RequestHead, Response, ResponseHead, S
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
+/// The host whose requests the proxy port answers itself. `.local` is reserved for multicast DNS (RFC 6762), so no
+/// public site has this name.
 const LOCAL_HOST: &str = "interflow.local";
 
 pub(crate) fn is_local(host: &Host) -> bool {

@@ -40,10 +40,10 @@ pub(crate) struct ClientConnection {
     pub client_fingerprint: ClientFingerprint,
 }
 
-/// The last request's plan, with the configuration generation and the client that it was allowed for.
+/// The last request's plan, with the configuration generation and the client that it was allowed for. Most
+/// connections send all requests to one authority, so this saves the plan cache's lookup.
 type LastPlan = (u64, IpAddr, PlanKey, Arc<RequestPlan>);
 
-/// How the connection reached Interflow.
 pub(crate) enum ConnectionKind {
     /// On the proxy port: each request names its authority and carries its credentials.
     Proxy,
@@ -96,10 +96,12 @@ impl ClientConnection {
     /// authenticate a connection rather than a request, and whoever sent a later request on it would be taken for the
     /// same user (RFC 4559 section 6).
     pub fn exclusive_upstream(&self, headers: &Headers) -> Option<u64> {
+        // The scheme is the first word of the value; the rest is the token.
         let binds = |value: &[u8]| {
             let scheme = value.split(|b| *b == b' ').next().unwrap_or_default();
             scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
         };
+        // Relaxed suffices, because the flag guards no other data.
         if headers.get("authorization").is_some_and(binds) {
             self.pinned_upstream.store(true, Relaxed);
         }
@@ -121,7 +123,7 @@ impl ClientConnection {
         flow
     }
 
-    /// The name in the client's verified certificate.
+    /// The name in the client's verified certificate (mutual TLS), if it presented one.
     pub fn client_name(&self) -> Option<Arc<str>> {
         self.tls.as_ref().and_then(|tls| tls.client_name.clone())
     }
@@ -144,6 +146,8 @@ impl ClientConnection {
         }
         // Process and container would be the reverse proxy's; the client's port is unknown.
         let peer = SocketAddr::new(client, 0);
+        // Only the address is replaced: connection number and listener stay those of the connection that carries the
+        // request.
         let info = Arc::new(ClientInfo { peer, process: None, container: None, ..(*self.client).clone() });
         *last = Some(Arc::clone(&info));
         Some(info)
@@ -154,6 +158,7 @@ impl ClientConnection {
     pub fn cached_user(&self, live: &ActiveConfig, headers: &Headers) -> Option<Option<Arc<str>>> {
         if live.settings.users.is_none() {
             let trusting = live.settings.config.auth.accept_unverified_names;
+            // The outer `Some` means that no verification is needed; the inner `None`, that the request has no user.
             let Some(value) = headers.get("proxy-authorization") else { return Some(None) };
             if !trusting && self.is_from_exec() {
                 return Some(None);
@@ -168,13 +173,15 @@ impl ClientConnection {
         }
         let value = headers.get("proxy-authorization")?;
         let known = self.verified_credentials.lock();
+        // Compared as raw bytes with what was verified last: any change takes the slow path.
         known.as_ref().filter(|(shown, _)| shown == value).map(|(_, user)| Some(Arc::clone(user)))
     }
 
     /// Authenticates a request. Every request is authenticated, not every connection.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`].
+    /// [`ErrorKind::Unauthorized`] if the credentials are missing, malformed or wrong; [`ErrorKind::Limited`] as for
+    /// [`verify`](Self::verify).
     pub async fn authenticate(&self, live: &ActiveConfig, headers: &Headers) -> Result<Option<Arc<str>>> {
         if let Some(user) = self.cached_user(live, headers) {
             return Ok(user);
@@ -198,6 +205,7 @@ impl ClientConnection {
     /// # Errors
     /// [`ErrorKind::Limited`]: too many attempts of this client are waiting.
     pub async fn verify(&self, users: &UserDatabase, credentials: &BasicCredentials) -> Result<bool> {
+        // First, because these are compared by a fast digest, whereas a user's password costs a slow hash.
         if self.has_ephemeral_credentials(credentials) {
             return Ok(true);
         }
@@ -221,10 +229,11 @@ impl ClientConnection {
         self.of_exec.load(Relaxed)
     }
 
-    /// The plan for this authority, after the access rules allowed the request.
+    /// The plan for this authority, after the access rules allowed the request. The rules are not checked again if
+    /// the last request had the same key and client and no rule tests the method.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`].
+    /// [`ErrorKind::Denied`], with the index of the rule.
     pub fn plan(&self, live: &ActiveConfig, key: &PlanKey, method: &str, client: IpAddr) -> Result<Arc<RequestPlan>> {
         let rules = &live.settings.rules;
         let mut last = self.last_plan.lock();
@@ -244,7 +253,7 @@ impl ClientConnection {
         Ok(plan)
     }
 
-    /// Checks the access rules.
+    /// Checks the access rules for one request. The error names the rule by its index in the configuration.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
@@ -266,8 +275,10 @@ impl ClientConnection {
     }
 }
 
-/// Turns a response into an authentication challenge.
+/// Adds the challenge that makes a 407 an authentication prompt (RFC 9110 11.7.1). The charset parameter is that of
+/// RFC 7617 section 2.1.
 pub(crate) fn challenge(mut response: Response, realm: &str) -> Response {
+    // The realm goes into a quoted string: characters that would end or escape it are dropped.
     let realm: String = realm.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
     let value = ByteStr::from(format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));
     response.head.headers.append_unchecked(b"Proxy-Authenticate", value.as_bytes());

@@ -10,16 +10,13 @@ use interflow_types::ByteStr;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// How long a container list is cached.
 const CACHE_TTL: Duration = Duration::from_secs(30);
-/// How soon the list is fetched again when a client is not on it.
+/// How soon the list is fetched again when a client is not on it: a container may just have started.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout of a request to the container engine.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bound on the container list, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 
-/// Container names, queried from the engines' sockets.
+/// Container names, queried from the engines' sockets. One list serves all clients until `CACHE_TTL` is over.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerLookup {
     known: Mutex<ContainerNames>,
@@ -33,13 +30,16 @@ struct ContainerNames {
 }
 
 impl ContainerLookup {
-    /// The container with this address, or the one this process runs in. Blocking: call from a blocking thread.
+    /// The name of the container with this address, or of the one that the process `pid` runs in. Blocks on the
+    /// sockets of the engines: call it from a blocking thread.
     pub fn name_for(&self, sockets: &[PathBuf], peer: IpAddr, pid: Option<u32>) -> Option<ByteStr> {
         let peer = peer.to_canonical();
         let id = pid.and_then(container_of_process);
+        // A loopback address tells nothing about the container: only the process does.
         if peer.is_loopback() && id.is_none() {
             return None;
         }
+        // Held during the query, so that concurrent connections wait for one list rather than fetch one each.
         let mut known = self.known.lock();
         // A container may have started since the list was fetched: an unknown client causes another query, but at
         // most one per `RETRY_INTERVAL`.
@@ -47,6 +47,7 @@ impl ContainerLookup {
             if known.at.is_none_or(|at| at.elapsed() >= wait) {
                 *known = query_sockets(sockets);
             }
+            // The id is exact; addresses are reused by containers on different networks.
             let named = id.as_ref().and_then(|id| known.by_id.get(id)).or_else(|| known.by_address.get(&peer));
             if named.is_some() {
                 return named.cloned();
@@ -57,7 +58,6 @@ impl ContainerLookup {
     }
 }
 
-/// The engines' default socket paths.
 pub(crate) fn default_sockets() -> Vec<PathBuf> {
     let user = std::env::var_os("XDG_RUNTIME_DIR").map(|d| PathBuf::from(d).join("podman/podman.sock"));
     ["/var/run/docker.sock", "/run/podman/podman.sock"].into_iter().map(PathBuf::from).chain(user).collect()
@@ -69,6 +69,7 @@ fn container_of_process(pid: u32) -> Option<String> {
 }
 
 fn container_id(cgroup: &str) -> Option<String> {
+    // The last match: within one path, that is the innermost group.
     let mut words = cgroup.split(|c: char| !c.is_ascii_hexdigit());
     words.rfind(|w| w.len() == 64).map(str::to_ascii_lowercase)
 }
@@ -79,6 +80,7 @@ fn query_sockets(sockets: &[PathBuf]) -> ContainerNames {
         match list_containers(socket) {
             Ok(list) => list.as_array().into_iter().flatten().for_each(|c| known.add(c)),
             Err(e) => tracing::debug!("containers: {}: {e}", socket.display()),
+            // An engine that is not installed or not running is normal, hence no warning.
         }
     }
     known
@@ -86,6 +88,7 @@ fn query_sockets(sockets: &[PathBuf]) -> ContainerNames {
 
 impl ContainerNames {
     fn add(&mut self, container: &Value) {
+        // Docker prefixes names with a slash.
         let name = container["Names"][0].as_str().map(|n| n.trim_start_matches('/')).filter(|n| !n.is_empty());
         let Some(name) = name.map(ByteStr::from) else { return };
         if let Some(id) = container["Id"].as_str() {

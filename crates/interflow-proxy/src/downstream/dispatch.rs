@@ -22,7 +22,6 @@ enum RequestStart<'a> {
     /// Something rare must be awaited first, such as authentication. Boxed, so that it does not enlarge the future of
     /// the common case.
     Later(BoxFuture<'a, ServiceReply>),
-    /// It has already been answered.
     Done(ServiceReply),
 }
 
@@ -32,12 +31,14 @@ impl ClientConnection {
         let user = match &self.entry {
             ConnectionKind::Proxy => match &incoming.target {
                 RequestTarget::Authority(_) => {
+                    // CONNECT authenticates and connects on its own; boxed, because it is rare beside requests.
                     return RequestStart::Later(Box::pin(connect::http_connect(self, live, incoming)));
                 }
                 RequestTarget::Absolute(_) => match self.cached_user(&live, &incoming.headers) {
                     Some(user) => user,
                     None => return RequestStart::Later(Box::pin(self.authenticate_and_run(live, incoming))),
                 },
+                // Not a proxy request: it is answered with a help page, for which no user is needed.
                 RequestTarget::Origin(_) | RequestTarget::Asterisk => None,
             },
             ConnectionKind::Gateway => self.client_name(),
@@ -48,6 +49,7 @@ impl ClientConnection {
 
     async fn authenticate_and_run(&self, live: Arc<ActiveConfig>, incoming: IncomingRequest) -> ServiceReply {
         let user = self.authenticate(&live, &incoming.headers).await;
+        // Boxed, so that this rare case does not enlarge the future by the whole pipeline.
         Box::pin(self.run(self.enter_pipeline(live, incoming, user))).await
     }
 
@@ -73,6 +75,7 @@ impl ClientConnection {
             }
             Resolution::Reply(response) => response,
             Resolution::Refused(error) => {
+                // Without a flow there is no record: the counters and the log are the only trace.
                 self.worker.counters.error(&error);
                 tracing::debug!(client = %self.client.peer, "refused: {error}");
                 error_response(&error, None, None)

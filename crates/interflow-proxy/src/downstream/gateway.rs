@@ -11,7 +11,7 @@ use crate::config::GatewayRoute;
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
-/// Compiled routes, the longest path first.
+/// Compiled routes, the longest path first, so that the first match is the most specific one.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayRoutes {
     routes: Vec<CompiledGatewayRoute>,
@@ -68,7 +68,6 @@ impl GatewayRoutes {
         Some(GatewayRouteMatch { url: route.target_url(path), keep_host: route.keep_host })
     }
 
-    /// The response to a request without a route.
     pub fn not_found(&self, path: &str, accept: &str) -> Response {
         if !accept.contains("text/html") {
             // Probably a program: an SDK with a wrong base URL.
@@ -120,12 +119,14 @@ impl CompiledGatewayRoute {
 
     fn matches(&self, path: &str, host: Option<&Host>) -> bool {
         // The prefix must end at a segment boundary: `/api` must not match `/apix`.
+        // `self.path` has no trailing slash, so what remains is empty, a further segment or the query.
         let below = path.strip_prefix(self.path.as_str()).is_some_and(|r| r.is_empty() || r.starts_with(['/', '?']));
         below && (self.hosts.is_empty() || host.is_some_and(|h| self.hosts.matches_host(h)))
     }
 
     fn target_url(&self, path: &str) -> Url {
         let rest = if self.strip { path.strip_prefix(self.path.as_str()).unwrap_or(path) } else { path };
+        // Joins base and rest with exactly one slash; a route to a bare origin needs one even for an empty rest.
         let slash = if rest.starts_with('/') || (rest.is_empty() && !self.base.is_empty()) { "" } else { "/" };
         Url {
             scheme: self.scheme,

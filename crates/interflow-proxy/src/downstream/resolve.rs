@@ -20,9 +20,9 @@ pub(crate) struct ResolvedRequest {
     pub url: Url,
     /// Selects the plan. Its scheme, authority, user and kind of entry are the flow's too.
     pub key: PlanKey,
-    /// Answers in the origin's place.
+    /// Answers in the origin's place, if a mount serves the request.
     pub handler: Option<Arc<dyn LocalHandler>>,
-    /// The endpoint of the gateway that the client used.
+    /// The gateway endpoint that the client used; stages recognise a component's requests by it.
     pub endpoint: EndpointId,
     /// The client that a trusted reverse proxy names.
     pub forwarded: Option<Arc<ClientInfo>>,
@@ -53,7 +53,7 @@ impl ResolvedRequest {
 
 pub(crate) enum Resolution {
     Request(ResolvedRequest),
-    /// Interflow answers without a flow.
+    /// Interflow answers without a flow: nothing is recorded.
     Reply(Response),
     /// Refused before there is a flow: counted, not recorded.
     Refused(Error),
@@ -68,6 +68,7 @@ pub(crate) fn resolve(
     user: Option<Arc<str>>,
     incoming: &mut IncomingRequest,
 ) -> Resolution {
+    // Moved out: path and authority become those of the URL without a copy.
     let target = std::mem::replace(&mut incoming.target, RequestTarget::Asterisk);
     match &conn.entry {
         ConnectionKind::Proxy => resolve_proxy(conn, user, target),
@@ -78,6 +79,7 @@ pub(crate) fn resolve(
 
 /// A request on the proxy port, normally in absolute-form.
 fn resolve_proxy(conn: &ClientConnection, user: Option<Arc<str>>, target: RequestTarget) -> Resolution {
+    // In origin-form: somebody opened the address of the proxy in a browser, for instance.
     let RequestTarget::Absolute(url) = target else {
         return Resolution::Reply(builtin_pages::not_a_proxy_request(conn.client.local));
     };
@@ -103,6 +105,7 @@ fn resolve_gateway(
     let (path, named, unreadable) = match target {
         RequestTarget::Origin(path) => {
             let named = incoming.headers.get_str("host").and_then(|h| Authority::parse(h, Some(80)).ok());
+            // A `Host` that cannot be parsed must not pass as a missing one, which HTTP/1.0 allows.
             let unreadable = named.is_none() && incoming.headers.contains("host");
             (path, named, unreadable)
         }
@@ -120,6 +123,7 @@ fn resolve_gateway(
     };
     let found = gateway::find_target(&settings.routes, &settings.mounts, &request);
     let authorized = matches!(found, Some((_, true)));
+    // A mount that authorizes requests itself (signed links, for instance) may be used by any page.
     if !authorized && let Err(refusal) = settings.web_pages.check(named.as_ref(), unreadable, &incoming.headers) {
         let client = forwarded.as_ref().unwrap_or(&conn.client).peer;
         tracing::debug!(%client, ?refusal, "gateway: a web page's request was refused");
@@ -149,6 +153,7 @@ fn resolve_gateway(
         None => {
             let accept = incoming.headers.get_str("accept").unwrap_or_default();
             let mut response = settings.routes.not_found(&path, accept);
+            // Even without a flow, an SDK's error message should have a request ID to report.
             RequestId::new(&incoming.headers, FlowId::new(Timestamp::now())).put(&mut response.head.headers);
             Resolution::Reply(response)
         }
@@ -207,5 +212,6 @@ fn retarget_by_host(
 fn fronted_host(inside: &TunnelTarget, incoming: &IncomingRequest) -> Option<Authority> {
     let host = incoming.headers.get_str("host")?;
     let named = Authority::parse(host, Some(inside.scheme.default_port())).ok()?;
+    // Only hosts are compared, because the connection goes to the port of the tunnel in any case.
     (named.host != inside.authority.host).then_some(named)
 }

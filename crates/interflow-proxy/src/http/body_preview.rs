@@ -7,7 +7,8 @@ use interflow_types::{
     RequestVerdict,
 };
 
-/// The longest body that is previewed, in bytes.
+/// The longest body that is previewed, in bytes. A longer one stays with the client until the decision, held back by
+/// flow control.
 const MOST_READ: u64 = 64 << 10;
 
 /// Waits for the decision; meanwhile reads a short body of known length for preview. A client that waits for `100
@@ -24,10 +25,12 @@ pub(crate) async fn wait_and_read(
     let verdict = {
         let mut answer = pin!(step.resolve());
         loop {
+            // At its end, the body must not be polled again: only the decision is outstanding.
             if over {
                 break answer.await;
             }
             tokio::select! {
+                // `biased`: once the decision is made, no further frame is taken from the body.
                 biased;
                 verdict = &mut answer => break verdict,
                 frame = body.frame() => match frame {
@@ -36,11 +39,13 @@ pub(crate) async fn wait_and_read(
                             preview.append(data);
                         }
                         read.push(frame);
+                        // `Content-Length` is used up, although the end of the body has not been polled yet.
                         if body.remaining() == Some(0) {
                             preview.finish();
                         }
                     }
                     Some(Err(e)) => {
+                        // The error is replayed to whoever reads the body; it does not change the decision.
                         failed = Some(e);
                         over = true;
                     }
@@ -59,9 +64,11 @@ pub(crate) async fn wait_and_read(
             read.insert(0, BodyFrame::Data(edited));
         }
     }
+    // Nothing was read: the body is returned as it came, without a wrapper around it.
     if read.is_empty() && failed.is_none() && !over {
         return (verdict, body);
     }
+    // Complete and in one piece: it needs no stream around it.
     if let ([BodyFrame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
         return (verdict, Body::from(data.clone()));
     }
@@ -69,7 +76,8 @@ pub(crate) async fn wait_and_read(
     (verdict, Body::replay(read, if over { Body::Empty } else { body }))
 }
 
-/// Applies an edited body: keeps the original request beside the edited one and updates the header section.
+/// Applies an edited body: keeps the original request for the recorder, removes the digests that no longer match, and
+/// sets the new `Content-Length`.
 pub(crate) fn apply_replacement(preview: &BodyPreview, flow: &mut Flow, head: &mut RequestHead) {
     let Some((came, edited)) = preview.replacement() else { return };
     let original = OriginalMessage { head: head.clone(), body: Some(OriginalBody::Full(came)) };
@@ -80,10 +88,11 @@ pub(crate) fn apply_replacement(preview: &BodyPreview, flow: &mut Flow, head: &m
     let _ = head.headers.set("Content-Length", edited.len().to_string());
 }
 
-/// Digests of the body, invalid once it is edited.
+/// Digests of the body, invalid once it is edited: RFC 1864, RFC 3230 and RFC 9530.
 const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
-/// A preview for this body, if it is one that can be read ahead.
+/// A preview for this body, if it can be read ahead: short, of known length, without a content coding, and not
+/// awaited by `Expect`.
 pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<BodyPreview> {
     let length = head.headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok());
     let short = length.is_some_and(|n| (1..=MOST_READ).contains(&n));

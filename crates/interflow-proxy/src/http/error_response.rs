@@ -3,7 +3,8 @@
 use interflow_codec::html::escape;
 use interflow_types::{Error, ErrorKind, FlowId, Headers, Response, StatusCode};
 
-/// The response for an error, by `Accept`: HTML for people, JSON or text for programs.
+/// The response for an error, in the format that `Accept` asks for: HTML for people, JSON or text for programs. Every
+/// response names the error kind in `X-Interflow-Error` and must not be cached.
 pub(crate) fn error_response(error: &Error, flow: Option<FlowId>, request: Option<&Headers>) -> Response {
     let kind = error.kind();
     let status = kind.status();

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use interflow_net::ingress::InformationalSender;
 use interflow_types::{Body, BodyFrame, BodyStream, RequestHead, ResponseHead, Result, StatusCode};
 
-/// The client is waiting for 100.
+/// The client is waiting for 100; nobody has read the body.
 const PENDING: u8 = 0;
-/// Interflow sent 100.
+/// Interflow sent 100, because a stage read the body.
 const SENT: u8 = 1;
 /// The expectation is forwarded; the origin answers it.
 const FORWARDED: u8 = 2;
@@ -50,6 +50,8 @@ impl PendingExpectation {
 
 impl BodyStream for ExpectContinueBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        // The first poll only: later ones find another state. A failed send needs no handling, for the client is gone
+        // then.
         if self.word.compare_exchange(PENDING, SENT, Relaxed, Relaxed).is_ok() {
             self.interim.send(ResponseHead::new(StatusCode::CONTINUE));
         }

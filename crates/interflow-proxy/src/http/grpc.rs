@@ -58,14 +58,17 @@ impl BodyStream for GrpcBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some(decision) = &mut self.decision {
+                // Kept across polls, since a stage may take long to decide.
                 let said = ready!(decision.as_mut().poll(cx));
                 self.decision = None;
                 match said {
                     Ok(Some(bytes)) => return Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))),
+                    // The message was dropped: nothing is sent for it.
                     Ok(None) => {}
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 }
             }
+            // Messages that are already buffered come before the next read.
             if self.start_next_message() {
                 continue;
             }
@@ -78,10 +81,13 @@ impl BodyStream for GrpcBody {
                 return Poll::Ready(Some(Ok(BodyFrame::Data(self.buffer.split().freeze()))));
             }
             match ready!(self.body.poll_frame(cx)) {
+                // After lost framing, the body is forwarded as it comes and nothing is held.
                 Some(Ok(BodyFrame::Data(data))) if self.kind.lost => {
                     return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
                 }
                 Some(Ok(BodyFrame::Data(data))) => {
+                    // Fails, and with it the body, when the memory budget is exhausted: an unbounded message must not
+                    // be held.
                     self.held.resize(self.buffer.len() + data.len())?;
                     self.buffer.extend_from_slice(&data);
                 }
@@ -102,6 +108,7 @@ impl GrpcBody {
             Ok(Some(message)) => message,
             Ok(None) => return false,
             Err(_) => {
+                // Not gRPC, or a message beyond the limit: from here on, bytes are forwarded without inspection.
                 self.kind.lost = true;
                 if !self.buffer.is_empty() {
                     let rest = self.buffer.split().freeze();
@@ -132,11 +139,13 @@ async fn run_stages(
     let mut flow = lent.lock().await;
     for stage in plan.stages(Phase::Message) {
         match stage.message(&mut flow, &mut seen).resolve().await {
+            // Messages injected beside a dropped one are still sent.
             MessageVerdict::Drop => return Ok(append_injected(&mut flow, Vec::new()).filter(|b| !b.is_empty())),
             MessageVerdict::Deny(e) => return Err(e),
             MessageVerdict::Continue => {}
         }
     }
+    // Unchanged: the original bytes are forwarded, compressed or not.
     if seen.payload == before {
         let raw = message.raw;
         return Ok(Some(match flow.extension::<InjectedMessages>() {

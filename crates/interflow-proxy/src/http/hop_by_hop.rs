@@ -15,10 +15,10 @@ pub(crate) struct TunnelTargetRef<'a> {
 }
 
 /// The URL of a request in a tunnel, which goes where the tunnel goes. If the target names another authority (gRPC
-/// clients do, for a service behind an address), it is kept in `Host` (RFC 9112 3.2.2).
+/// clients do, for a service behind an address), that name is kept in `Host` (RFC 9112 3.2.2).
 ///
 /// # Errors
-/// The request is a CONNECT.
+/// The request is a CONNECT: tunnels in tunnels are not supported.
 pub(crate) fn resolve_tunnel_url(
     target: RequestTarget,
     inside: &TunnelTargetRef<'_>,
@@ -54,7 +54,7 @@ const HOP_FIELDS: [&str; 8] = [
 ];
 
 fn is_hop_field(name: &[u8]) -> bool {
-    // Checks the length first, which rules out most fields.
+    // Checks the length first, which rules out most fields: these are the lengths of the names above.
     matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17 | 19)
         && HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
 }
@@ -67,7 +67,7 @@ fn is_protected(name: &[u8]) -> bool {
         .any(|p| name.eq_ignore_ascii_case(p.as_bytes()))
 }
 
-/// The fields that `Connection` lists, without the protected ones.
+/// The fields that `Connection` lists as connection-specific (RFC 9110 7.6.1), without the protected ones.
 fn connection_options(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
     // The common values.
     let plain = |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
@@ -121,6 +121,7 @@ fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
 
 /// Strips a response's hop-by-hop fields; with `upgraded`, keeps those that a 101 needs.
 pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
+    // Read before stripping, which removes it.
     let protocol = if upgraded { headers.get("upgrade").map(<[u8]>::to_vec) } else { None };
     strip_hop_fields(headers);
     // Origins must not be able to request the proxy's password.
@@ -137,6 +138,7 @@ pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
 pub(crate) fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
     let none =
         request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    // A `Content-Length` in the head stays: to HEAD it is the length that a GET would have.
     match body {
         Body::Full(_) if none => Body::Empty,
         body => body,
@@ -165,13 +167,13 @@ pub(crate) fn set_host(head: &mut RequestHead) {
     }
 }
 
-/// Adds this hop to `Via` (RFC 9110 7.6.3).
+/// Adds this hop to `Via` (RFC 9110 7.6.3). The version is the one in which the message was received.
 pub(crate) fn add_via(headers: &mut Headers, version: HttpVersion, pseudonym: &str) {
     let version = version.as_str().trim_start_matches("HTTP/");
     let _ = headers.append("Via", format!("{version} {pseudonym}"));
 }
 
-/// The effect of `Max-Forwards` on a TRACE or OPTIONS.
+/// The effect of `Max-Forwards` on a TRACE or OPTIONS. Other methods ignore the field.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MaxForwards {
     /// Forward; the field, if present, was decremented.
@@ -188,6 +190,7 @@ pub(crate) fn max_forwards(head: &mut RequestHead) -> MaxForwards {
     match head.headers.get_str("max-forwards").and_then(|v| v.trim().parse::<u32>().ok()) {
         Some(0) => MaxForwards::Answer,
         Some(n) => {
+            // Decremented in place; the value was at least 1.
             head.headers.set("Max-Forwards", (n - 1).to_string()).expect("a number is a well-formed value");
             MaxForwards::Forward
         }

@@ -17,7 +17,7 @@ pub(crate) struct ViaPseudonym {
     entry: Arc<str>,
 }
 
-/// The `Via` of a tunnel's CONNECT, an extension on the tunnel's flows.
+/// The `Via` of the CONNECT that opened a tunnel, an extension on the flows of the requests in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReceivedVia(pub Option<Arc<str>>);
 
@@ -32,10 +32,12 @@ impl ViaPseudonym {
     /// # Errors
     /// [`ErrorKind::Loop`].
     pub fn check(&self, headers: &Headers) -> Result<()> {
+        // An entry is `version pseudonym`, optionally followed by a comment; the pseudonym is the second word.
         let is_local = |entry: &[u8]| {
             let name = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1);
             name.is_some_and(|name| name.eq_ignore_ascii_case(self.name.as_bytes()))
         };
+        // If `Via` is disabled, the name is empty and equals no word.
         if headers.list_items("via").any(is_local) {
             let text = "the request has passed this proxy before (its own pseudonym is in Via): this is a \
                         forwarding loop; check upstream.proxy and the gateway's routes of the proxies on the path";
@@ -63,6 +65,7 @@ impl ViaPseudonym {
     /// Adds this instance's entry to a request whose route could loop.
     pub fn add_via(&self, head: &RequestHead, leaving: &mut Option<RequestHead>, route: &UpstreamRoute, flow: &Flow) {
         if !self.name.is_empty() && may_loop(head, route, flow) {
+            // The head that leaves is cloned only if it differs from the recorded one.
             let leaving = leaving.get_or_insert_with(|| head.clone());
             leaving.headers.append_unchecked(b"Via", self.entry.as_bytes());
         }
@@ -74,6 +77,7 @@ impl ViaPseudonym {
 /// another gateway.
 fn may_loop(head: &RequestHead, route: &UpstreamRoute, flow: &Flow) -> bool {
     if !route.via.is_empty() {
+        // SOCKS5 has no field that could carry the entry, so the request itself must.
         return head.url.scheme == Scheme::Http || route.via.iter().any(|p| p.kind == ProxyKind::Socks5);
     }
     let is_provider = || {

@@ -19,10 +19,11 @@ pub(crate) struct MessageTap {
     kind: MessageTapKind,
 }
 
+/// What the body is parsed as. gRPC keeps the bytes of an incomplete message, charged to the memory budget.
 enum MessageTapKind {
     Events(SseParser),
     Grpc(GrpcKind, BytesMut, MemoryReservation),
-    /// Framing was lost; nothing more can be parsed.
+    /// Framing was lost, or a message exceeds a limit; nothing more is parsed.
     Lost,
 }
 
@@ -37,7 +38,8 @@ impl MessageTap {
         (!headers.contains("content-encoding")).then_some(Self { direction, kind })
     }
 
-    /// Feeds the body's next bytes; calls `see` with each message that they complete.
+    /// Feeds the body's next bytes and calls `see` with each message that they complete. All of them get the time of
+    /// this call.
     pub fn feed(&mut self, bytes: &[u8], mut see: impl FnMut(&StreamMessage)) {
         let (direction, at) = (self.direction, Timestamp::now());
         let mut give = |kind, payload| see(&StreamMessage { direction, kind, payload, at });
@@ -45,6 +47,7 @@ impl MessageTap {
             MessageTapKind::Events(parser) => sse_events(parser, bytes, |raw| give(MessageKind::Event, raw)),
             MessageTapKind::Grpc(kind, buffer, held) => {
                 let read = grpc_messages(kind, buffer, bytes, |data| give(MessageKind::Grpc, data));
+                // The tap only observes: without memory to hold a message it stops, and the body goes on.
                 read.filter(|()| held.resize(buffer.len()).is_ok())
             }
             MessageTapKind::Lost => return,
@@ -58,7 +61,7 @@ impl MessageTap {
 /// How the gRPC messages of a body are encoded.
 pub(crate) struct GrpcKind {
     encoding: String,
-    /// Framing was lost; nothing more can be parsed.
+    /// Framing was lost: a later prefix cannot be found again, so nothing more is parsed.
     pub lost: bool,
 }
 
@@ -77,8 +80,9 @@ impl GrpcKind {
         readable.then_some(Self { encoding, lost: false })
     }
 
-    /// The content of a message, decompressed if possible.
+    /// The content of a message, decompressed if its encoding is known; otherwise as it was sent.
     pub fn payload(&self, message: &GrpcMessage) -> Bytes {
+        // A message that cannot be decompressed is shown compressed rather than not at all.
         let clear = message.compressed.then(|| grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES));
         clear.flatten().unwrap_or_else(|| message.data.clone())
     }
@@ -88,7 +92,7 @@ fn media_type(headers: &Headers) -> Option<&str> {
     Some(headers.get_str("content-type")?.split(';').next()?.trim())
 }
 
-/// `None` when the stream can no longer be parsed.
+/// Calls `see` with every complete event. `None` when the stream can no longer be parsed.
 fn sse_events(parser: &mut SseParser, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
     parser.push(bytes);
     while let Some(event) = parser.next_event().ok()? {
@@ -120,11 +124,9 @@ pub(crate) struct WsDirection {
     in_parts: bool,
 }
 
-/// A decoded WebSocket event.
 pub(crate) enum WsEvent {
-    /// A message and its frames.
     Message(StreamMessage, websocket::WebSocketMessage),
-    /// A part of a message too large to be held.
+    /// A part of a message too large to be held, and whether the message is compressed.
     Part(Bytes, bool),
     /// Framing was lost: these bytes, and all that follow, are forwarded unchanged.
     Lost(Bytes),
@@ -188,6 +190,7 @@ impl WsDirection {
                 Some(WsEvent::Overloaded)
             }
             Err(_) => {
+                // The decoder may hold the beginning of a message: those bytes come first.
                 let mut rest = BytesMut::from(&decoder.take_held()[..]);
                 rest.unsplit(self.buffer.split());
                 self.decoder = None;
@@ -208,9 +211,11 @@ impl WsDirection {
     ) -> Result<(), WebSocketError> {
         let mask = mask_for(self.direction);
         match seen {
+            // A message whose parts were already forwarded cannot be dropped any more.
             None if frames.passed => self.forwarder.forward(out, frames, mask)?,
             None => self.forwarder.drop_message(frames),
             Some(m) if m.payload == frames.data || frames.passed => self.forwarder.forward(out, frames, mask)?,
+            // A changed message is written as one uncompressed frame, whatever the original was.
             Some(m) => self.forwarder.replace(out, frames, &m.payload, mask),
         }
         Ok(())
@@ -246,7 +251,7 @@ const fn sender(direction: Direction) -> FrameSender {
     }
 }
 
-/// A client masks each frame with an unpredictable key (RFC 6455 10.3).
+/// A client masks each frame with an unpredictable key (RFC 6455 5.3 and 10.3); a server never masks.
 fn mask_for(direction: Direction) -> Option<[u8; 4]> {
     (direction == Direction::Request).then(random_bytes)
 }

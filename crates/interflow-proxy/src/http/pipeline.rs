@@ -33,7 +33,7 @@ pub(crate) struct PipelineRequest {
     head: RequestHead,
     body: Body,
     interim: InformationalSender,
-    /// Answers in the origin's place.
+    /// Answers in the origin's place, after the request phases.
     handler: Option<Arc<dyn LocalHandler>>,
     /// Why the request is not allowed: the client was not authenticated, or an access rule denies it.
     denied: Option<Error>,
@@ -54,7 +54,8 @@ impl PipelineRequest {
         let mut flow = begin_flow(conn, &resolved, clock);
         flow.client_http2 = opening;
         if flow.client_tls.is_some() && live.settings.recorder.is_some() {
-            // Computed before hop-by-hop fields are stripped, since they are part of the fingerprint.
+            // Computed before hop-by-hop fields are stripped, because JA4H covers the names of all fields in their
+            // order.
             flow.ja4h = Some(ja4h(&method, version, &headers).into());
         }
         let ResolvedRequest { url, key, handler, fronted, .. } = resolved;
@@ -63,6 +64,7 @@ impl PipelineRequest {
             handler.identify_client(&mut flow, &head);
         }
         let method = head.method.as_str();
+        // With domain fronting both names must be allowed: the tunnel's below, the one in `Host` here.
         let allowed = denied.map_or(Ok(()), Err).and_then(|()| match &fronted {
             Some(authority) => {
                 let (user, client) = (flow.user.as_deref(), flow.client.peer.ip());
@@ -72,6 +74,7 @@ impl PipelineRequest {
         });
         let (plan, denied) = match allowed.and_then(|()| conn.plan(&live, &key, method, flow.client.peer.ip())) {
             Ok(plan) => (plan, None),
+            // A denied request needs a plan too: its error response passes through the same guard and recording.
             Err(e) => (live.plans.get(&live.settings, key), Some(e)),
         };
         let tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
@@ -79,10 +82,10 @@ impl PipelineRequest {
     }
 }
 
-/// The flow of a resolved request.
 fn begin_flow(conn: &ClientConnection, resolved: &ResolvedRequest, clock: FlowClock) -> Box<Flow> {
     let key = &resolved.key;
     let mut flow = conn.flow(clock, key.transport, key.scheme, key.authority.clone(), key.user.clone());
+    // The clock started with the first byte of the request, so this is the time that the head took to arrive.
     flow.timings.request_head = Some(clock.micros());
     if key.transport == EntryKind::Gateway {
         begin_gateway_flow(conn, resolved, &mut flow);
@@ -102,6 +105,7 @@ fn begin_gateway_flow(conn: &ClientConnection, resolved: &ResolvedRequest, flow:
         flow.tag(format!("certificate:{name}"));
     }
     if let Some(client) = &resolved.forwarded {
+        // The recorder should see the real client; the reverse proxy remains in the extension.
         *flow.extension_mut() = ForwardedBy(Some(conn.client.peer));
         flow.client = Arc::clone(client);
     }
@@ -109,15 +113,21 @@ fn begin_gateway_flow(conn: &ClientConnection, resolved: &ResolvedRequest, flow:
         *flow.extension_mut::<EndpointId>() = resolved.endpoint.clone();
     }
     if resolved.handler.as_ref().is_some_and(|handler| handler.is_private()) {
+        // The handler asks that its requests not be recorded.
         flow.extension_mut::<NotRecorded>();
     }
 }
 
-/// Runs the pipeline; the request is answered by an origin or a local handler.
+/// Runs the pipeline: request phases, recording, route, sending, response phases. The order is fixed, and the
+/// comments below say why each step is where it is.
+///
+/// Cancel safety: when the client disconnects, the server drops this future, and the guard in it ends the flow as
+/// aborted by the client.
 pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
     let PipelineRequest { live, mut tracker, mut head, body, interim, handler, denied } = *request;
     // The loop check comes first: a looping request must not reach stages, which could answer it.
     let admitted = match denied.map_or_else(|| live.settings.pseudonym.check(&head.headers), Err) {
+        // From here on the head is what the stages see, not what the client sent.
         Ok(()) => request_phases(&mut tracker, &mut head, body, &interim, &live).await,
         Err(denied) => Err(EarlyExit::Deny(denied)),
     };
@@ -133,6 +143,7 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
     // Tested after the request stages, which may add or remove `Authorization`.
     let exclusive = conn.exclusive_upstream(&head.headers);
     if tracker.plan.wants(Phase::UpstreamConnect) {
+        // The work may decide on the route, so a stage of this phase needs its result.
         tracker.join_deferred().await;
     }
     let route = match route::select_route(&mut tracker, &live, &head, exclusive, &conn.client_fingerprint).await {
@@ -150,13 +161,17 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
     if let Some(expectation) = expectation {
         expectation.finish(leaving.get_or_insert_with(|| head.clone()), &body);
     }
+    // After the decision on the route, because only some routes can loop.
     live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
     let leaving = leaving.as_ref().unwrap_or(&head);
     let answer = match send(&mut tracker, &live.egress, &route, leaving, body, &interim).await {
         Ok(answer) => answer,
+        // The request may have been sent already: the error is the client's answer in any case, and nothing is
+        // retried here.
         Err(e) => return fail(tracker, &live, &head, &route::explain_http2_error(e, &route, &head)),
     };
     match answer.upgrade {
+        // The guard moves on: into the upgraded connection, or else into the response body.
         Some(upstream) => upgrade::complete_upgrade(tracker, &live, head, answer.head, upstream),
         None => deliver(tracker, &live, &head, answer.head, answer.body).await,
     }
@@ -169,6 +184,7 @@ pub(crate) async fn before_send(
     head: &RequestHead,
     mut body: Body,
 ) -> Result<(Option<RequestHead>, Body), EarlyExit> {
+    // Cloned, because the stages borrow the plan while the flow in the same guard is changed.
     let plan = Arc::clone(&tracker.plan);
     if !plan.wants(Phase::BeforeSend) {
         return Ok((None, body));
@@ -180,7 +196,7 @@ pub(crate) async fn before_send(
     Ok((Some(leaving), body))
 }
 
-/// Answers the request from a local handler.
+/// Answers the request from a local handler. Its response goes through the response phases like an origin's.
 async fn serve_locally(
     mut tracker: FlowGuard,
     live: &ActiveConfig,
@@ -222,6 +238,7 @@ async fn request_phases(
         }
     }
     if hop_by_hop::max_forwards(head) == MaxForwards::Answer {
+        // After the access checks, so that TRACE tells nothing to a client that may not use the proxy.
         return Err(EarlyExit::Answer(Box::new(builtin_pages::max_forwards_response(head))));
     }
     for stage in plan.stages(Phase::RequestHead) {
@@ -236,6 +253,7 @@ async fn request_phases(
                 let (verdict, read) = body_preview::wait_and_read(preview.clone(), later, body).await;
                 body = read;
                 interim.pause_timeouts(false);
+                // Only an approval may replace the body; after a denial the preview is dropped with the flow.
                 if let (RequestVerdict::Continue, Some(preview)) = (&verdict, &preview) {
                     body_preview::apply_replacement(preview, &mut tracker.flow, head);
                 }
@@ -243,8 +261,10 @@ async fn request_phases(
             }
             later => later.resolve().await,
         };
+        // The first verdict that is not `Continue` ends the request: later stages never see it.
         verdict.into_result()?;
     }
+    // `BeforeSend` counts too, since its stages may read the body to sign it.
     let reads = plan.wants(Phase::RequestBody) || plan.wants(Phase::BeforeSend);
     let (mut body, expectation) = PendingExpectation::defer(reads, head, body, interim);
     for stage in plan.stages(Phase::RequestBody) {
@@ -271,6 +291,7 @@ pub(crate) async fn send(
     interim: &InformationalSender,
 ) -> Result<UpstreamResponse> {
     let filter = ResponseHeadFilter::for_flow(&tracker.flow);
+    // 1xx heads are kept and recorded after the exchange, because `tracker` is borrowed by the report until then.
     let mut relay = InterimRelay { to: interim, heads: Vec::new(), filter };
     let mut forward = |head| relay.relay(head);
     let answer = egress.send_parts(route, head, body, &mut tracker.upstream_report(&mut forward)).await;
@@ -290,6 +311,7 @@ struct InterimRelay<'a> {
 impl InterimRelay<'_> {
     fn relay(&mut self, mut head: ResponseHead) {
         hop_by_hop::clean_response(&mut head.headers, false);
+        // The same filter as for the final response: what a rule hides there must not leak here.
         self.filter.apply(&mut head);
         self.to.send(head.clone());
         // An origin may send 1xx without end; the first few are enough.
@@ -339,5 +361,6 @@ async fn deliver(
     let body = grpc::inspect_body(&mut tracker, Direction::Response, &mut head.headers, body);
     tracker.response(&head);
     let body = tracker.response_body(body, &head);
+    // The guard now lives in the body: the flow ends when the server has polled its last frame, or drops it.
     ServiceReply::Response(Response { head, body })
 }

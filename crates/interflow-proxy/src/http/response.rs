@@ -18,6 +18,7 @@ use crate::state::ActiveConfig;
 /// tunnel's authority or Interflow's own address.
 pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, error: &Error) -> Response {
     let (scheme, authority, transport, user) = match &conn.entry {
+        // No plan key can come from a request that was not understood: the flow gets the authority of its connection.
         ConnectionKind::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.user.clone()),
         ConnectionKind::Proxy | ConnectionKind::Gateway => {
             let transport =
@@ -26,23 +27,27 @@ pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, err
             (Scheme::Http, Authority::new(Host::Ip(local.ip()), local.port()), transport, None)
         }
     };
+    // Looked up, not run: no stage sees a request that could not be parsed.
     let key = conn.plan_key(scheme, authority.clone(), None, transport, user.clone());
     let plan = live.plans.get(&live.settings, key);
     let mut flow = conn.flow(FlowClock::start(), transport, scheme, authority, user);
     flow.tag("malformed");
     let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    // Without waiting for the recorder, because the caller is not async.
     tracker.begin_capture_at_once(&live.settings, None);
     let response = error_response(error, Some(tracker.flow.id), None);
     tracing::info!(client = %conn.client.peer, flow = %tracker.flow.id, kind = error.kind().as_str(), "refused: {error}");
     tracker.response(&response.head);
     if let Some(bytes) = local_body_bytes(&response.body) {
+        // The whole body is recorded here, because the response is not wrapped in a tap.
         tracker.local_response(bytes);
     }
     tracker.fail(error);
     response
 }
 
-/// Answers with a stage's response or denial.
+/// Answers with a stage's response or denial. The response phases are skipped: a stage made this response, not an
+/// origin.
 pub(crate) fn exit_early(
     mut tracker: FlowGuard,
     live: &ActiveConfig,
@@ -62,18 +67,21 @@ pub(crate) fn exit_early(
     }
 }
 
-/// Ends the flow with an error and answers the client.
+/// Ends the flow with an error and answers the client. If the client is gone, its connection is aborted instead.
 pub(crate) fn fail(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, error: &Error) -> ServiceReply {
+    // Nobody is left to read a response.
     if error.kind() == ErrorKind::ClientGone {
         tracker.fail(error);
         return ServiceReply::Abort(Error::new(ErrorKind::ClientGone, error.message()));
     }
     let html = request.headers.get_str("accept").is_some_and(|a| a.contains("text/html"));
+    // A browser gets the page even on an API path, since a person reads it.
     let renderer = tracker.flow.extension::<ErrorRenderer>().filter(|_| !html).and_then(|r| r.0);
     let mut response = match renderer {
         Some(render) => render(&tracker.flow, error),
         None => error_response(error, Some(tracker.flow.id), Some(&request.headers)),
     };
+    // RFC 9110 15.5.8: a 407 must carry the challenge.
     if error.kind() == ErrorKind::Unauthorized {
         response = challenge(response, &live.settings.config.auth.realm);
     }

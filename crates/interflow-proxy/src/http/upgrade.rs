@@ -32,6 +32,7 @@ pub(crate) fn complete_upgrade(
     mut head: ResponseHead,
     upstream: IoStream,
 ) -> ServiceReply {
+    // `true` keeps `Connection` and `Upgrade`, which are hop-by-hop but make up the upgrade itself.
     hop_by_hop::clean_response(&mut head.headers, true);
     ResponseHeadFilter::for_flow(&tracker.flow).apply(&mut head);
     RequestId::echo(&tracker.flow, &mut head.headers);
@@ -53,7 +54,9 @@ pub(crate) fn complete_upgrade(
     let idle = live.settings.config.timeouts.tunnel_idle.0;
     let websocket = request.protocol.as_deref() == Some("websocket");
     let leg = |direction| WsDirection::new(direction, &head.headers);
+    // For another protocol, the bytes are relayed without parsing.
     let legs = websocket.then(|| (leg(Direction::Request), leg(Direction::Response)));
+    // Relaying starts only when the server has written the head and hands over the connection.
     ServiceReply::Upgrade(head, Box::new(move |client| Box::pin(relay(tracker, client, upstream, legs, idle))))
 }
 
@@ -67,19 +70,23 @@ fn set_upgrade_headers(request: &RequestHead, head: &mut ResponseHead) {
         head.headers.append_unchecked(b"Upgrade", protocol.as_bytes());
     }
     if let Some(key) = request.headers.get("sec-websocket-key") {
+        // The GUID of RFC 6455 1.3. The client verifies the answer to its own key, and Interflow may have sent
+        // another one.
         let digest = Sha1::new().chain_update(key).chain_update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").finalize();
         head.headers.set("Sec-WebSocket-Accept", STANDARD.encode(digest)).expect("base64 is a well-formed value");
     }
 }
 
-/// State shared by both directions of an upgraded connection.
+/// State shared by both directions of an upgraded connection. One async lock covers it: each direction holds it while
+/// its stages run, so messages of both directions are processed one at a time.
 struct UpgradedState {
     tracker: FlowGuard,
     bytes: ByteCounts,
+    /// When bytes last arrived in either direction, for the idle timeout.
     moved: tokio::time::Instant,
     /// Whether the client, and the origin, have sent a Close frame (RFC 6455 5.5.1): no data can follow it.
     closed: [bool; 2],
-    /// Whether stages inspect the messages.
+    /// Whether stages inspect the messages. Otherwise they are only recorded, and bytes are forwarded unparsed.
     followed: bool,
     /// Messages that stages injected while processing one of the other direction, by the direction they are sent in;
     /// `unread` is their size in bytes, `held` their share of the process's memory budget.
@@ -94,20 +101,23 @@ impl UpgradedState {
         if back.is_empty() {
             return Ok(());
         }
+        // The other direction: a message from the client is answered to the client.
         let other = 1 - direction_index(from);
         self.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE_OVERHEAD).sum::<usize>();
         self.injected[other].extend(back);
+        // Checked before the budget is charged, so that one connection cannot take much of it.
         if self.unread[other] > MAX_INJECTED_BYTES {
             let what = "the receiver does not read the messages that a stage injects";
             return Err(Error::new(ErrorKind::BodyTooLarge, what));
         }
         self.held[other].resize(self.unread[other])?;
+        // The permit is kept if that direction is not waiting right now, so the wake-up cannot be lost.
         waiting[other].notify_one();
         Ok(())
     }
 }
 
-/// Bound on queued injected messages in bytes, including their overhead.
+/// Bound on queued injected messages in bytes, including their overhead. Beyond it, the connection is closed.
 const MAX_INJECTED_BYTES: usize = 4 << 20;
 const MESSAGE_OVERHEAD: usize = size_of::<StreamMessage>();
 
@@ -130,6 +140,7 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     let websocket = legs.is_some();
     let (up, down) = legs.map_or((None, None), |(up, down)| (Some(up), Some(down)));
     let moved = tokio::time::Instant::now();
+    // `up` and `down` share the state through the mutex; each has its own read half and borrows a write half.
     let bytes = ByteCounts::default();
     let (followed, closed) = (tracker.wants_messages(), [false; 2]);
     let carried = Mutex::new(UpgradedState {
@@ -160,10 +171,13 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
         shared,
         waiting,
     };
+    // The first error of either direction drops the other; a clean end waits for both (half-close).
     let both = async { tokio::try_join!(up.run(), down.run()) };
     // The idle timeout covers both directions: traffic in either one postpones it.
     let watch = async {
         loop {
+            // Not reset by a timer per read: the loop wakes once per idle period and looks at the time of the last
+            // byte.
             let moved = carried.lock().await.moved;
             tokio::time::sleep_until(moved + idle).await;
             if carried.lock().await.moved == moved {
@@ -174,12 +188,16 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     let end = tokio::select! {
         done = both => done.map(|_| ()),
         () = watch => Err(Error::new(ErrorKind::ClientTimeout, "idle timeout: no traffic")),
+        // Both sent Close: RFC 6455 7.1.1 lets the server close first; a peer that does not is not waited for.
         () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
+    // Both directions are dropped by now, and with them their borrows.
     let UpgradedState { tracker, bytes, .. } = carried.into_inner();
     match end {
         Ok(()) => tracker.tunnelled(bytes),
         Err(e) => {
+            // Only errors of a policy or limit are explained to the client: the others mean that a connection is
+            // broken.
             if websocket && matches!(e.kind(), ErrorKind::Denied | ErrorKind::BodyTooLarge | ErrorKind::Overloaded) {
                 send_close_frame(&mut client_write, &e).await;
             }
@@ -197,11 +215,13 @@ async fn send_close_frame(client: &mut WriteHalf<IoStream>, e: &Error) {
     let why = why.get(..why.floor_char_boundary(120)).unwrap_or_default();
     let payload = [&code.to_be_bytes()[..], why.as_bytes()].concat();
     let mut frame = Vec::new();
+    // From the server's side: not masked.
     websocket::write_frame(&mut frame, websocket::Opcode::Close, &payload, None);
     let told = async {
         client.write_all(&frame).await?;
         client.shutdown().await
     };
+    // The connection is ending anyway: a client that does not read gets one second.
     let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
 }
 
@@ -231,6 +251,7 @@ impl UpgradedCopy<'_> {
             out.clear();
             // Both `read_buf` and `notified` are cancel-safe: the branch that is not taken loses nothing.
             let came = tokio::select! {
+                // Reading first: traffic must not starve behind messages that stages inject.
                 biased;
                 came = self.from.read_buf(&mut buffer) => Some(came),
                 () = self.waiting[direction_index(self.direction)].notified() => None,
@@ -244,12 +265,14 @@ impl UpgradedCopy<'_> {
             let looked = match read {
                 Some(0) => {
                     // A half-close: the other direction goes on until its own end.
+                    // Forwards the end as a FIN, or as close_notify within TLS.
                     let _ = self.to.shutdown().await;
                     return Ok(());
                 }
                 Some(_) => self.inspect(&buffer, &mut out).await,
                 None => Ok(()),
             };
+            // Also after a failed inspection: what was injected before it is still delivered.
             let guarded = self.write_injected(&mut out).await;
             let written = async {
                 self.to.write_all(&out).await?;
@@ -272,6 +295,7 @@ impl UpgradedCopy<'_> {
         let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return Ok(()) };
         let carried = &mut *self.shared.0.lock().await;
         carried.unread[direction_index(self.direction)] = 0;
+        // The reservation is released when the messages have been appended, at the end of this function.
         let _held = std::mem::take(&mut carried.held[direction_index(self.direction)]);
         for message in std::mem::take(&mut carried.injected[direction_index(self.direction)]) {
             if self.direction == Direction::Response {
@@ -321,6 +345,7 @@ impl UpgradedCopy<'_> {
         } else {
             leg.push(bytes);
             while let Some(seen) = leg.next() {
+                // Read before the stages run, which may drop the message.
                 let close = matches!(&seen, WsEvent::Message(message, _) if message.kind == MessageKind::Close);
                 carried.closed[direction_index(self.direction)] |= close;
                 let (back, asked) = websocket_messages::run_message_stages(&mut carried.tracker, leg, seen, out).await;
@@ -329,6 +354,7 @@ impl UpgradedCopy<'_> {
             }
         }
         if carried.closed == [true; 2] {
+            // Starts the close timeout; a second notification changes nothing.
             over.notify_one();
         }
         Ok(())

@@ -12,6 +12,9 @@ use crate::observe::flow_guard::FlowGuard;
 
 /// Runs the stages on a message and writes the result. Always returns the messages injected for the other direction,
 /// even on failure.
+///
+/// If the flow's policy is strict, anything that stages cannot inspect as a whole ends the connection: it fails
+/// closed.
 pub(crate) async fn run_message_stages(
     tracker: &mut FlowGuard,
     leg: &mut WsDirection,
@@ -42,6 +45,7 @@ async fn run_stages(
         }
         WsEvent::Lost(_) if strict => return unread("this is not a valid WebSocket stream"),
         WsEvent::Part(..) if strict => return unread("this message exceeds the inspection limit"),
+        // The decoder keeps only the beginning of a message beyond its limit.
         WsEvent::Message(_, frames) if strict && frames.size > frames.data.len() as u64 => {
             return unread("this message exceeds the inspection limit");
         }
@@ -49,6 +53,7 @@ async fn run_stages(
             out.extend_from_slice(&bytes);
             return Ok(());
         }
+        // A part passes without stages: it can be neither held nor changed.
         WsEvent::Part(raw, compressed) => return leg.write_part(out, &raw, compressed).map_err(too_large),
         WsEvent::Message(message, frames) => (message, frames),
     };
@@ -57,6 +62,7 @@ async fn run_stages(
     let mut shown = false;
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::Message) {
+        // After a denial the loop goes on only to reach the end; no further stage sees the batch.
         if batch.denied.is_some() || batch.messages.is_empty() || !stage.wants_messages(&tracker.flow) {
             continue;
         }
@@ -71,6 +77,7 @@ async fn run_stages(
     }
     // After recording: what is inserted here, such as a secret, is sent but not recorded.
     for stage in plan.stages(Phase::Message) {
+        // Cannot fail or drop: it only replaces placeholders in what is sent.
         batch.messages.iter_mut().for_each(|(message, _)| stage.before_message_send(&mut tracker.flow, message));
     }
     let mut kept = false;
@@ -114,6 +121,7 @@ struct MessageBatch {
 }
 
 impl MessageBatch {
+    /// Records all messages of the batch in their order.
     fn record(&self, tracker: &FlowGuard) {
         self.messages.iter().for_each(|(message, _)| tracker.message(message));
     }
@@ -124,6 +132,7 @@ impl MessageBatch {
             let (direction, kind) = (message.direction, data_kind(message.kind));
             let verdict = stage.message(flow, &mut message).resolve().await;
             let put = |direction, kind, payload| StreamMessage { direction, kind, payload, at: Timestamp::now() };
+            // In front of the current message, even if that is dropped.
             for payload in MessagePolicy::take_before(flow) {
                 self.messages.push((put(direction, MessageKind::Text, payload), false));
             }

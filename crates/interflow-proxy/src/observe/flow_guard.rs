@@ -28,12 +28,17 @@ use crate::upstream::plan::RequestPlan;
 pub(crate) struct FlowGuard {
     pub flow: Box<Flow>,
     pub plan: Arc<RequestPlan>,
+    /// The number of flows in progress, latencies and errors of this worker.
     counters: Arc<WorkerCounters>,
+    /// The recording, shared with the taps in both bodies. `None` if the flow is not recorded.
     shared: Option<Arc<SharedCapture>>,
+    /// The flow as the message stages see it, while messages run beside the other phases.
     forked: Option<ForkedFlow>,
+    /// Status sent to the client; 0 until there is a response.
     status: u16,
     /// The response was recorded before a stage restored secrets for the client.
     response_recorded: bool,
+    /// The flow has ended, so the drop must not end it again.
     over: bool,
 }
 
@@ -93,9 +98,11 @@ impl FlowGuard {
 
     /// As [`begin_capture`](Self::begin_capture), without waiting.
     pub fn begin_capture_at_once(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
+        // Tested here rather than in the recorder, so that not even the beginning of the flow reaches it.
         if self.flow.extension::<NotRecorded>().is_some() {
             return;
         }
+        // Before `begin`, because taking the original tags the flow.
         let original = original_messages::take_request(&mut self.flow, &self.plan);
         let Some(capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
         let shared = Arc::new(SharedCapture { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) });
@@ -119,10 +126,12 @@ impl FlowGuard {
             Body::Empty => return body,
             Body::Full(bytes) => {
                 self.counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
+                // A body that is complete in memory counts as sent at once.
                 self.flow.timings.request_body = Some(self.flow.clock.micros());
                 let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Request, &head.headers));
                 self.with_capture(|c, _| {
                     c.data(Direction::Request, bytes);
+                    // The tap's messages and the body's data reach the recorder in the order in which they were sent.
                     if let Some(mut tap) = tap {
                         tap.feed(bytes, |m| c.message(m));
                     }
@@ -149,6 +158,7 @@ impl FlowGuard {
     pub fn response(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
         self.flow.status = Some(head.status);
+        // Taken even if it is not recorded: the extension must not keep the body alive.
         let original = original_messages::take_response(&mut self.flow, &self.plan);
         if !self.response_recorded {
             self.with_capture(|c, flow| c.response(flow, head));
@@ -160,12 +170,14 @@ impl FlowGuard {
 
     /// Records the response as it is now; later stages restore secrets, which only the client may see.
     pub fn record_before_restore(&mut self, body: Body, head: &ResponseHead) -> Body {
+        // The first restoring stage decides: later ones see secrets already.
         let Some(shared) = self.shared.clone().filter(|_| !self.response_recorded) else { return body };
         self.response(head);
         self.response_recorded = true;
         if matches!(body, Body::Empty) {
             return body;
         }
+        // A tap even for a body in memory: the stage may read it only in part.
         Body::stream(PreRestoreTap { body, shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
     }
 
@@ -187,6 +199,7 @@ impl FlowGuard {
                         }
                     });
                 }
+                // One reading of the clock serves both timings, so that they agree.
                 let now = self.flow.clock.micros();
                 self.flow.timings.last_byte = Some(now);
                 self.finish_at(now, FlowOutcome::Complete);
@@ -194,6 +207,7 @@ impl FlowGuard {
             }
             Body::Stream(_) => {
                 let messages = self.response_tap(head);
+                // The guard moves into the tap; dropping the body unread ends the flow as aborted.
                 Body::stream(ResponseTap { body, tracker: Some(self), messages })
             }
         }
@@ -206,6 +220,7 @@ impl FlowGuard {
 
     /// The body of a response that Interflow generated.
     pub fn local_response(&self, bytes: &Bytes) {
+        // After `record_before_restore`, an error response must not overwrite what was recorded.
         if !self.response_recorded {
             self.with_capture(|c, _| c.data(Direction::Response, bytes));
         }
@@ -272,6 +287,7 @@ impl FlowGuard {
     fn finish_at(&mut self, now: u64, outcome: FlowOutcome<'_>) {
         self.over = true;
         if let Some(lent) = self.forked.take() {
+            // Merged here, so that `finish` and `done` see what message stages added.
             lent.merge_at_end(&mut self.flow);
         }
         // Deferred work that has finished is merged here. The rest is awaited in a task of its own, so that the end
@@ -283,6 +299,8 @@ impl FlowGuard {
         }
         // Without a runtime, the process is ending.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.end(now, outcome) };
+        // `self` cannot be moved out of a method that also runs in `drop`, so a second guard takes over what is
+        // needed.
         let mut rest = Self {
             flow: Box::new(self.flow.fork()),
             plan: Arc::clone(&self.plan),
@@ -291,9 +309,11 @@ impl FlowGuard {
             forked: None,
             status: self.status,
             response_recorded: self.response_recorded,
+            // The task calls `end` itself; its guard must not end the flow again when dropped.
             over: true,
         };
         let outcome = OwnedOutcome::from(outcome);
+        // If the runtime shuts down first, the task is dropped and the flow has no recorded end.
         runtime.spawn(async move {
             for work in running {
                 work.join(&mut rest.flow).await;
@@ -302,7 +322,8 @@ impl FlowGuard {
         });
     }
 
-    /// The end of a flow that waits for nothing any more.
+    /// The end of a flow that waits for nothing any more. The order matters: `finish` may still add to the flow, then
+    /// the recorder completes it, and `done` is told of the final state.
     fn end(&mut self, now: u64, outcome: FlowOutcome<'_>) {
         if self.plan.wants(Phase::Done) {
             for stage in self.plan.stages(Phase::Done) {
@@ -314,6 +335,7 @@ impl FlowGuard {
             if let at @ 1.. = shared.request_body.load(Relaxed) {
                 self.flow.timings.request_body = Some(at);
             }
+            // Taken: from here on, a body that is still polled records nothing.
             if let Some(capture) = shared.capture.lock().take() {
                 capture.finish(&self.flow, outcome);
             }
@@ -326,7 +348,6 @@ impl FlowGuard {
     }
 }
 
-/// The outcome of a flow whose end waits for its work.
 enum OwnedOutcome {
     Complete,
     Tunnelled(ByteCounts),
@@ -359,6 +380,7 @@ impl OwnedOutcome {
 impl Drop for FlowGuard {
     fn drop(&mut self) {
         if !self.over {
+            // The future or the body was dropped, as the server does when the client disconnects.
             self.finish_with_error(&Error::new(ErrorKind::ClientGone, "the client went away"), ByteCounts::default());
         }
     }
@@ -376,6 +398,7 @@ struct RequestTap {
 impl BodyStream for RequestTap {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         if let Some(shared) = &self.shared {
+            // The recorder's backpressure: nothing is read from the client while its queue is full.
             std::task::ready!(shared.poll_ready(cx));
         }
         let frame = std::task::ready!(self.body.poll_frame(cx));
@@ -388,7 +411,9 @@ impl BodyStream for RequestTap {
                     let seen = shared.record_frame(Direction::Request, f, self.messages.as_mut());
                     self.counters.messages.fetch_add(seen as u64, Relaxed);
                 }
+                // At least 1, because 0 stands for a body that has not ended.
                 None => shared.request_body.store(self.clock.micros().max(1), Relaxed),
+                // The error ends the flow elsewhere: whoever sends the body reports it.
                 Some(Err(_)) => {}
             }
         }
@@ -431,6 +456,7 @@ struct ResponseTap {
 
 impl BodyStream for ResponseTap {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        // After the end, the remaining polls pass through.
         let Some(tracker) = &mut self.tracker else { return self.body.poll_frame(cx) };
         std::task::ready!(tracker.poll_ready(cx));
         let frame = std::task::ready!(self.body.poll_frame(cx));
@@ -439,6 +465,7 @@ impl BodyStream for ResponseTap {
                 if let BodyFrame::Data(data) = f {
                     tracker.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
                 }
+                // What a stage restored is counted as sent, but not recorded.
                 if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.response_recorded) {
                     let seen = shared.record_frame(Direction::Response, f, self.messages.as_mut());
                     tracker.counters.messages.fetch_add(seen as u64, Relaxed);
@@ -463,6 +490,7 @@ impl BodyStream for ResponseTap {
 impl ResponseTap {
     fn finish(&mut self, end: Result<(), &Error>) {
         let Some(mut tracker) = self.tracker.take() else { return };
+        // Taken, so that the end is reported once even if the body is polled again.
         tracker.flow.timings.last_byte = Some(tracker.flow.clock.micros());
         match end {
             Ok(()) => tracker.complete(),

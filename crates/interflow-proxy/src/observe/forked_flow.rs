@@ -5,7 +5,8 @@ use std::sync::Arc;
 use interflow_types::Flow;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
-/// The flow as seen by the messages of both directions while its exchange is in progress.
+/// The flow as seen by the messages of both directions while its exchange is in progress. Clones share one flow, so
+/// message stages never run concurrently.
 #[derive(Clone)]
 pub(crate) struct ForkedFlow(Arc<Mutex<Flow>>);
 
@@ -21,7 +22,6 @@ impl ForkedFlow {
         lent
     }
 
-    /// Waits for the message that a stage is working on.
     pub async fn lock(&self) -> MutexGuard<'_, Flow> {
         self.0.lock().await
     }
@@ -32,6 +32,7 @@ impl ForkedFlow {
 
     /// Merges at the flow's end. A message that a stage still holds keeps its extensions; they are not merged.
     pub fn merge_at_end(&self, flow: &mut Flow) {
+        // `try_lock`: this may run in `drop`, where nothing can be awaited.
         if let Ok(mut lent) = self.0.try_lock() {
             flow.merge(&mut lent);
         }

@@ -11,6 +11,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter {
     last: Mutex<Option<Instant>>,
+    /// Lines suppressed since the last one.
     kept: AtomicU64,
 }
 

@@ -5,11 +5,12 @@ use interflow_types::{Flow, OriginalMessage, OriginalMessages, Phase, RequestHea
 
 use crate::upstream::plan::RequestPlan;
 
-/// The tag of flows whose original request or response is recorded beside the edited one.
 const EDITED_TAG: &str = "edited";
 
-/// The original request, if it was edited and may be recorded.
+/// The original request, if it was edited and may be recorded. The extension is emptied in any case, to release the
+/// body.
 pub(crate) fn take_request(flow: &mut Flow, plan: &RequestPlan) -> Option<Box<OriginalMessage<RequestHead>>> {
+    // Most flows have none, and `extension_mut` would create it.
     flow.extension::<OriginalMessages>()?;
     let original = flow.extension_mut::<OriginalMessages>().request.take();
     if_recordable(flow, plan, original)
@@ -24,6 +25,7 @@ pub(crate) fn take_response(flow: &mut Flow, plan: &RequestPlan) -> Option<Box<O
 
 fn if_recordable<T>(flow: &mut Flow, plan: &RequestPlan, original: Option<T>) -> Option<T> {
     let original = original?;
+    // One stage that redacts suffices: an original would contain what it removed.
     if plan.stages(Phase::RequestBody).any(|s| s.withholds_originals(flow)) {
         return None;
     }

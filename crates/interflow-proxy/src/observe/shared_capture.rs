@@ -20,6 +20,7 @@ pub(crate) struct SharedCapture {
 
 impl SharedCapture {
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        // Without a capture, at the end of the flow, bodies must not be held back.
         self.capture.lock().as_mut().map_or(Poll::Ready(()), |c| c.poll_ready(cx))
     }
 
@@ -69,11 +70,13 @@ impl SharedCapture {
             }
             Some(OriginalBody::Passing(passing)) => {
                 let shared = Arc::clone(self);
+                // The body is still being read by the stage that edited it: it is recorded as it passes.
                 let shown = passing.subscribe(move |bytes| {
                     if let Some(capture) = shared.capture.lock().as_mut() {
                         capture.original_data(direction, bytes);
                     }
                 });
+                // Too late: part of the body has gone by, and half an original would mislead.
                 if !shown && let Some(capture) = self.capture.lock().as_mut() {
                     capture.original_lost(direction);
                 }

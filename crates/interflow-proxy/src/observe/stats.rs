@@ -8,8 +8,12 @@ use schemars::JsonSchema;
 
 /// Upper bounds of the latency histogram's buckets, in microseconds; a last bucket counts the rest.
 pub const LATENCY_BOUNDS: [u64; 14] =
-    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000];
+    // One per worker and bucket: counting a response is an atomic addition without contention.
+    [
+        100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000,
+    ];
 
+// `Internal` is the last kind, so its number plus one is the length.
 const ERROR_KIND_COUNT: usize = ErrorKind::Internal as usize + 1;
 
 /// One worker's counters. The fields mean what those of [`StatsSnapshot`] do. All use relaxed ordering, so a snapshot
@@ -39,15 +43,18 @@ impl WorkerCounters {
 
     /// Counts a response and the flow's duration in microseconds.
     pub fn response(&self, status: u16, micros: u64) {
+        // Statuses of 600 and above, which are invalid, count with 5xx.
         let class = usize::from(status / 100).min(5);
         self.responses[class].fetch_add(1, Relaxed);
+        // The first bound that is not below the duration; `LATENCY_BOUNDS.len()` if all are.
         let bucket = LATENCY_BOUNDS.partition_point(|&bound| bound < micros);
         self.latency[bucket].fetch_add(1, Relaxed);
         self.latency_sum.fetch_add(micros, Relaxed);
     }
 }
 
-/// Sums over all workers at one moment.
+/// Sums over all workers. The workers go on counting meanwhile, so related figures may differ by the requests in
+/// progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, JsonSchema)]
 #[schemars(rename = "ProxyStats")]
 pub struct StatsSnapshot {
@@ -61,7 +68,7 @@ pub struct StatsSnapshot {
     pub requests: u64,
     /// Flows in progress.
     pub active: i64,
-    /// Responses by the first digit of their status; index 0: no response.
+    /// Responses by the first digit of their status; index 0 counts flows that ended without one.
     pub responses: [u64; 6],
     /// Tunnels that were passed through without inspection or were not HTTP.
     pub tunnels: u64,

@@ -19,17 +19,17 @@ use crate::state::ActiveConfig;
 use crate::tunnel::intercept::{InterceptOverride, TunnelContext, inspect, inspect_passthrough};
 use crate::tunnel::passthrough::{dial, end_tunnel};
 
-/// What a client asks for when it opens a tunnel.
+/// What a client asks for when it opens a tunnel, whatever protocol it used.
 pub(crate) struct TunnelRequest {
     pub transport: EntryKind,
     pub authority: Authority,
     /// The user, or why the client could not be authenticated.
     pub user: Result<Option<Arc<str>>>,
-    /// The `Via` of the CONNECT request.
+    /// The `Via` of the CONNECT request, passed on to upstream proxies.
     pub received_via: Option<Arc<str>>,
 }
 
-/// A tunnel that was allowed. Its client can be told that it is open.
+/// A tunnel that was allowed. Nothing has been sent to the client yet.
 pub(crate) struct OpenTunnel {
     context: TunnelContext,
     live: Arc<ActiveConfig>,
@@ -39,7 +39,7 @@ pub(crate) struct OpenTunnel {
     passthrough: Option<(IoStream, Passthrough)>,
 }
 
-/// A tunnel that was denied, or whose origin could not be reached.
+/// A tunnel that was denied, or whose origin could not be reached. Its flow has not ended: the caller records it.
 pub(crate) struct RefusedTunnel {
     pub tracker: FlowGuard,
     pub error: Error,
@@ -60,11 +60,13 @@ pub(crate) async fn open_tunnel(
 ) -> Result<OpenTunnel, RefusedTunnel> {
     let TunnelRequest { transport, authority, user, received_via } = request;
     let name = user.as_ref().ok().cloned().flatten();
+    // The scheme is a guess: what the tunnel carries is not known before its first bytes.
     let key = conn.plan_key(Scheme::Https, authority.clone(), None, transport, name.clone());
     let flow = conn.flow(FlowClock::start(), transport, Scheme::Https, authority, name);
     let plan = user.and_then(|_| conn.plan(live, &key, "CONNECT", conn.client.peer.ip()));
     let (plan, error) = match plan {
         Ok(plan) => (plan, None),
+        // A denied tunnel needs a plan for its flow; no stage runs.
         Err(e) => (live.plans.get(&live.settings, key), Some(e)),
     };
     let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
@@ -97,6 +99,7 @@ async fn decide(
         *tracker.flow.extension_mut() = ReceivedVia(received_via);
     }
     let Authority { host, port } = &tracker.flow.authority;
+    // The name of the built-in pages resolves nowhere, so it can only be intercepted.
     let why = interception.passthrough(&live.settings, &[host], *port).filter(|_| !builtin_pages::is_local(host));
     // Only a tunnel that is passed through is connected before the client is answered, so that a CONNECT can report
     // the failure. Otherwise the requests inside report it.
@@ -117,7 +120,7 @@ impl OpenTunnel {
     }
 }
 
-/// A CONNECT request (RFC 9110 9.3.6).
+/// A CONNECT request (RFC 9110 9.3.6). The 200 is sent by the driver before the tunnel is served.
 pub(crate) async fn http_connect(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,

@@ -24,11 +24,10 @@ use crate::tunnel::passthrough::{FirstSpeaker, dial, dial_tls, end_tunnel, first
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
 use crate::upstream::plan::PlanKey;
 
-/// What a tunnel's inside keeps of the client connection.
 pub(crate) struct TunnelContext {
     worker: Arc<ProxyWorker>,
     client: Arc<interflow_types::ClientInfo>,
-    /// Kept only in builds that can impersonate fingerprints.
+    /// The client's ClientHello, to mirror its fingerprint. Kept only in builds that can impersonate one.
     hello: Option<Arc<ClientHello>>,
     /// The client was started by `interflow exec`.
     of_exec: bool,
@@ -74,7 +73,7 @@ impl TunnelContext {
     }
 }
 
-/// The stages' decision about a tunnel's TLS.
+/// The stages' decision about a tunnel's TLS; `None` leaves it to the configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterceptOverride {
     None,
@@ -126,6 +125,7 @@ async fn sniff(
     io: IoStream,
     interception: InterceptOverride,
 ) {
+    // Bounded: a client that sends nothing must not keep the tunnel's protocol undecided forever.
     let expect = sniff_timeouts(&live);
     let (mut detected, mut io) = match ingress::sniff(io, expect).await {
         Ok(found) => found,
@@ -145,6 +145,7 @@ async fn sniff(
             }
             FirstSpeaker::Nobody => return tracker.tunnelled(ByteCounts::default()),
             FirstSpeaker::Client(near, far) => {
+                // The connection is kept for the case that the protocol turns out to be unknown.
                 upstream = Some(far);
                 (detected, io) = match ingress::sniff(near, expect).await {
                     Ok(found) => found,
@@ -168,6 +169,7 @@ async fn sniff(
     match detected {
         ClientProtocol::Tls(hello) => decide_interception(place, live, tracker, (io, None), *hello, interception).await,
         ClientProtocol::Http1 => {
+            // The requests inside are flows of their own.
             tracker.discard();
             place.serve_http1(&live, io, inside, None).await;
         }
@@ -175,11 +177,13 @@ async fn sniff(
             tracker.discard();
             place.serve_http2(&live, io, inside, None).await;
         }
+        // Closed without a byte: nothing worth recording happened.
         ClientProtocol::Closed => tracker.discard(),
         ClientProtocol::ProxyRequest(_)
         | ClientProtocol::Socks5
         | ClientProtocol::Unknown
         | ClientProtocol::Timeout => {
+            // A proxy protocol within the tunnel is not for Interflow: it goes to the proxy at the tunnel's end.
             let nested = matches!(detected, ClientProtocol::ProxyRequest(_) | ClientProtocol::Socks5);
             tracker.flow.passthrough =
                 Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
@@ -197,6 +201,7 @@ async fn sniff(
 
 fn sniff_timeouts(live: &ActiveConfig) -> SniffTimeouts {
     SniffTimeouts {
+        // At least 1 ms: with 0, the timer would fire before the first read.
         first: live.settings.config.intercept.sniff_timeout.0.max(Duration::from_millis(1)),
         rest: live.settings.config.timeouts.header_timeout.0,
         place: ingress::SniffContext::Tunnel,
@@ -215,6 +220,7 @@ pub(crate) fn inspect_passthrough(
 ) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         tracker.flow.passthrough = Some(why);
+        // Nobody would use the name: relaying can begin at once.
         if !live.settings.needs_tls_name() {
             return passthrough(tracker, &live, io, upstream).await;
         }
@@ -227,6 +233,7 @@ pub(crate) fn inspect_passthrough(
                 Ok((ClientProtocol::Tls(hello), near)) => {
                     decide_interception(place, live, tracker, (near, Some(far)), *hello, interception).await
                 }
+                // Not TLS: the decision to pass through stands.
                 Ok((_, near)) => passthrough(tracker, &live, near, far).await,
                 Err(e) => fail_sniff(tracker, &live, &e).await,
             },
@@ -237,6 +244,8 @@ pub(crate) fn inspect_passthrough(
 /// Ends a tunnel whose protocol could not be detected.
 async fn fail_sniff(tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
     match error.kind() {
+        // A timeout is recorded. Other errors mean that the client disconnected before it sent anything, which is
+        // not.
         ErrorKind::ClientTimeout => end_tunnel(tracker, live, Err(error)).await,
         _ => tracker.fail(error),
     }
@@ -254,12 +263,15 @@ async fn decide_interception(
 ) {
     let tunnel = tracker.flow.authority.clone();
     let identity = tls_authority(&tunnel, &hello);
+    // Set again below if the tunnel is passed through after all.
     tracker.flow.passthrough = None;
     tracker.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
+    // Kept, because the stages of the SNI's plan must not decide on a tunnel that goes to another address.
     let by_tunnel = Arc::clone(&tracker.plan);
     if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut interception).await {
         return end_tunnel(tracker, &live, Err(&e)).await;
     }
+    // Both names count for exclusions, see `CompiledConfig::passthrough`.
     let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host], tunnel.port);
     // A pinning bypass yields to a stage's decision, to stages that protect the host, and to programs started by
     // `interflow exec`, which are expected to trust the CA.
@@ -272,6 +284,7 @@ async fn decide_interception(
     {
         passes = Some(Passthrough::PinningBypass);
     }
+    // The built-in pages have no origin to pass anything to.
     let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
         return terminate(place, live, tracker, io, (tunnel, identity), &hello).await;
     };
@@ -303,6 +316,7 @@ async fn authorize_hello(
 ) -> Result<()> {
     run_stages(tracker, Phase::ClientHello, interception).await?;
     let flow = &mut tracker.flow;
+    // The usual case: CONNECT named the same host, and its checks apply.
     if identity.host == flow.authority.host {
         return Ok(());
     }
@@ -323,10 +337,12 @@ async fn authorize_hello(
         user: flow.user.clone(),
         scheme: Scheme::Https,
         authority: identity.clone(),
+        // The connection goes to the address that was requested; only the name differs.
         dial: Some(tunnel),
         transport: flow.transport,
     };
     tracker.plan = live.plans.get(&live.settings, key);
+    // From here on with the stages of the name's plan, whose `Authority` phase has not seen this tunnel.
     run_stages(tracker, Phase::Authority, interception).await?;
     run_stages(tracker, Phase::ClientHello, interception).await
 }
@@ -358,11 +374,13 @@ fn protecting_stage(
         intercepted: true,
     };
     let by_method = || live.settings.rules.needs_method(&identity.host).then_some("access.rule");
+    // Rules for methods could not be enforced on bytes that are not decrypted.
     tracker.plan.protected_by(&scope).or_else(by_method)
 }
 
 /// The authority that the client means: the SNI on the tunnel's port, or else the tunnel's authority.
 fn tls_authority(authority: &Authority, hello: &ClientHello) -> Authority {
+    // An IP address is not allowed in SNI (RFC 6066 section 3) and is ignored.
     match hello.server_name.as_deref().map(Host::parse) {
         Some(Ok(host @ Host::Name(_))) => Authority::new(host, authority.port),
         _ => authority.clone(),
@@ -388,7 +406,9 @@ async fn terminate(
     (tunnel, identity): (Authority, Authority),
     hello: &ClientHello,
 ) {
+    // Cloning a ClientHello is pointless in builds that cannot imitate it.
     place.hello = tls::SUPPORTS_IMPERSONATION.then(|| Arc::new(hello.clone()));
+    // The certificate is for the name, the connection to the address.
     let dial = (identity != tunnel).then_some(tunnel);
     let inside = TunnelTarget {
         scheme: Scheme::Https,
@@ -410,6 +430,7 @@ async fn terminate(
         Ok(done) => done,
         Err(e) => return handle_leaf_refusal(&place, &live, tracker, &inside, e).await,
     };
+    // Counted after the handshake: before it, the client may still refuse.
     place.worker.counters.intercepted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let both =
         Arc::new(ClientTls { version: agreed.version, cipher: agreed.cipher, alpn: agreed.alpn, ..(*facts).clone() });
@@ -426,6 +447,7 @@ async fn select_leaf(
     alpn: Alpn,
 ) -> Result<Arc<ServerTls>> {
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
+        // From the leaf cache, or signed now.
         None => Ok(place.worker.ca.server_tls(host, alpn)),
         Some(files) => live.settings.leaf_from_files(files, alpn).await.map_err(|e| {
             Error::new(ErrorKind::StageFailed, "a stage selected an unusable certificate for the client").with_source(e)
@@ -464,6 +486,7 @@ async fn alpn_for_client(
     }
     let mut route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
     live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    // The connection made here goes into the pool, and the first request uses it.
     match live.egress.alpn(&route, &mut tracker.upstream_report(&mut |_| ())).await {
         Ok(HttpVersion::H2) => Alpn::Both,
         Ok(_) => Alpn::Http1,
@@ -483,14 +506,17 @@ async fn handle_leaf_refusal(
     let Some(failure) = ClientTlsFailure::from_error(&error).filter(|f| f.is_refusal()) else {
         return end_tunnel(tracker, live, Err(&error)).await;
     };
+    // Counted for every refusal, also where no bypass may follow.
     place.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let config = &live.settings.config.intercept;
     let host = &inside.authority.host;
     let program = place.program(&tracker);
     let protected = protecting_stage(place, live, &tracker, &inside.authority);
+    // 0 turns the bypass off for this refusal: protected traffic fails rather than passes unread.
     let failures = if place.of_exec || protected.is_some() { 0 } else { config.pinning_failures };
     let refusal = place.worker.shared.pinning.record_refusal(&program, host, failures, config.pinning_bypass.0);
     let why = leaf_refusal::explain(refusal, place.of_exec, protected, config.pinning_bypass);
+    // Once per bypass, not per refusal: only now does the operator lose sight of this traffic.
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
         tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
     }
@@ -514,6 +540,7 @@ async fn handle_early_close(
         if error.kind() != ErrorKind::ClientGone {
             return end_tunnel(tracker, live, Err(&error)).await;
         }
+        // TLS 1.3 clients verify the certificate after the server believes the handshake to be complete.
         if ClientTlsFailure::from_error(&error).is_some_and(ClientTlsFailure::is_refusal) {
             return handle_leaf_refusal(place, live, tracker, inside, error).await;
         }
@@ -547,6 +574,7 @@ async fn serve_intercepted_tls(
     }
     let found = tokio::select! {
         found = ingress::sniff(io, expect) => found,
+        // A connection without a request need not delay shutdown.
         () = place.worker.drain.drained(), if agreed => return tracker.discard(),
     };
     let (detected, io) = match found {
@@ -558,6 +586,7 @@ async fn serve_intercepted_tls(
         ClientProtocol::Timeout if agreed => {
             return handle_early_close(&place, &live, tracker, &inside, since, None).await;
         }
+        // After ALPN h2 anything but the preface is an error, which the HTTP/2 driver reports.
         _ if http2 => ClientProtocol::Http2,
         ClientProtocol::ProxyRequest(named) if is_same_authority(&named, &inside) => ClientProtocol::Http1,
         other @ ClientProtocol::ProxyRequest(_) => other,
@@ -565,6 +594,7 @@ async fn serve_intercepted_tls(
         _ if agreed => ClientProtocol::Http1,
         other => other,
     };
+    // A client that only waits has not shown that it accepts the leaf.
     if !matches!(detected, ClientProtocol::Timeout) {
         place.worker.shared.pinning.record_acceptance(&place.program(&tracker), &inside.authority.host);
     }
@@ -578,6 +608,7 @@ async fn serve_intercepted_tls(
             place.serve_http2(&live, io, inside, Some(tls)).await;
         }
         _ => {
+            // Not HTTP: Interflow ends TLS on both sides and relays what is inside.
             tracker.flow.passthrough = Some(Passthrough::NotHttp);
             match dial_tls(&mut tracker, &live, &inside).await {
                 Ok(upstream) => passthrough(tracker, &live, io, upstream).await,

@@ -6,7 +6,8 @@ use interflow_types::{Error, ErrorKind};
 
 use crate::tunnel::pinning_bypass::LeafRefusal;
 
-/// Explains why the client probably refused the leaf, and what happens next.
+/// Explains why the client probably refused the leaf, and what happens next. The text follows a semicolon in the
+/// error and the log.
 pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&str>, pass: HumanDuration) -> String {
     match refusal {
         LeafRefusal::Untrusting if of_exec => {
@@ -38,7 +39,6 @@ pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&st
     }
 }
 
-/// The error recorded with the flow.
 pub(crate) fn error(failure: ClientTlsFailure, why: &str) -> Error {
     let how = match failure {
         ClientTlsFailure::RefusedLeaf(alert) => {

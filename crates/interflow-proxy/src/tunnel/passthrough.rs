@@ -22,7 +22,8 @@ pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result
     live.egress.connect(&route, &mut tracker.upstream_report(&mut |_| ())).await
 }
 
-/// Connects and opens TLS to the origin, for a protocol other than HTTP inside the client's TLS.
+/// Connects and opens TLS to the origin, for a protocol other than HTTP inside the client's TLS. No ALPN is offered,
+/// since the protocol is unknown.
 pub(crate) async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, inside: &TunnelTarget) -> Result<IoStream> {
     let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
     let route = route::select_tunnel_route(tracker, live, route).await?;
@@ -35,14 +36,16 @@ pub(crate) async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, insid
     Ok(io)
 }
 
-/// Relays bytes both ways until both sides have closed.
+/// Relays bytes both ways until both sides have closed. The recording begins here, and has no body.
 pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
     tracker.begin_capture(&live.settings, None).await;
     tracker.counters().tunnels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    // The idle timeout covers both directions.
     let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
     let counters = TunnelCounters::default();
     match relay::tunnel(client, upstream, &options, &counters).await {
         Ok(bytes) => tracker.tunnelled(bytes),
+        // The counters hold what was relayed before the error.
         Err(e) => tracker.tunnel_failed(&e.with_error_source(ErrorSource::Upstream), counters.get()),
     }
 }
@@ -56,14 +59,14 @@ pub(crate) async fn end_tunnel(mut tracker: FlowGuard, live: &ActiveConfig, outc
     }
 }
 
-/// Which side sent first. The bytes are put back in front of their stream.
+/// Which side sent first, with both streams. The bytes read are put back in front of their stream.
 pub(crate) enum FirstSpeaker {
     Client(IoStream, IoStream),
     Server(IoStream, IoStream),
     Nobody,
 }
 
-/// Waits for the first bytes of either side.
+/// Waits for the first bytes of either side, for at most `limit`.
 pub(crate) async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -> FirstSpeaker {
     let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
     // Errors and the end of a stream are ignored here: the next reader of that side meets them again. `read_buf` is

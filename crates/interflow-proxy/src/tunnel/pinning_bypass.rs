@@ -9,7 +9,8 @@ use interflow_types::{ByteStr, ClientInfo, Host};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 
-/// A program, identified by its address, its TLS fingerprint and, if known, its process name.
+/// A program, identified by its address, its TLS fingerprint and, if known, its process name. Two programs with the
+/// same TLS library on one machine cannot be told apart without the process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientProgram {
     address: IpAddr,
@@ -36,7 +37,7 @@ pub struct PinningBypass {
 
 #[derive(Debug)]
 struct PinningState {
-    /// Programs that accepted a leaf for some host: they trust the CA.
+    /// Programs that accepted a leaf for some host: they trust the CA, so a refusal by them means pinning.
     trusting: LruCache<ClientProgram, ()>,
     seen: LruCache<(ClientProgram, Host), PinningHistory>,
 }
@@ -51,6 +52,7 @@ impl Default for PinningState {
 struct PinningHistory {
     /// It accepted a leaf for this host: it does not pin it.
     took_it: bool,
+    /// Consecutive refusals since the last bypass or the last long pause.
     failures: u32,
     pass_until: Option<Instant>,
     last: Option<Instant>,
@@ -112,6 +114,7 @@ impl PinningBypass {
             return LeafRefusal::Untrusting;
         }
         let now = Instant::now();
+        // Per host: a program pins some hosts and not others.
         let entry = state.seen.entry((program.clone(), host.clone())).or_insert_with(PinningHistory::default);
         if entry.took_it {
             return LeafRefusal::TookItBefore;
@@ -127,6 +130,7 @@ impl PinningBypass {
         entry.failures += 1;
         let bypassed = entry.failures >= failures;
         if bypassed {
+            // Counting starts again, so that the bypass has to be earned anew when it ends.
             entry.failures = 0;
             entry.pass_until = Some(now + pass);
         }
@@ -139,6 +143,7 @@ impl PinningBypass {
         let state = &mut *state;
         if let Some(seen) = state.seen.get(&(program.clone(), host.clone()))
             && seen.took_it
+            // The common case, without an insert: this runs for every intercepted connection.
             && state.trusting.get(program).is_some()
         {
             return;
@@ -174,6 +179,7 @@ impl PinningBypass {
         let mut state = self.state.lock();
         let mut passed = 0;
         state.seen.retain(|(_, of), seen| {
+            // Only refusals are forgotten; that a program accepted a leaf stays known.
             let forgotten = !seen.took_it && host.is_none_or(|host| host == of);
             passed += usize::from(forgotten && seen.pass_until.is_some_and(|until| until > now));
             !forgotten

@@ -55,6 +55,7 @@ fn client_gone(e: std::io::Error) -> Error {
 const fn socks_reply(kind: ErrorKind) -> SocksReply {
     match kind {
         ErrorKind::Denied | ErrorKind::Unauthorized | ErrorKind::Loop | ErrorKind::Limited => SocksReply::NotAllowed,
+        // A name that does not resolve: RFC 1928 has no code of its own for it.
         ErrorKind::Dns => SocksReply::HostUnreachable,
         ErrorKind::Connect => SocksReply::ConnectionRefused,
         ErrorKind::ConnectTimeout => SocksReply::TtlExpired,

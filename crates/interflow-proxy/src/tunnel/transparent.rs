@@ -11,7 +11,8 @@ use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarg
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::connect::{TunnelRequest, open_tunnel};
 
-/// A connection to `authority` that the client did not ask a proxy for.
+/// A connection to `authority` that the client did not ask a proxy for. A refusal can only close it: the client does
+/// not expect a proxy's answer.
 pub(crate) async fn serve_transparent(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -51,6 +52,7 @@ pub(crate) async fn serve_reverse(
             )
         };
         let name = hello.server_name.as_deref().and_then(|n| Host::parse(n).ok()).ok_or_else(nameless)?;
+        // The port that the client used is the listener's own, which says nothing about the origin's.
         let authority = Authority::new(name, port.unwrap_or(443));
         serve_transparent(&conn(ConnectionKind::Proxy), live, io, EntryKind::Reverse, authority).await;
         return Ok(());
@@ -68,6 +70,7 @@ pub(crate) async fn serve_reverse(
         received_via: None,
     };
     let (options, drain) = (live.settings.http_options(false), worker.drain.clone());
+    // Each request names its origin in `Host`, see `resolve::retarget_by_host`.
     let conn = Arc::new(conn(ConnectionKind::Inside(inside)));
     match detected {
         ClientProtocol::Http2 => ingress::serve_http2(io, &options, drain, conn).await,

@@ -16,7 +16,7 @@ use crate::config::{ConfigError, FingerprintRule};
 /// connections that they made.
 const MAX_PROFILES: usize = 1024;
 
-/// Parses a fingerprint target; `none` stands for Interflow's own fingerprint.
+/// Parses a fingerprint target. `none` stands for Interflow's own fingerprint and yields `None`.
 ///
 /// # Errors
 /// As for parsing [`FingerprintTarget`].
@@ -40,8 +40,10 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
             Some(ConnectionFingerprint { tls: *tls, ..ConnectionFingerprint::default() })
         }
     };
+    // Without the platform's roots, because nothing is connected.
     let base = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() });
     let base = base.map_err(|e| e.to_string())?;
+    // A mirrored fingerprint is the client's: what this build cannot send of it is left out.
     let leniently = text.trim().eq_ignore_ascii_case("mirror");
     fingerprint
         .map_or(Ok(()), |f| base.with_fingerprint(text.trim(), f, leniently).map(drop))
@@ -61,6 +63,7 @@ impl FingerprintRules {
                 let place = format!("upstream.fingerprint[{i}]{key}");
                 move |what| ConfigError { place, what }
             };
+            // Parsed here, so that a typing error is reported with its index.
             let like = parse(&rule.profile).map_err(at(".profile"))?;
             Ok((HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string()).map_err(at(".hosts"))?, like))
         };
@@ -126,13 +129,14 @@ impl FingerprintRules {
             }
         };
         let profile = base.with_fingerprint(&key.1, fingerprint, false)?;
+        // Two connections may build the same profile at once; the later one is kept.
         self.made.lock().insert(key, Arc::clone(&profile));
         Ok(profile)
     }
 }
 
-/// A client's fingerprint, and the profiles that mirror it. Connections made with them are not shared with other
-/// clients.
+/// A client's fingerprint, and the profiles that mirror it, by the profile they are based on. Connections made with
+/// them are not shared with other clients.
 #[derive(Default)]
 pub(crate) struct ClientFingerprint {
     hello: Option<Arc<ClientHello>>,
@@ -150,6 +154,7 @@ impl ClientFingerprint {
     /// This build does not support impersonation.
     pub fn mirror_profile(&self, base: Arc<TlsProfile>, opening: Option<&str>) -> Result<Arc<TlsProfile>> {
         let Some(hello) = &self.hello else { return Ok(base) };
+        // Held while a profile is compiled: the requests of one client would otherwise each build it.
         let mut mirrored = self.mirrored.lock();
         if let Some((_, profile)) = mirrored.iter().find(|(id, _)| *id == base.id()) {
             return Ok(Arc::clone(profile));

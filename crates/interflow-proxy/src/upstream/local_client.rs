@@ -22,7 +22,8 @@ use crate::downstream::connection::{ClientConnection, ConnectionKind};
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::upstream::local_request::{LocalRequest, send_local};
 
-/// Addresses of cloud metadata services, and of their agents on this machine.
+/// Addresses of cloud metadata services, and of their agents on this machine: link-local (IPv4), the unique local
+/// prefix that AWS uses for IPv6, and loopback.
 const METADATA_NETS: [&str; 4] = ["169.254.0.0/16", "fd00:ec2::/32", "127.0.0.0/8", "::1/128"];
 
 thread_local! {
@@ -33,7 +34,8 @@ pub(crate) fn set_current_worker(worker: &Arc<ProxyWorker>) {
     CURRENT_WORKER.with(|here| *here.borrow_mut() = Arc::downgrade(worker));
 }
 
-/// The workers of a server, as its own requests need them.
+/// The workers of a server, as its own requests need them: a request runs on a worker, because pools belong to its
+/// runtime.
 pub(crate) struct WorkerSet {
     pub workers: Vec<Arc<ProxyWorker>>,
     /// The runtime of each worker.
@@ -45,6 +47,7 @@ pub(crate) struct WorkerSet {
 impl WorkerSet {
     /// The index of this thread's worker, if it is one of these.
     fn current(&self) -> Option<usize> {
+        // `None` on other threads, and on workers of another server in the same process (tests).
         let here = CURRENT_WORKER.with(|here| here.borrow().upgrade())?;
         self.workers.iter().position(|w| Arc::ptr_eq(w, &here))
     }
@@ -115,6 +118,7 @@ impl LocalClient {
             Err(e) => return (FlowId::new(Timestamp::now()), Err(e)),
         };
         let here = workers.current();
+        // Any worker would do; the first exists always.
         let index = here.unwrap_or(0);
         let worker = Arc::clone(&workers.workers[index]);
         let live = worker.active_config();
@@ -145,6 +149,7 @@ impl LocalClient {
         let client = Arc::new(internal_client(worker));
         let url = &request.head.url;
         let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
+        // Only replays have a parent.
         flow.parent = parent;
         if parent.is_some() {
             flow.tag("replay");
@@ -181,6 +186,7 @@ impl HttpClient for LocalClient {
 }
 
 fn internal_client(worker: &ProxyWorker) -> ClientInfo {
+    // No socket exists; loopback with port 0 stands for Interflow itself.
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
     ClientInfo {
         connection: worker.shared.next_connection.fetch_add(1, Ordering::Relaxed),
@@ -202,7 +208,6 @@ struct AddressFilter {
     clients: OnceLock<(Arc<PrivateAddressFilter>, Vec<ArcSwapOption<FilteredClient>>)>,
 }
 
-/// One worker's client, replaced after a reload.
 struct FilteredClient {
     generation: u64,
     egress: Arc<UpstreamClient>,
@@ -215,6 +220,8 @@ impl AddressFilter {
             (Arc::new(filter.with_config_key(self.key)), set.workers.iter().map(|_| ArcSwapOption::empty()).collect())
         });
         let slot = &clients[index];
+        // After a reload, limits and resolvers may differ: the client is built again, and old pooled connections are
+        // dropped.
         if let Some(known) = slot.load_full().filter(|known| known.generation == live.generation) {
             return Arc::clone(&known.egress);
         }

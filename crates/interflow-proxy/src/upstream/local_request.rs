@@ -21,21 +21,24 @@ pub(crate) struct LocalRequest<'a> {
     /// The worker's client, or one that filters addresses.
     pub egress: &'a UpstreamClient,
     pub flow: Box<Flow>,
-    /// Upstream proxies are not used.
+    /// Upstream proxies are not used, although the configuration has one for this host.
     pub is_direct: bool,
 }
 
-/// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other.
+/// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other, unless
+/// it is marked as not recorded.
 pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Result<Response> {
     let LocalRequest { conn, live, egress, mut flow, is_direct } = local;
     let Request { mut head, body } = request;
     let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, EntryKind::Internal, None);
+    // The request did not arrive: it begins complete.
     flow.timings.request_head = Some(0);
     let plan = live.plans.get(&live.settings, key);
     let replay = flow.parent.is_some();
     let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
     hop_by_hop::clean_request(&mut head);
     hop_by_hop::set_host_for(&mut head, EntryKind::Internal);
+    // Only replays repeat what a client chose; a component's request is its own.
     let allowed = if replay { recheck_replay(&mut tracker, &mut head).await } else { Ok(()) };
     tracker.begin_capture(&live.settings, Some(&head)).await;
     if let Err(e) = allowed {
@@ -43,6 +46,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
         return Err(e);
     }
     let body = tracker.request_body(body, &head);
+    // Not the plan's route, which is for clients: no user, and no isolation between them.
     let mut route = live.settings.route(head.url.scheme, &head.url.authority, None);
     if is_direct {
         route.via = Arc::from([]);
@@ -52,6 +56,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
         Ok((mut leaving, body)) => {
             live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
             let leaving = leaving.as_ref().unwrap_or(&head);
+            // Nobody waits for 1xx responses.
             send(&mut tracker, egress, &route, leaving, body, &InformationalSender::default()).await
         }
         Err(end) => Err(exit_error(end)),
@@ -65,6 +70,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     };
     let UpstreamResponse { head: mut response, mut body, .. } = answer;
     hop_by_hop::clean_response(&mut response.headers, false);
+    // A replay inserts the same secrets as the original did, and the response may repeat them.
     body = match mask_replay_response(&mut tracker, &head, &mut response, body).await {
         Ok(body) => body,
         Err(e) => {
@@ -77,7 +83,6 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     Ok(Response { head: response, body })
 }
 
-/// The error for a caller that needs the origin's response.
 fn exit_error(exit: EarlyExit) -> Error {
     match exit {
         EarlyExit::Deny(error) => error,
@@ -98,7 +103,8 @@ async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Resu
     Ok(())
 }
 
-/// Masks in the response what the stages of the phase `BeforeSend` inserted into the request.
+/// Masks in the response what the stages of the phase `BeforeSend` inserted into the request. Without such stages,
+/// the response is unchanged.
 async fn mask_replay_response(
     tracker: &mut FlowGuard,
     request: &RequestHead,

@@ -21,6 +21,7 @@ pub(crate) struct RequestPlan {
 }
 
 impl RequestPlan {
+    // Only the authority's name: the SNI may still differ, and is decided on by itself.
     fn new(settings: &CompiledConfig, key: &PlanKey) -> Self {
         let intercepted = settings.passthrough(&[&key.authority.host], key.authority.port).is_none();
         let scope = PlanScope {
@@ -33,15 +34,19 @@ impl RequestPlan {
         let stages: Vec<_> = settings
             .stages
             .iter()
+            // A stage may replace itself by one prepared for this plan, such as the rules that this host can match.
             .map(|s| s.specialize(&scope).unwrap_or_else(|| Arc::clone(s)))
             .map(|s| {
                 let interest = s.interest(&scope);
                 (s, interest)
             })
+            // A stage without interest costs a request nothing, not even a test.
             .filter(|(_, interest)| *interest != PhaseSet::NONE)
             .collect();
+        // The union answers `wants` for all stages with one bit test.
         let interest = stages.iter().fold(PhaseSet::NONE, |all, (_, i)| all.union(*i));
         let mut route = settings.route_of(key.transport, key.scheme, &key.authority, key.dial.clone());
+        // Connections are not shared between users, since credentials may be bound to a connection.
         route.isolation.user = key.user.clone();
         let mirrors = settings.fingerprints.mirrors(&key.authority);
         Self { route, mirrors, stages, interest }
@@ -51,7 +56,7 @@ impl RequestPlan {
         self.interest.contains(phase)
     }
 
-    /// The stage that protects this traffic, which must then not be passed through without inspection.
+    /// The stage, if any, whose purpose would be defeated if this traffic passed through without inspection.
     pub fn protected_by(&self, scope: &PlanScope<'_>) -> Option<&'static str> {
         self.stages.iter().find(|(s, _)| s.needs_inspection(scope)).map(|(s, _)| s.name())
     }
@@ -62,7 +67,7 @@ impl RequestPlan {
     }
 }
 
-/// The inputs of a plan.
+/// The inputs of a plan: everything that route and stages may depend on, but nothing of the single request.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
     pub listener: Arc<str>,

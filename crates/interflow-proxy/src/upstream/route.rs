@@ -18,7 +18,7 @@ use crate::state::ActiveConfig;
 use crate::upstream::fingerprint::{self, ClientFingerprint};
 use crate::upstream::plan::RequestPlan;
 
-/// The plan's route, or one built for this flow.
+/// The plan's route, or one built for this flow because something overrides it.
 pub(crate) enum SelectedRoute {
     Planned(Arc<RequestPlan>),
     Own(Box<UpstreamRoute>),
@@ -48,9 +48,11 @@ pub(crate) async fn select_route(
 ) -> Result<SelectedRoute, EarlyExit> {
     let plan = Arc::clone(&tracker.plan);
     // A stage may have changed the destination.
+    // Then the plan's route leads to the wrong origin, and one is made for the new destination.
     let planned = head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme;
     let transport = tracker.flow.transport;
     let own = || match planned {
+        // Without an address to connect to: `dial` belongs to the client's destination, not to the stage's.
         true => plan.route.clone(),
         false => live.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
     };
@@ -62,6 +64,7 @@ pub(crate) async fn select_route(
         return Ok(SelectedRoute::Planned(plan));
     }
     let mut route = own();
+    // The user's isolation applies to any route; the connection's own, only if its credentials are bound to it.
     route.isolation = plan.route.isolation.clone();
     route.isolation.client_connection = exclusive;
     if http2 {
@@ -73,6 +76,7 @@ pub(crate) async fn select_route(
         route.tls = tls;
     }
     live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    // Last, because a stage's override takes precedence over everything decided so far.
     apply_overrides(&mut route, way, live, tracker.flow.client.connection).map_err(EarlyExit::Deny)?;
     Ok(SelectedRoute::Own(Box::new(route)))
 }
@@ -88,6 +92,7 @@ fn knows_http2(transport: EntryKind, head: &RequestHead) -> bool {
 
 /// Names the setting that is probably missing when a request in HTTP/2 failed at an origin without TLS.
 pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &RequestHead) -> Error {
+    // Only then did Interflow translate the request to HTTP/1.1.
     let translated =
         head.version == HttpVersion::H2 && route.scheme == Scheme::Http && route.protocol != UpstreamProtocol::Http2;
     if !translated || !matches!(error.kind(), ErrorKind::BadResponse | ErrorKind::UpstreamClosed) {
@@ -118,6 +123,7 @@ impl TlsSelection<'_> {
         })?;
         let mirrors = target.is_none() && self.settings.fingerprints.mirrors(to);
         let how = TlsOverride::from_overrides(way);
+        // Neither overridden nor mirrored: the route already has the configured profile.
         if how == TlsOverride::default() && target.is_none() && !mirrors {
             return Ok(None);
         }
@@ -126,6 +132,7 @@ impl TlsSelection<'_> {
         let base = Box::pin(self.settings.tls_with(to, how)).await.map_err(|e: String| failed(e))?;
         match target {
             None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
+            // The profile with the stage's certificate still gets the configured fingerprint.
             None => Ok(Some(self.settings.fingerprints.profile_for(to, base))),
             Some(None) => Ok(Some(base)),
             Some(Some(FingerprintTarget::Mirror)) => self.seen.mirror_profile(base, self.opening).map(Some),
@@ -134,7 +141,7 @@ impl TlsSelection<'_> {
     }
 }
 
-/// As for a request, for a tunnel; a stage cannot answer it.
+/// As [`select_route`], for a tunnel, which a stage can deny but not answer.
 ///
 /// # Errors
 /// A stage denied, or its overrides are invalid.
@@ -179,6 +186,7 @@ fn apply_overrides(
     if let Some(version) = way.version {
         route.protocol = if version == HttpVersion::H2 { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 };
     }
+    // The number of the connection as pool key: no other client can use the upstream connection.
     if way.own_connection {
         route.isolation.client_connection = Some(client_connection);
     }
@@ -186,6 +194,7 @@ fn apply_overrides(
         let names = live.settings.resolver_for(&server);
         let failed =
             |e: String| Error::new(ErrorKind::StageFailed, "a stage selected an invalid DNS server").with_source(e);
+        // The server is part of the route's identity: connections to addresses of another resolver are not reused.
         route.resolver = Some(RouteResolver { resolver: names.map_err(failed)?, server: server.into() });
     }
     if let Some(dial) = way.dial {

@@ -25,6 +25,7 @@ pub(crate) struct ChunkReader<'a> {
     files: &'a mut SegmentFiles,
 }
 
+/// The most recently opened segment files, newest first.
 #[derive(Default)]
 pub(crate) struct SegmentFiles(VecDeque<(u64, File)>);
 
@@ -59,6 +60,7 @@ impl<'a> ChunkReader<'a> {
             let path = segment::path(self.dir, place.segment);
             let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
             // New files go to the front, so the one opened first is closed.
+            // Before the push, so that never more than the bound are open.
             open.truncate(OPEN_FILES - 1);
             open.push_front((place.segment, file));
         }
@@ -116,6 +118,7 @@ impl BodyReader {
             dir,
             files: SegmentFiles::default(),
             parts: parts.chunks.into_iter(),
+            // After the last chunk; taken once.
             tail: Some(parts.tail),
             skip: range.start,
             left: range.end.saturating_sub(range.start),
@@ -132,6 +135,7 @@ impl BodyReader {
             if all.len() >= cap {
                 break;
             }
+            // Each chunk is verified as a whole, so none is read in part.
             all.extend_from_slice(&reader.read(r)?);
         }
         all.extend_from_slice(&parts.tail);
@@ -157,6 +161,7 @@ impl BodyReader {
                     None => return Ok(None),
                 },
             };
+            // The first piece of the range begins within a chunk.
             let skip = self.skip.min(piece.len() as u64);
             piece.advance(skip as usize);
             self.skip -= skip;
@@ -174,6 +179,7 @@ impl BodyReader {
     /// # Errors
     /// As for [`next_piece`](Self::next_piece).
     pub fn read_all(mut self, cap: usize) -> Result<Bytes> {
+        // A smaller range, so that no chunk beyond the cap is read.
         self.left = self.left.min(cap as u64);
         let Some(first) = self.next_piece()? else { return Ok(Bytes::new()) };
         // A body of one chunk is returned without a copy.
@@ -193,6 +199,7 @@ impl io::Read for BodyReader {
             match self.next_piece() {
                 Ok(Some(piece)) => self.current = piece,
                 Ok(None) => return Ok(0),
+                // Damage ends the read: bytes after a hole would be taken for the bytes in it.
                 Err(e) => return Err(io::Error::new(io::ErrorKind::InvalidData, e)),
             }
         }

@@ -20,9 +20,10 @@ pub(crate) struct ChunkSink<'a> {
     pub(crate) chunks: &'a mut ChunkWriter,
 }
 
-/// A body being recorded: the chunks that were cut off, and the bytes after them. A boundary is final once a whole
-/// window from the chunk's start is present, since the chunker looks no further. Chunks are cut when two windows are
-/// present, which bounds the tail.
+/// A body being recorded: the chunks that were cut off, and the bytes after them.
+///
+/// A boundary is final once a whole window from the chunk's start is present, since the chunker looks no further.
+/// Chunks are cut when two windows are present, which bounds the tail.
 #[derive(Default)]
 pub(crate) struct BodyAssembly {
     refs: Vec<ChunkRef>,
@@ -43,6 +44,7 @@ impl BodyAssembly {
     }
 
     pub(crate) fn hash_from_here(&mut self) {
+        // A hash that began later would not cover the whole head.
         if self.hash.is_none() && self.stored_bytes() == 0 {
             self.hash = Some(Box::default());
         }
@@ -50,6 +52,7 @@ impl BodyAssembly {
 
     /// The hash of the recorded bytes, if hashing was started.
     pub(crate) fn digest(&self) -> Option<Sha256Digest> {
+        // After a loss, the recorded bytes are not the beginning of the body any more.
         let hash = self.hash.as_ref().filter(|_| !self.broken)?;
         Some(Sha256Digest(hash.as_ref().clone().finalize().into()))
     }
@@ -67,6 +70,7 @@ impl BodyAssembly {
         side: usize,
         pieces: Vec<Bytes>,
     ) -> Result<bool> {
+        // Accepting more would leave a hole that no reader could see.
         if self.broken {
             return Ok(false);
         }
@@ -82,6 +86,7 @@ impl BodyAssembly {
         // Cutting only once two windows are present keeps the cost of joining pieces linear.
         if self.tail_len >= 2 * chunker::window(self.cut) {
             self.cut_chunks(shelf, false)?;
+            // Its bytes are part of chunks now, or will be saved again.
             self.delete_saved_tail(shelf.db, seq, side)?;
             return Ok(true);
         }
@@ -97,6 +102,7 @@ impl BodyAssembly {
         if self.saved == self.tail_len {
             return Ok(());
         }
+        // Only what was added since the last save.
         let fresh = self.take_tail().slice(self.saved..);
         db.prepare_cached("INSERT INTO tails(seq, direction, at, bytes) VALUES(?,?,?,?)")?.execute(params![
             seq,
@@ -114,6 +120,7 @@ impl BodyAssembly {
         if self.tail_len == 0 {
             return Ok(Bytes::new());
         }
+        // A short body needs no chunk: its bytes go into the flow's row.
         if self.refs.is_empty() && self.tail_len <= MAX_INLINE_TAIL {
             return Ok(self.take_tail());
         }
@@ -131,12 +138,14 @@ impl BodyAssembly {
 
     /// Reverts after a failed batch: chunks from `first` on do not exist, and the tail is discarded.
     pub(crate) fn rollback(&mut self, first: u64) {
+        // Numbers of the failed batch will be given to other chunks.
         if let Some(at) = self.refs.iter().position(|r| r.id >= first) {
             self.refs.truncate(at);
         }
         self.cut = self.refs.iter().map(|r| r.len).sum();
         self.set_tail(Bytes::new());
         // Rows of `tails` may have survived: the next write deletes them.
+        // Larger than any tail, so that the next write deletes first.
         self.saved = usize::MAX;
         self.broken = true;
     }
@@ -150,9 +159,11 @@ impl BodyAssembly {
         let mut rest = self.take_tail();
         while !rest.is_empty() {
             let window = chunker::window(self.cut);
+            // The boundary might change with more data.
             if !all && rest.len() < window {
                 break;
             }
+            // Depends only on the window, so equal content gets equal boundaries.
             let len = chunker::next_boundary(&rest[..rest.len().min(window)], self.cut);
             let chunk = rest.split_to(len);
             self.add(shelf, &chunk, ChunkIndexing::Lasting)?;
@@ -169,6 +180,7 @@ impl BodyAssembly {
 
     fn take_tail(&mut self) -> Bytes {
         if self.tail.len() > 1 {
+            // Joined once, and kept joined.
             let mut all = BytesMut::with_capacity(self.tail_len);
             self.tail.drain(..).for_each(|b| all.extend_from_slice(&b));
             self.tail.push(all.freeze());

@@ -23,6 +23,7 @@ impl CheckpointNeed {
     /// `uncut` if its file has not been truncated since it was written.
     pub fn for_log(logged: usize, bound: usize, uncut: bool, waited: Duration) -> Self {
         let soon = logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
+        // In this order: the time limit also truncates the file, which is worth a moment's wait.
         match waited >= CHECKPOINT_TIME {
             true if logged > 0 || uncut => Self::Cutting,
             _ if logged >= bound || soon => Self::Taking,

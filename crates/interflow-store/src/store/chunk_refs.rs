@@ -13,7 +13,7 @@ pub(crate) struct ChunkRef {
     pub(crate) len: u64,
 }
 
-/// The index of a direction in pairs.
+/// The index of a direction in pairs: requests first, as everywhere in the store.
 pub(crate) const fn body_index(direction: Direction) -> usize {
     match direction {
         Direction::Request => 0,
@@ -37,7 +37,9 @@ pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
         return None;
     }
     let mut out = Vec::with_capacity(refs[0].len() * 4 + refs[1].len() * 4 + 8);
+    // Differences go on from one list to the next.
     let mut last = 0;
+    // Most flows were not edited, and their rows stay short.
     let lists = if refs[2..].iter().all(|r| r.is_empty()) { &refs[..2] } else { &refs[..] };
     for list in lists {
         write_varint(&mut out, list.len() as u64);
@@ -56,10 +58,12 @@ pub(crate) fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; SIDES]> {
     let mut input = VarintReader(blob);
     let mut last = 0;
     for (side, list) in all.iter_mut().enumerate() {
+        // Older rows, and unedited flows, have two lists only.
         if side >= 2 && input.is_empty() {
             break;
         }
         for _ in 0..input.number()? {
+            // Wrapping: a damaged blob must not panic; a wrong number is found when the chunk is read.
             last = i64::wrapping_add(last, input.signed()?);
             list.push(ChunkRef { id: last as u64, len: input.number()? });
         }

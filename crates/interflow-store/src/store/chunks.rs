@@ -33,6 +33,7 @@ pub(crate) struct ChunkWriter {
 
 impl ChunkWriter {
     pub(crate) fn open(db: &Connection, compress: bool) -> Result<Self> {
+        // Numbers are never reused within a process; rows of deleted chunks may leave gaps.
         let last: Option<u64> = db.query_row("SELECT max(id) FROM chunks", [], |r| r.get(0))?;
         let next = last.unwrap_or(0) + 1;
         Ok(Self {
@@ -57,6 +58,7 @@ impl ChunkWriter {
         let (key, _) = hash.as_bytes().split_first_chunk::<16>().expect("a hash has 32 bytes");
         let len = raw.len() as u64;
         let known = match self.recent.get(key) {
+            // Short bodies are looked up in memory only, see `BodyAssembly::finish`.
             None if index == ChunkIndexing::Lasting => {
                 db.prepare_cached("SELECT id FROM chunks WHERE hash = ?")?.query_row([key], |r| r.get(0)).optional()?
             }
@@ -70,8 +72,10 @@ impl ChunkWriter {
             self.recent.insert(*key, id);
             return Ok(ChunkRef { id, len });
         }
+        // The segment first: a row must never refer to bytes that were not written.
         let place = segments.append(raw, self.squeezer.compress(raw), &hash)?;
         let id = self.next;
+        // Without a hash the row is not in the index.
         let lasting = (index == ChunkIndexing::Lasting).then_some(key);
         db.prepare_cached("INSERT INTO chunks(id, segment, offset, len, hash) VALUES(?,?,?,?,?)")?.execute(params![
             id,
@@ -116,6 +120,7 @@ impl ChunkWriter {
     }
 
     pub(crate) fn forget(&mut self, dead: impl Fn(u64) -> bool) {
+        // A chunk that was collected must not be found again.
         self.recent.young.retain(|_, id| !dead(*id));
         self.recent.old.retain(|_, id| !dead(*id));
     }

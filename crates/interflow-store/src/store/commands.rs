@@ -19,10 +19,13 @@ impl StoreWriter {
         let NewFlow { mut row, request_body, response_body, original_bodies, messages } = new;
         if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
             return Ok(false);
+            // A running flow keeps its row until it ends.
         }
         if row.state == FlowState::Open {
+            // Nothing will ever complete it here.
             row.state = FlowState::Cut;
         }
+        // Counted again below, as the messages are stored.
         row.messages = 0;
         self.mask_row(&mut row);
         let said = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
@@ -34,12 +37,14 @@ impl StoreWriter {
         let came_back = if edited[1].is_some() { came_back } else { Bytes::new() };
         let seq = self.seq();
         let mut flow = InFlightFlow::begin(None, row, seq);
+        // Through the same assembly as live bodies, so that equal content shares its chunks.
         for (side, body) in [request_body, response_body, came, came_back].into_iter().enumerate() {
             if !body.is_empty() {
                 let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
                 flow.bodies[side].push(&mut shelf, seq, side, vec![body])?;
             }
         }
+        // An import may know a size without having the bytes.
         let sizes = [0, 1].map(|side: usize| said[side].size.max(flow.bodies[side].stored_bytes()));
         flow.measure(sizes, said.map(|b: BodyRow| b.missing));
         let came = edited.map(Option::unwrap_or_default);
@@ -49,6 +54,7 @@ impl StoreWriter {
             .into_iter()
             .map(|m| (StreamMessage { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at }, m.size))
             .collect();
+        // In blocks, so that no statement holds all messages.
         for block in messages.chunks(1000) {
             self.take_messages(&mut flow, block)?;
         }
@@ -58,11 +64,13 @@ impl StoreWriter {
 
     /// Changes tags and comment, also of a running flow.
     pub(crate) fn annotate(&mut self, id: FlowId, change: &FlowAnnotation) -> Result<()> {
+        // A running flow is changed in memory; its next row write carries the change.
         if let Some(flow) = self.open.get_mut(&id) {
             flow.dirty = true;
             flow.marked.retain(|t| !change.remove_tags.contains(t));
             flow.marked.extend(change.add_tags.iter().cloned());
             annotate(&mut flow.row, change);
+            // Live views see the change at once.
             self.shared.feeds.notify_row(&flow.row);
             return Ok(());
         }
@@ -82,11 +90,13 @@ impl StoreWriter {
 
     /// The rows of those flows of a list that have ended, in the same order.
     pub(crate) fn seqs_of(&self, ids: &[FlowId]) -> Result<Vec<i64>> {
+        // Running flows are left out: their rows would be written again.
         let ids: HashSet<FlowId> = ids.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
         let mut seqs = Vec::with_capacity(ids.len());
         for id in ids {
             seqs.extend(self.seq_of(id)?);
         }
+        // In the order of the table, which is faster to delete in.
         seqs.sort_unstable();
         Ok(seqs)
     }
@@ -103,12 +113,14 @@ fn annotate(row: &mut FlowRow, change: &FlowAnnotation) {
     row.tags.retain(|t| !change.remove_tags.contains(t));
     for tag in &change.add_tags {
         // Tags are separated by line breaks in the database.
+        // Otherwise one tag would be read back as two.
         let tag = tag.replace(['\n', '\r'], " ");
         if !tag.trim().is_empty() && !row.tags.contains(&tag) {
             row.tags.push(tag);
         }
     }
     if let Some(comment) = &change.comment {
+        // An empty comment removes it.
         row.comment = (!comment.is_empty()).then(|| comment.clone());
     }
 }

@@ -23,6 +23,7 @@ impl ReadPool {
     /// Takes an idle connection, or opens a new one to the store in `dir`.
     pub(crate) fn acquire(&self, dir: &Path) -> Result<PooledConnection> {
         let kept = self.0.lock().pop();
+        // A burst of readers opens more than the pool keeps.
         let db = kept.map_or_else(|| schema::open_reader(dir), Ok)?;
         Ok(PooledConnection { db: Some(db), home: self.clone() })
     }

@@ -61,6 +61,7 @@ impl StoreWriter {
     /// Stores an update of the conversation indexer.
     pub(crate) fn save_conversation_update(&mut self, found: &ConversationUpdate) -> Result<()> {
         let db = &self.db;
+        // First, since an update that builds on deleted messages would leave them unreachable.
         check_parents(db, found)?;
         let mut insert = db.prepare_cached(
             "INSERT INTO conversations VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET \
@@ -76,6 +77,7 @@ impl StoreWriter {
             ])?;
         }
         let mut insert = db.prepare_cached(
+            // Existing messages are kept: their key is a hash of their content and history.
             "INSERT OR IGNORE INTO conversation_nodes(conversation, key, parent, at, facts, body) VALUES(?,?,?,?,?,?)",
         )?;
         let mut bytes = 0;
@@ -93,10 +95,12 @@ impl StoreWriter {
             ])?;
         }
         let mut insert =
+            // A call may be indexed again when its flow grows.
             db.prepare_cached("INSERT OR REPLACE INTO conversation_exchanges VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
         for e in &found.exchanges {
             let u = &e.used;
             let cost = (u.unpriced == 0).then_some(u.cost);
+            // SQLite integers are signed.
             let counts = [u.input, u.output, u.cache_read, u.cache_write, u.reasoning].map(|n| n.min(i64::MAX as u64));
             insert.execute(params![
                 e.flow.to_u128().to_be_bytes(),
@@ -120,6 +124,7 @@ impl StoreWriter {
             db.prepare_cached("INSERT OR REPLACE INTO conversation_cursor VALUES(1, ?)")?
                 .execute([cursor.to_u128().to_be_bytes()])?;
         }
+        // An estimate of what the transaction adds to the write-ahead log.
         self.logged += bytes + 1024 * (found.conversations.len() + found.nodes.len() + found.exchanges.len());
         Ok(())
     }
@@ -137,6 +142,7 @@ impl StoreWriter {
         let db = &self.db;
         let mut touched = HashSet::new();
         let mut find = db.prepare_cached(
+            // By the flow's row, which still exists.
             "SELECT DISTINCT conversation FROM conversation_exchanges WHERE flow = (SELECT id FROM flows WHERE seq = ?)",
         )?;
         let mut leave =
@@ -148,12 +154,14 @@ impl StoreWriter {
                 leave.execute([seq])?;
             }
         }
+        // Once per conversation, however many of its exchanges go.
         touched.iter().try_for_each(|id| prune_conversation(db, id))
     }
 }
 
 /// Checks that the messages which new ones build on still exist: they may have been deleted with their flows.
 fn check_parents(db: &Connection, found: &ConversationUpdate) -> Result<()> {
+    // Parents within the same update are written with it.
     let new: HashSet<(&str, u128)> = found.nodes.iter().map(|n| (n.conversation.as_str(), n.key)).collect();
     let mut statement = db.prepare_cached("SELECT 1 FROM conversation_nodes WHERE conversation = ? AND key = ?")?;
     for n in &found.nodes {
@@ -193,6 +201,7 @@ fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
     for key in parents.keys().filter(|k| !live.contains(k)) {
         delete.execute(params![id, key.to_be_bytes()])?;
     }
+    // The last exchange has gone, and with it the reason to keep the conversation.
     if exchanges == 0 {
         db.prepare_cached("DELETE FROM conversations WHERE id = ?")?.execute([id])?;
     }
@@ -201,6 +210,7 @@ fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
 
 impl ConversationStore for SqliteStore {
     fn save_update(&self, findings: ConversationUpdate) -> Result<()> {
+        // Through the writer thread, which owns the only writing connection.
         self.shared()?.send_command(|reply| WriterCommand::Keep(Box::new(findings), reply))
     }
 
@@ -246,6 +256,7 @@ impl ConversationStore for SqliteStore {
     }
 
     fn set_endpoints(&self, text: &str) -> Result<()> {
+        // Fails for a store that is open for reading only.
         self.shared()?;
         let path = self.dir().join(ENDPOINTS);
         // Replaced by renaming: a reader never sees half a file.
@@ -279,6 +290,7 @@ impl ConversationStore for SqliteStore {
 
     fn nodes(&self, id: &str, bodies: bool) -> Result<Vec<MessageNodeRow>> {
         self.read(|db| {
+            // An empty blob in its place, so that the columns stay the same.
             let body = if bodies { "body" } else { "x''" };
             let sql = format!(
                 "SELECT key, parent, at, facts, {body} FROM conversation_nodes WHERE conversation = ? ORDER BY n"
@@ -318,6 +330,7 @@ impl ConversationStore for SqliteStore {
     fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<ConversationTotal>> {
         self.read(|db| {
             let sql = format!(
+                // Integer division rounds the start down to its bucket.
                 "SELECT {SUMS}, started / ?1 * ?1 AS span, agent, model FROM conversation_exchanges \
                  WHERE started >= ?2 GROUP BY span, agent, model ORDER BY span, agent, model"
             );
@@ -353,14 +366,17 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
         shown.push_str(" AND ?1 IS NULL");
     }
     let sql = format!(
+        // A row value comparison continues after the last row of the previous page, also among equal times.
         "SELECT {CONVERSATION} FROM conversations c WHERE {shown} AND (updated, id) < (?2, ?3) \
          ORDER BY updated DESC, id DESC LIMIT {STEP}"
     );
     let mut at = match &options.after {
+        // Before any text.
         None => (i64::MAX, "\u{10ffff}".to_owned()),
         Some(id) => {
             let updated =
                 db.query_row("SELECT updated FROM conversations WHERE id = ?", [id], |r| r.get(0)).optional()?;
+            // A conversation that was deleted meanwhile: the page starts from the newest.
             (updated.unwrap_or(i64::MAX), id.clone())
         }
     };
@@ -428,6 +444,7 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
             cache_write: count(11)?,
             reasoning: count(12)?,
             cost: cost.unwrap_or_default(),
+            // A missing cost is counted rather than taken for zero.
             unpriced: u64::from(cost.is_none()),
         },
         facts: r.get(14)?,
@@ -466,6 +483,7 @@ fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
 fn compress_text(body: &str) -> Vec<u8> {
     if body.len() > MIN_COMPRESSED_LEN
         && let Ok(squeezed) = zstd::bulk::compress(body.as_bytes(), 3)
+        // The five bytes are the marker and the length.
         && squeezed.len() + 5 < body.len()
         && let Ok(length) = u32::try_from(body.len())
     {
@@ -479,6 +497,7 @@ fn decompress_text(value: ValueRef<'_>) -> Result<String> {
     let bytes = match value {
         ValueRef::Blob([0, plain @ ..]) => plain.to_vec(),
         ValueRef::Blob([1, a, b, c, d, squeezed @ ..]) => {
+            // A damaged length must not allocate gigabytes.
             let length = (u32::from_be_bytes([*a, *b, *c, *d]) as usize).min(MAX_DECOMPRESSED_LEN);
             zstd::bulk::decompress(squeezed, length).map_err(|_| damaged())?
         }

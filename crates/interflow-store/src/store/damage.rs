@@ -23,8 +23,10 @@ impl DamagedRows {
     pub(crate) fn skip_damaged(&self, seq: i64, read: Result<StoredRow>) -> Result<Option<StoredRow>> {
         match read {
             Ok(stored) => Ok(Some(stored)),
+            // Only data that belongs to the row is skipped; a failing disk concerns everything.
             Err(e) if is_of_row(&e) => {
                 let mut met = self.0.lock();
+                // Each row is reported once, as long as it is remembered.
                 if met.len() < MAX_REMEMBERED && met.insert(seq) {
                     tracing::warn!(row = seq, error = %e, "a damaged flow is left out; `interflow flows check` lists every one");
                 }

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::model::*;
 use crate::originals::*;
 
-/// Tags of the outermost fields; never reused.
+/// Tags of the outermost fields. They are stored, so a tag is never reused or given another meaning.
 mod tag {
     pub const CLIENT: u8 = 1;
     pub const UPSTREAM: u8 = 2;
@@ -56,6 +56,7 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; SIDES]) -> Vec<u8> {
         write_nested(&mut out, tag::INTERIM, |o| {
             write_number(o, 1, i.status.into());
             write_nested(o, 2, |o| headers(o, &i.headers));
+            // Headers are one field: a row has many, and most readers need none of them.
         });
     }
     if let Some(r) = &row.response {
@@ -78,6 +79,7 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; SIDES]) -> Vec<u8> {
         });
     }
     text(&mut out, tag::PASSTHROUGH, row.passthrough.as_deref());
+    // Absent fields take no space.
     text(&mut out, tag::COMMENT, row.comment.as_deref());
     if let Some(p) = row.parent {
         write_field(&mut out, tag::PARENT, &p.to_u128().to_be_bytes());
@@ -122,6 +124,7 @@ fn originals(out: &mut Vec<u8>, original: &OriginalRow) {
 }
 
 fn read_original_request(input: VarintReader<'_>) -> Result<OriginalRequestRow> {
+    // A copy of the input is read twice: once for the common part, once for the rest.
     let mut head = RequestRow::default();
     read_request(input, &mut head)?;
     let (mut url, mut body_edited, mut input) = (String::new(), false, input);
@@ -183,6 +186,7 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; SIDES]> {
                 let side = tag::INLINE.iter().position(|i| *i == t).unwrap_or_default();
                 inline[side] = Bytes::copy_from_slice(field.0);
             }
+            // A field of a newer version: skipped.
             _ => {}
         }
     }
@@ -215,6 +219,7 @@ fn address(o: &mut Vec<u8>, tag: u8, a: Option<SocketAddr>) {
 
 fn read_address(field: VarintReader<'_>) -> Option<SocketAddr> {
     let (port, ip) = field.0.split_first_chunk::<2>()?;
+    // The length of the address tells its family.
     let ip = match ip.len() {
         4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
         _ => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
@@ -231,6 +236,7 @@ fn headers(o: &mut Vec<u8>, h: &Headers) {
     }
 }
 
+// Neither names nor values are validated: they were when they were recorded.
 fn read_headers(mut field: VarintReader<'_>) -> Result<Headers> {
     let mut h = Headers::with_capacity(16, field.0.len());
     while !field.is_empty() {
@@ -284,6 +290,7 @@ fn read_part(
                 2 => MissingReason::Dropped,
                 4 => MissingReason::Head,
                 5 => MissingReason::Decrypted,
+                // Also a reason that only a newer version knows.
                 _ => MissingReason::Lost,
             });
         }
@@ -337,6 +344,7 @@ fn read_interim(mut input: VarintReader<'_>) -> Result<InterimRow> {
 }
 
 fn label(field: VarintReader<'_>) -> StaticLabel {
+    // The values that nearly every row has are not allocated.
     const USUAL: [&str; 10] =
         ["HTTP/1.1", "HTTP/2", "HTTP/1.0", "TLSv1.3", "TLSv1.2", "client", "upstream", "config", "internal", ""];
     match USUAL.iter().find(|u| u.as_bytes() == field.0) {
@@ -492,6 +500,7 @@ fn timing_fields(t: &mut FlowTimings) -> [&mut Option<u64>; 10] {
 
 fn timings(o: &mut Vec<u8>, t: &FlowTimings) {
     let mut t = *t;
+    // The position is the tag, so the order of the array must not change.
     for (i, moment) in timing_fields(&mut t).into_iter().enumerate() {
         if let Some(us) = *moment {
             write_number(o, i as u8 + 1, us);
@@ -502,6 +511,7 @@ fn timings(o: &mut Vec<u8>, t: &FlowTimings) {
 fn read_timings(mut input: VarintReader<'_>) -> Result<FlowTimings> {
     let mut t = FlowTimings::default();
     while let Some((tag, mut field)) = input.field()? {
+        // Tag 0 does not exist; the subtraction wraps to an index that is out of range.
         if let Some(moment) = timing_fields(&mut t).into_iter().nth((tag as usize).wrapping_sub(1)) {
             *moment = Some(field.number()?);
         }

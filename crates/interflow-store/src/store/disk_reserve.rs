@@ -18,6 +18,7 @@ impl DiskReserve {
 
     /// Creates the file if it is missing; fails if the disk has too little space.
     pub(crate) fn ensure(&self) -> std::io::Result<()> {
+        // Already there, from this start or an earlier one.
         if fs::metadata(&self.0).is_ok_and(|m| m.len() == RESERVE_BYTES as u64) {
             return Ok(());
         }
@@ -31,6 +32,7 @@ impl DiskReserve {
             }
             file.sync_data()
         });
+        // A part of the reserve would not suffice, but take space from recording.
         if made.is_err() {
             self.release();
         }

@@ -29,7 +29,7 @@ impl StoreWriter {
     /// Deletes flows even if the disk is full; returns how many.
     pub(crate) fn delete_on_full_disk(&mut self, seqs: &[i64]) -> Result<u64> {
         let doomed: HashSet<i64> = seqs.iter().copied().collect();
-        // In this order: deleting files needs no free page and makes room for the rest.
+        // In this order: deleting files needs no free page and frees space for the rest.
         self.free_segments(&doomed)?;
         self.reserve.release();
         self.forget_freed()?;
@@ -60,8 +60,11 @@ impl StoreWriter {
         Ok(self.keeper.take_freed())
     }
 
+    /// Retention while the disk is full. Rate-limited by [`check_when_full`](Self::check_when_full), because each
+    /// check sums up the table and each deletion is followed by a full collection.
     pub(crate) fn retain_on_full_disk(&mut self) -> Result<()> {
         let Some(up_to) = self.check_when_full()? else { return Ok(()) };
+        // The row of a running flow is written again when the flow goes on; deleting it would lose the flow.
         let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
         let seqs: Vec<i64> = {
             let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq")?;
@@ -107,6 +110,7 @@ impl StoreWriter {
             }
         }
         for (number, size) in segment::list(&self.dir_segments())? {
+            // The newest segment is still appended to, so it is never deleted here.
             if number < self.segments.segment() && !used.get(&number).copied().unwrap_or_default() {
                 // Recorded before the file is deleted: after a failure in between, chunks of a deleted file must not be
                 // found.
@@ -121,8 +125,11 @@ impl StoreWriter {
     pub(crate) fn forget_freed(&mut self) -> Result<()> {
         let freed: Vec<u64> = self.freed.iter().copied().collect();
         for number in freed {
+            // The numbers of the chunks in this file are not known in memory, so all hashes are forgotten; later
+            // bodies are stored again instead of being deduplicated.
             self.chunks.forget(|_| true);
             loop {
+                // A limit per transaction: its log must fit into the space that the reserve gave back.
                 let mut gone = 0;
                 self.step(|w| {
                     let sql = "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks WHERE segment = ? LIMIT 2000)";
@@ -155,6 +162,7 @@ impl StoreWriter {
     /// traffic waits or is dropped according to `record.overflow`.
     pub(crate) fn enforce_size_limit(&mut self) -> Result<()> {
         let bound = self.config.retention_bytes.0;
+        // A limit of 0 switches the size limit off.
         if bound == 0 || self.taken_bytes()? <= bound / 100 * EARLY_PERCENT {
             return Ok(());
         }
@@ -162,6 +170,7 @@ impl StoreWriter {
         if !self.keeper.is_busy() && self.keeper.is_check_due(expired(self)) {
             self.start_if_due()?;
         }
+        // Counts the retention runs in a row that deleted nothing.
         let (mut before, mut fruitless) = (expired(self), 0);
         while self.taken_bytes()? > bound {
             if !self.keeper.is_busy() {
@@ -175,6 +184,8 @@ impl StoreWriter {
                 }
             }
             self.run_retention_step()?;
+            // Deletions grow the log, which counts towards the size: without a checkpoint the loop would chase its
+            // own writes.
             if self.logged >= self.log_bytes() {
                 self.checkpoint()?;
             }
@@ -208,6 +219,8 @@ impl StoreWriter {
 
     pub(crate) fn run_delete(&mut self, ids: &[interflow_types::FlowId]) -> Result<u64> {
         if self.is_disk_refusing() {
+            // SQLite could not even begin the transaction for this, so the order of `delete_on_full_disk` is used at
+            // once.
             let seqs = self.seqs_of(ids)?;
             return self.delete_on_full_disk(&seqs);
         }
@@ -229,9 +242,11 @@ impl StoreWriter {
     }
 
     pub(crate) fn roll_back(&mut self) {
+        // SQLite may have rolled the transaction back itself; then this statement fails, which does not matter.
         let _ = self.db.execute_batch("ROLLBACK");
         self.segments.rollback();
         self.chunks.rollback();
+        // Host numbers assigned by the transaction no longer exist.
         self.hosts.clear();
     }
 
@@ -288,6 +303,7 @@ impl StoreWriter {
         if self.refused.is_none() {
             return;
         }
+        // Also after a failed test, so that the next one waits for the interval again.
         self.refused = Some(Instant::now());
         if self.try_write().is_ok() {
             self.refused = None;

@@ -11,7 +11,7 @@ pub(crate) struct MaskRules {
     parameters: Vec<String>,
 }
 
-/// The bit of a name's first letter, case-insensitively.
+/// The bit of a name's first letter. The lower five bits of an ASCII letter are the same in both cases.
 fn letter(name: &[u8]) -> u32 {
     name.first().map_or(0, |b| 1 << (b & 31))
 }
@@ -32,9 +32,11 @@ impl HeaderMasker {
     /// The rules of a configuration's `record` section as JSON; defaults where it is silent.
     pub fn from_config(record: &serde_json::Value) -> Self {
         let config: crate::RecordConfig = serde_json::from_value(record.clone()).unwrap_or_default();
+        // A configuration that cannot be read masks the default names, never nothing.
         Self(MaskRules::new(&config.mask_headers, &config.mask_query))
     }
 
+    /// The fields with secrets replaced by their length, as the recorder writes them.
     pub fn mask_fields(&self, fields: &[(String, String)]) -> Vec<(String, String)> {
         let masked = |(name, value): &(String, String)| {
             let hit = self.0.matches_name(name.as_bytes());
@@ -61,6 +63,7 @@ impl MaskRules {
     }
 
     fn matches_name(&self, name: &[u8]) -> bool {
+        // Most fields are not secret: two bit tests reject them without a comparison of strings.
         let may_be_named = self.letters & letter(name) != 0 && self.lengths & length(name) != 0;
         (may_be_named && self.names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes())))
             || self
@@ -76,9 +79,11 @@ impl MaskRules {
             let (name, value) = part.split_once('=')?;
             let named = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(name));
             // Placeholders are not secrets: with them, the request can be replayed.
+            // The colon of a placeholder may be percent-encoded in a query.
             let shown = value.is_empty() || is_placeholder(value.replace("%3A", ":").as_bytes());
             (named && !shown).then(|| format!("{name}=***"))
         };
+        // Nearly all paths have no secret and are returned as they are, without being put together again.
         if !query.split('&').any(|part| secret(part).is_some()) {
             return path.to_owned();
         }
@@ -88,12 +93,14 @@ impl MaskRules {
 
     /// The fields with secrets replaced by their length; an authentication scheme stays readable.
     pub(crate) fn mask_headers(&self, headers: Headers) -> Headers {
+        // The fields of most messages are kept without a copy.
         if !headers.iter().any(|(name, _)| self.matches_name(name)) {
             return headers;
         }
         let mut masked = Headers::with_capacity(headers.len(), headers.size());
         for (name, value) in &headers {
             if self.matches_name(name) {
+                // Unchecked, because names were accepted before and the mask consists of printable ASCII characters.
                 masked.append_unchecked(name, masked_value(value).as_bytes());
             } else {
                 masked.append_unchecked(name, value);
@@ -104,6 +111,7 @@ impl MaskRules {
 }
 
 fn masked_value(value: &[u8]) -> String {
+    // Only known schemes are shown: a value without one could be a secret that contains a space.
     const SCHEMES: [&str; 6] = ["Bearer", "Basic", "Digest", "Negotiate", "NTLM", "AWS4-HMAC-SHA256"];
     let scheme = SCHEMES.iter().find(|s| {
         value.get(..s.len()).is_some_and(|v| v.eq_ignore_ascii_case(s.as_bytes())) && value.get(s.len()) == Some(&b' ')

@@ -113,6 +113,7 @@ impl InFlightFlow {
 
     fn apply_original_updates(&mut self, news: &mut OriginalUpdates, mask: &MaskRules) {
         if let Some((url, head, body_edited)) = news.request.take() {
+            // The query of the received URL may contain the same secrets as the one that was sent.
             let url =
                 format!("{}://{}{}", url.scheme, url.authority.to_host_header(url.scheme), mask.mask_path(&url.path));
             let head = request(head, mask);
@@ -162,6 +163,7 @@ impl InFlightFlow {
         self.dirty = true;
         if let Some(slot) = &self.slot {
             slot.news.lock().mark_missing(MissingReason::Dropped);
+            // Told to the capture too, so that it stops queueing bytes that would be rejected.
         }
     }
 
@@ -170,6 +172,7 @@ impl InFlightFlow {
         self.row.timings = s.timings;
         self.row.upstream = s.upstream.map(upstream);
         self.row.tags = s.tags.iter().map(|t| t.to_string()).collect();
+        // A snapshot replaces all tags; those that the operator added while the flow runs must survive it.
         for tag in &self.marked {
             if !self.row.tags.contains(tag) {
                 self.row.tags.push(tag.clone());
@@ -197,6 +200,7 @@ impl InFlightFlow {
         if let Some(t) = end.tunnel {
             self.row.tunnel = Some(TunnelRow { sent: t.sent, received: t.received });
         }
+        // Flows that failed early have no timings, but a duration is shown for them as well.
         if end.after > 0 && self.row.timings.done.is_none() {
             self.row.timings.done = Some(end.after);
         }
@@ -209,6 +213,7 @@ pub(crate) fn row_of(slot: &PendingFlow, begin: FlowStart, mask: &MaskRules) -> 
     row.parent = begin.parent;
     row.client = ClientRow {
         connection: begin.client.connection,
+        // Only the client connection is known at the start; TLS facts follow with a snapshot.
         peer: Some(begin.client.peer),
         local: Some(begin.client.local),
         listener: begin.client.listener.clone(),
@@ -219,6 +224,8 @@ pub(crate) fn row_of(slot: &PendingFlow, begin: FlowStart, mask: &MaskRules) -> 
     };
     row.kind = match &begin.request {
         None => FlowKind::Tunnel,
+        // Over HTTP/2 a WebSocket is opened by CONNECT with `:protocol` (RFC 8441); the caller sets it for HTTP/1.1
+        // as well.
         Some(r) if r.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket")) => FlowKind::WebSocket,
         Some(_) => FlowKind::Http,
     };

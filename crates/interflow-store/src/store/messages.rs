@@ -22,15 +22,18 @@ pub(crate) fn insert(shelf: &mut ChunkSink<'_>, seq: i64, first: u64, block: &[(
     let mut payload = BytesMut::with_capacity(block.iter().map(|(m, _)| m.payload.len()).sum());
     let mut last = 0;
     for (m, size) in block {
+        // The kind is the upper bits and the direction the lowest one, so both fit into one byte.
         let kind = serde_repr::message_kind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default() as u8;
         meta.push(kind << 1 | chunk_refs::body_index(m.direction) as u8);
         let at = m.at.micros() as i64;
+        // Times are stored as differences, which take one or two bytes for messages in quick succession.
         write_signed(&mut meta, at.wrapping_sub(last));
         write_varint(&mut meta, *size);
         write_varint(&mut meta, m.payload.len() as u64);
         payload.extend_from_slice(&m.payload);
         last = at;
     }
+    // Payloads too small for a chunk stay in the row.
     let (mut inline, mut chunks) = (None, Vec::new());
     if payload.len() <= MAX_INLINE_TAIL {
         inline = Some(&payload[..]);
@@ -61,10 +64,12 @@ pub(crate) fn read(
     seq: i64,
     range: std::ops::Range<u64>,
 ) -> Result<Vec<MessageRow>> {
+    // A block overlaps the range if it begins before its end and ends after its begin.
     let sql = "SELECT first, meta, payload, chunks FROM messages WHERE seq = ?1 AND first < ?3 AND first + count > ?2 ORDER BY first";
     let mut blocks: Vec<MessageBlock> = Vec::new();
     {
         let mut statement = db.prepare_cached(sql)?;
+        // SQLite has signed integers only; a range that is open to the end exceeds them.
         let mut rows = statement.query(params![seq, clamp(range.start), clamp(range.end)])?;
         while let Some(row) = rows.next()? {
             let [list, ..] = chunk_refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
@@ -100,10 +105,12 @@ fn decode(
         let kind = input.byte()?;
         at = at.wrapping_add(input.signed()?);
         let (size, len) = (input.number()?, input.number()? as usize);
+        // Checked for every message: `split_to` panics beyond the end.
         if len > payload.len() {
             return Err(damaged());
         }
         let payload = payload.split_to(len);
+        // Messages outside the range are decoded as well, because times and payloads follow from the ones before.
         if range.contains(&index) {
             found.push(MessageRow {
                 index,

@@ -96,6 +96,18 @@ pub struct StoreStats {
 }
 
 /// Stores flows. Every method may block on the disk: call it from a blocking thread.
+///
+/// ```
+/// use interflow_store::{FlowStore, ListOptions, RecordConfig, SqliteStore};
+///
+/// # fn main() -> interflow_store::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let store = SqliteStore::open(dir.path(), &RecordConfig::default())?;
+/// let latest = store.list(&ListOptions { limit: 10, ..ListOptions::default() })?;
+/// assert!(latest.is_empty());
+/// store.close();
+/// # Ok(()) }
+/// ```
 pub trait FlowStore: ConversationStore + Send + Sync {
     /// Flows selected by a query, page by page.
     ///
@@ -227,6 +239,7 @@ impl Subscription {
     pub async fn next(&mut self) -> Option<StoreEvent> {
         match self.0.recv().await {
             Ok(flows) => Some(StoreEvent::Flows(flows)),
+            // Lagging is reported once, then the stream continues with the oldest batch that is left.
             Err(broadcast::error::RecvError::Lagged(n)) => Some(StoreEvent::Lagged(n)),
             Err(broadcast::error::RecvError::Closed) => None,
         }

@@ -64,6 +64,7 @@ impl OriginalUpdates {
 impl PendingUpdates {
     /// Takes the updates; state needed later is copied.
     pub(crate) fn take(&mut self) -> Self {
+        // Sizes and reasons stay behind: later data of the same bodies continues to count from them.
         let original = self.original.as_ref().map(|o| o.retained_state());
         let rest = Self { sizes: self.sizes, missing: self.missing, hashed: self.hashed, original, ..Self::default() };
         std::mem::replace(self, rest)
@@ -72,6 +73,7 @@ impl PendingUpdates {
     /// Stops recording all bodies for the given reason.
     pub(crate) fn mark_missing(&mut self, why: MissingReason) {
         let originals = self.original.as_mut().map(|o| &mut o.missing).into_iter().flatten();
+        // The first reason is kept; it says where the record ends.
         self.missing.iter_mut().chain(originals).for_each(|m| *m = m.or(Some(why)));
     }
 
@@ -81,6 +83,7 @@ impl PendingUpdates {
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
+        // Every update is charged at least one byte, except an end.
         self.charge == 0 && self.end.is_none()
     }
 }
@@ -157,7 +160,6 @@ impl FlowSnapshot {
     }
 }
 
-/// The facts known when a flow ends.
 pub(crate) struct FlowEnd {
     pub(crate) state: FlowState,
     pub(crate) tunnel: Option<ByteCounts>,
@@ -172,6 +174,7 @@ impl FlowEnd {
             FlowOutcome::Complete => (FlowState::Complete, None, None),
             FlowOutcome::Tunnelled(bytes) => (FlowState::Complete, Some(*bytes), None),
             FlowOutcome::Failed(e, bytes) => {
+                // Bytes carried are recorded for tunnels, and for other flows only if there were any.
                 let carried = (is_tunnel || *bytes != ByteCounts::default()).then_some(*bytes);
                 (FlowState::Failed, carried, Some(ErrorRow::from_error(e)))
             }

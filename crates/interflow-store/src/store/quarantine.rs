@@ -21,7 +21,8 @@ pub(crate) fn mark_suspect(dir: &Path) {
     }
 }
 
-/// Checks that the database has all tables and columns of this build.
+/// Checks that the database has all tables and columns of this build. If damage was found earlier, the whole database
+/// is checked as well.
 pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
     let damaged = |what: String| StoreError::damaged("flows.db", what);
     let flows = format!("SELECT {} FROM {} LIMIT 0", rows::COLUMNS, rows::SOURCES);
@@ -40,10 +41,12 @@ pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
     }
     // The full check reads the whole database, hence only after damage was found.
     if marker(dir).exists() {
+        // `quick_check` stops after the first problem: one is enough to set the database aside.
         let verdict: String = db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
         if verdict != "ok" {
             return Err(damaged(verdict));
         }
+        // The database is sound after all; later starts skip the check.
         let _ = fs::remove_file(marker(dir));
     }
     Ok(())
@@ -52,6 +55,7 @@ pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
 /// Whether the database is empty although these segments existed.
 pub(crate) fn is_quarantined(dir: &Path) -> bool {
     let emptied = fs::metadata(schema::file(dir)).is_ok_and(|m| m.len() == 0);
+    // Segments of up to 1 KiB hold next to nothing, so an empty database beside them is a store that never recorded.
     emptied && segment::list(&segments_dir(dir)).is_ok_and(|files| files.iter().any(|(_, size)| *size > 1 << 10))
 }
 
@@ -64,6 +68,7 @@ pub(crate) fn quarantine(dir: &Path) -> Result<PathBuf> {
     };
     let aside = (0..100).find_map(free).unwrap_or_else(|| dir.join("damaged"));
     fs::create_dir_all(&aside).map_err(StoreError::io("could not make", &aside))?;
+    // The log belongs to its database: left behind, SQLite would apply it to the new one.
     for name in ["flows.db", "flows.db-wal", "flows.db-shm", "segments", "suspect"] {
         match fs::rename(dir.join(name), aside.join(name)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -68,6 +68,7 @@ impl WriterQueue {
     }
 
     fn exceeds(&self, times: usize) -> bool {
+        // Two values read one after the other: the limit is approximate, which is enough here.
         let (bytes, flows) = self.depth();
         // Divided instead of multiplied, which could overflow for a limit near the maximum.
         bytes / times >= self.max_bytes || flows / times >= self.max_flows
@@ -143,6 +144,7 @@ impl WriterQueue {
 
     /// Takes all queued flows. They count as queued until [`release_charge`](Self::release_charge).
     pub(crate) fn drain(&self) -> Vec<Arc<PendingFlow>> {
+        // The order between shards does not matter: all updates of one flow are in its one slot.
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -159,18 +161,21 @@ impl WriterQueue {
     pub(crate) fn release_charge(&self, bytes: usize, flows: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.flows.fetch_sub(flows, Ordering::AcqRel);
+        // All are woken at once; each checks the limit again and registers anew if it is too late.
         if !self.exceeds(1) {
             self.wake_all();
         }
     }
 
     fn wake_all(&self) {
+        // The lock is released before the wake-ups, which may run code of the executor.
         let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.into_iter().for_each(Waker::wake);
     }
 
     /// While the disk refuses writes, nothing is accepted and no flow waits.
     pub(crate) fn suspend(&self, on: bool) {
+        // The flag is set before the wake-ups, so that a task that is woken finds it.
         self.suspended.store(on, Ordering::SeqCst);
         if on {
             self.wake_all();
@@ -190,6 +195,7 @@ impl WriterQueue {
 
     /// Wakes the writer before its interval ends.
     pub(crate) fn request_urgent_batch(&self) {
+        // The swap lets one worker of many make the system call.
         if !self.urgent.swap(true, Ordering::SeqCst) {
             self.asleep.store(false, Ordering::SeqCst);
             self.unpark();

@@ -41,10 +41,13 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     let mut recovery = StoreRecovery { unclean: marker(dir).exists(), ..StoreRecovery::default() };
     let files = segment::list(segments)?;
     let named: Option<u64> = db.query_row("SELECT max(segment) FROM chunks", [], |r| r.get(0))?;
+    // The file may be missing while chunks still name it, and a new file may have no chunk yet; numbers are never
+    // reused.
     let newest = files.last().map_or(0, |(n, _)| *n).max(named.unwrap_or(0)).max(1);
     // The marker exists from open to orderly close. Without it, the checks below, which read the whole newest segment,
     // are not needed.
     if recovery.unclean {
+        // In the database 3 is `Cut` and 0 is `Open`.
         recovery.cut_flows = db.execute("UPDATE flows SET state = 3 WHERE state = 0", [])? as u64;
         let lost = lost_chunks(segments, db, &files.into_iter().collect(), newest)?;
         if !lost.is_empty() {
@@ -57,6 +60,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     let (appender, cut) = SegmentAppender::open(segments, newest, end.unwrap_or(0))?;
     recovery.cut_bytes = cut;
     let path = marker(dir);
+    // Written last, when the store is consistent: a failure before this leaves the old marker as it was.
     std::fs::write(&path, b"").map_err(StoreError::io("could not write", path))?;
     Ok((appender, recovery))
 }
@@ -87,6 +91,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
         let mut statement = db.prepare("SELECT seq, id, chunks FROM flows WHERE chunks IS NOT NULL")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
+            // A row whose list is damaged cannot be repaired here; it is reported when it is read.
             let Ok(lists) = chunk_refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?)
             else {
                 continue;
@@ -99,6 +104,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
     db.execute_batch("BEGIN IMMEDIATE")?;
     for id in &hit {
         let mut stored = match rows::get(db, interflow_types::FlowId::from_u128(*id)) {
+            // A damaged row is skipped, not fatal: the store opens with the rest.
             Err(e) if is_of_row(&e) => continue,
             read => read?,
         };
@@ -107,9 +113,11 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
             // A body with a hole is of no use, so it ends at the first lost chunk.
             refs.truncate(first);
             let kept = refs.iter().map(|r| r.len).sum();
+            // The inline end belongs after the lost part.
             stored.inline[side].clear();
             db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.seq, side])?;
             let row = &mut stored.row;
+            // Sides 0 and 1 are the bodies as sent, 2 and 3 as received.
             let direction = if side % 2 == 0 { Direction::Request } else { Direction::Response };
             let body = match (side, direction) {
                 (2.., _) => row.original.as_mut().and_then(|o| o.edited_body_mut(direction)),

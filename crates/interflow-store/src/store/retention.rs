@@ -88,6 +88,7 @@ impl ChunkBitmap {
     }
 
     pub(crate) fn set(&mut self, id: u64) {
+        // Chunks created after marking began have no bit and need none.
         if id < self.limit
             && let Some(word) = self.words.get_mut((id / 64) as usize)
         {
@@ -118,6 +119,7 @@ impl GarbageCollector {
 
     /// Aborts the current collection after a failed transaction; the next check restarts it.
     pub(crate) fn stop(&mut self) {
+        // Callers that wait get what was freed so far.
         self.phase = CollectionPhase::Idle;
         self.looked = Some(Instant::now());
         self.reply_waiters();
@@ -145,6 +147,7 @@ impl StoreWriter {
     /// Starts freeing disk space regardless of the limits.
     pub(crate) fn collect_now(&mut self, reply: ReplySender<u64>) {
         self.keeper.replies.push(reply);
+        // The phases run in the rounds of the writer; only the first one is prepared here.
         if !self.keeper.is_busy()
             && let Err(e) = self.start_marking()
         {
@@ -155,6 +158,7 @@ impl StoreWriter {
 
     /// Runs one step of retention or collection.
     pub(crate) fn run_retention_step(&mut self) -> Result<()> {
+        // Left idle if the step fails: the caller then handles the disk error and the next check starts again.
         let phase = std::mem::replace(&mut self.keeper.phase, CollectionPhase::Idle);
         self.keeper.phase = match phase {
             CollectionPhase::Idle => return self.check_retention(),
@@ -176,6 +180,7 @@ impl StoreWriter {
         if self.keeper.looked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL) {
             return Ok(());
         }
+        // The reserve is restored here once space is available again.
         if self.reserve.ensure().is_err() {
             tracing::debug!("not enough disk space for the store's reserve");
         }
@@ -186,6 +191,7 @@ impl StoreWriter {
     pub(crate) fn start_if_due(&mut self) -> Result<bool> {
         self.keeper.expired = self.shared.expired_flows.load(Relaxed);
         self.keeper.looked = Some(Instant::now());
+        // Both limits are expressed as the last row to delete, so that one phase covers both.
         let by_age = self.expired_by_age()?;
         // The larger of the two limits covers the smaller: rows are deleted in the order in which they were stored.
         let up_to = by_age.max(self.expired_by_size()?);
@@ -207,6 +213,7 @@ impl StoreWriter {
 
     /// The last row that exceeds the maximum age; 0 if there is none.
     fn expired_by_age(&self) -> Result<i64> {
+        // An age of 0 switches the age limit off.
         let age = self.config.retention_age.0.as_micros() as u64;
         if age == 0 {
             return Ok(0);
@@ -220,6 +227,7 @@ impl StoreWriter {
             |r| Ok((r.get(0)?, r.get(1)?)),
         ))?;
         match oldest {
+            // The oldest row decides alone in the usual case that nothing has expired.
             Some((_, stored)) if (stored as u64) < limit => {
                 let first_young: Option<i64> = optional_row(self.db.query_row(sql, [limit as i64], |r| r.get(0)))?;
                 let last: i64 = self.db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
@@ -279,6 +287,7 @@ impl StoreWriter {
 
     /// Deletes these rows and their data, except for chunks.
     pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
+        // The conversation index loses its references in the same transaction.
         self.detach_flows(seqs)?;
         for table in ["flows", "details", "tails", "messages"] {
             let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;
@@ -286,6 +295,7 @@ impl StoreWriter {
                 statement.execute([seq])?;
             }
         }
+        // An estimate of what the deletion adds to the log, which decides when the next checkpoint is due.
         self.logged += seqs.len() * 2048;
         Ok(())
     }
@@ -300,6 +310,8 @@ impl StoreWriter {
         for flow in self.open.values() {
             flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
         }
+        // From here on, chunks that deduplication finds again are collected; it must begin before the first row is
+        // read.
         self.chunks.revived = Some(Vec::new());
         self.keeper.freed = 0;
         self.keeper.phase = CollectionPhase::MarkFlows { live, after: 0 };
@@ -307,6 +319,7 @@ impl StoreWriter {
     }
 
     fn mark_flows(&mut self, mut live: ChunkBitmap, mut after: i64) -> Result<CollectionPhase> {
+        // Continues after the last row instead of at an offset, because rows may be deleted between the steps.
         let sql = "SELECT seq, chunks FROM flows WHERE seq > ? ORDER BY seq LIMIT ?";
         let mut statement = self.db.prepare_cached(sql)?;
         let mut rows = statement.query(params![after, ROW_STEP])?;
@@ -392,6 +405,7 @@ impl StoreWriter {
         self.checkpoint()?;
         let mut sparse = HashSet::new();
         for (number, size) in segment::list(&self.dir_segments())? {
+            // The newest segment is still appended to.
             if number >= self.segments.segment() {
                 continue;
             }
@@ -413,6 +427,7 @@ impl StoreWriter {
             let sql = "SELECT id, segment, offset, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
             let mut statement = self.db.prepare_cached(sql)?;
             let mut rows = statement.query(params![after, ROW_STEP])?;
+            // Both bounds limit the time of a step: the rows examined and the chunks to copy.
             while let Some(row) = rows.next()?
                 && found.len() < MOVE_STEP as usize
             {
@@ -469,6 +484,7 @@ impl StoreWriter {
     /// Releases free pages of the database incrementally.
     fn shrink(&mut self) -> Result<CollectionPhase> {
         let free: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
+        // Fewer pages are not worth the log entries that releasing them costs.
         if free < FREE_PAGES {
             self.checkpoint()?;
             return Ok(CollectionPhase::Idle);
@@ -476,6 +492,7 @@ impl StoreWriter {
         self.db.execute_batch(&format!("PRAGMA incremental_vacuum({})", FREE_PAGES * 8))?;
         self.logged += (FREE_PAGES * 8 * 4096) as usize;
         let rest: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
+        // If nothing could be released, for example because of a reader, the next collection tries again.
         Ok(if rest < free { CollectionPhase::Shrink } else { CollectionPhase::Idle })
     }
 

@@ -74,6 +74,7 @@ impl HostIds {
             Some(n) => n,
             None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([name])?,
         };
+        // Cleared at once instead of evicting: a miss costs one query on an index.
         if self.numbers.len() >= 4096 {
             self.numbers.clear();
         }
@@ -82,6 +83,7 @@ impl HostIds {
     }
 
     fn client(&mut self, peer: Option<SocketAddr>) -> Option<&str> {
+        // Formatting an address costs more than comparing it, and flows of one client tend to arrive together.
         let ip = peer?.ip();
         if self.client.as_ref().is_none_or(|(known, _)| *known != ip) {
             self.client = Some((ip, ip.to_string()));
@@ -128,14 +130,18 @@ pub(crate) fn insert(db: &Connection, hosts: &mut HostIds, flows: &[NewRow<'_>])
         [1, ROWS_PER_INSERT].map(|rows| [insertion(INSERT, COLUMN_COUNT, rows), insertion(INSERT_DETAILS, 2, rows)])
     });
     let mut written = 0;
+    // Full groups use the long statement; what is left uses the one for a single row, so only two texts are prepared.
     let whole = flows.len() / ROWS_PER_INSERT * ROWS_PER_INSERT;
     let (many, few) = flows.split_at(whole);
     for (texts, flows, size) in [(&TEXTS[1], many, ROWS_PER_INSERT), (&TEXTS[0], few, 1)] {
         if flows.is_empty() {
             continue;
         }
+        // Before the statements are bound: a new host runs an INSERT of its own.
         let numbers = flows.iter().map(|f| hosts.number(db, f.row.host())).collect::<Result<Vec<_>>>()?;
         let (mut rows, mut details) = (db.prepare_cached(&texts[0])?, db.prepare_cached(&texts[1])?);
+        // The time at which the row is stored, not the start of the flow: retention by age relies on it to grow with
+        // `seq`.
         let now = Timestamp::now().micros() as i64;
         for (flows, numbers) in flows.chunks(size).zip(numbers.chunks(size)) {
             for (i, (flow, host)) in flows.iter().zip(numbers).enumerate() {
@@ -244,6 +250,7 @@ impl<'a> DerivedColumns<'a> {
         let body = |d| row.body(d).copied().unwrap_or_default();
         let (request, response) =
             (body(interflow_types::Direction::Request), body(interflow_types::Direction::Response));
+        // A tunnel has no bodies; its byte counts take their place.
         let sizes = row.tunnel.unwrap_or(TunnelRow { sent: request.size, received: response.size });
         Self {
             duration: row.duration().map(|d| d as i64),
@@ -252,15 +259,18 @@ impl<'a> DerivedColumns<'a> {
             response_size: sizes.received as i64,
             request_type: row.request.as_ref().and_then(|r| media_essence(&r.headers)),
             response_type: row.response.as_ref().and_then(|r| media_essence(&r.headers)),
+            // Each tag is enclosed by line ends, so that SQL can search for a whole tag.
             tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
             kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRow::stored_bytes)) as i64,
         }
     }
 }
 
+/// Reads the columns of [`COLUMNS`]. An error names the row, so that lists can skip it and count it.
 pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     let text = |i: usize| -> Result<Option<String>> {
         Ok(match r.get_ref(i)? {
+            // Text that is not UTF-8 is shown with replacement characters instead of making the row unreadable.
             ValueRef::Text(t) | ValueRef::Blob(t) => Some(String::from_utf8_lossy(t).into_owned()),
             _ => None,
         })
@@ -278,6 +288,7 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
         0 => FlowState::Open,
         1 => FlowState::Complete,
         2 => FlowState::Failed,
+        // Unknown numbers are read as the state that claims least.
         _ => FlowState::Cut,
     };
     row.kind = match r.get(3)? {
@@ -328,6 +339,7 @@ fn host(name: &str) -> Option<Host> {
 }
 
 fn version(text: String) -> StaticLabel {
+    // The usual versions need no allocation.
     for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
         if text == usual {
             return Cow::Borrowed(usual);

@@ -107,9 +107,11 @@ fn user_version(db: &Connection) -> Result<i64> {
 
 fn migrate(db: &Connection) -> Result<()> {
     let found = user_version(db)?;
+    // A database of a newer build is refused and not changed: its rows may mean something else.
     if found > VERSION {
         return Err(StoreError::Newer { found, known: VERSION });
     }
+    // Each step and its version are one transaction, so an interrupted migration continues where it stopped.
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
         db.execute_batch(&format!("BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {}; COMMIT;", step + 1))?;
     }

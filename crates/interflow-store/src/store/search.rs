@@ -37,6 +37,7 @@ pub(crate) fn search(
     progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
     each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
 ) -> Result<()> {
+    // Selected before the threads start, so that they share one list and need no common cursor.
     let (rows, residual) = candidates(dir, query)?;
     let hunt = SearchJob {
         dir,
@@ -109,6 +110,7 @@ impl SearchJob<'_> {
                 let fits = self.residual.as_ref().is_none_or(|q| select::matches(&db, self.dir, &mut stored, q));
                 if fits {
                     self.found.fetch_add(1, Relaxed);
+                    // The receiver is gone, so nobody waits for the rest.
                     if found.send(stored.row).is_err() {
                         return Ok(());
                     }
@@ -119,6 +121,7 @@ impl SearchJob<'_> {
                 found: self.found.load(Relaxed),
                 total: self.rows.len() as u64,
             };
+            // The other threads see the flag at their next row.
             if progress(now).is_break() {
                 self.stop.store(true, Relaxed);
                 return Err(StoreError::Cancelled);

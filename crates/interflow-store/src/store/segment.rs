@@ -44,6 +44,7 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<(u64, u64)>> {
     for entry in fs::read_dir(dir).map_err(StoreError::io("could not list", dir))? {
         let entry = entry.map_err(StoreError::io("could not list", dir))?;
         let name = entry.file_name();
+        // Other files in the folder are not segments and are ignored.
         let number = name.to_str().and_then(|n| n.strip_suffix(".seg")).and_then(|n| n.parse().ok());
         if let (Some(number), Ok(meta)) = (number, entry.metadata()) {
             found.push((number, meta.len()));
@@ -77,6 +78,7 @@ impl SegmentAppender {
             .open(&path)
             .map_err(StoreError::io("could not open", &path))?;
         let len = file.metadata().map_err(StoreError::io("could not read", &path))?.len();
+        // A segment without a named record still keeps its head.
         let end = end.max(FILE_HEAD.len() as u64);
         let cut = if len > end && len > FILE_HEAD.len() as u64 {
             file.set_len(end).map_err(StoreError::io("could not cut", &path))?;
@@ -84,11 +86,14 @@ impl SegmentAppender {
         } else {
             0
         };
+        // A new file, or one whose creation was cut short.
         if len < FILE_HEAD.len() as u64 {
             file.set_len(0)
                 .and_then(|()| file.write_all(FILE_HEAD))
                 .map_err(StoreError::io("could not write", &path))?;
         }
+        // Asked from the file again: it is shorter than `end` if committed bytes were lost, and appends go to its
+        // real end.
         let committed = file.metadata().map_err(StoreError::io("could not read", &path))?.len();
         let new = Self {
             dir: dir.to_owned(),
@@ -127,6 +132,7 @@ impl SegmentAppender {
         head[2..6].copy_from_slice(&(body.len() as u32).to_le_bytes());
         head[6..10].copy_from_slice(&(raw.len() as u32).to_le_bytes());
         head[14..].copy_from_slice(hash.as_bytes());
+        // The field of the checksum is still zero and is left out of it.
         let crc = checksum(&head, body);
         head[10..14].copy_from_slice(&crc.to_le_bytes());
         self.buffer.extend_from_slice(&head);
@@ -157,6 +163,7 @@ impl SegmentAppender {
 
     /// Makes the batch part of the store.
     pub(crate) fn commit(&mut self) {
+        // Set only if bytes were written, so that `sync` has nothing to do on an idle store.
         if self.written > 0 {
             self.synced = false;
         }
@@ -199,6 +206,7 @@ impl SegmentAppender {
         // A closed segment is never synced again, so it has to be durable now.
         self.sync()?;
         let (mut next, _) = Self::open(&self.dir, self.segment + 1, 0)?;
+        // The switch for tests stays valid across segments.
         next.fault = self.fault.clone();
         *self = next;
         Ok(())

@@ -76,6 +76,7 @@ pub(crate) fn for_each_match(
     let mut after = options.after.map(|id| id.to_u128().to_be_bytes().to_vec());
     let mut found = 0;
     loop {
+        // The same comparison continues the list after a page, since ids grow with time.
         let mut values = values.clone();
         let cursor = match after.clone() {
             Some(id) => {
@@ -104,6 +105,7 @@ pub(crate) fn for_each_match(
             let read = one.query_row([seq], |r| Ok(rows::read(r))).map_err(StoreError::from).and_then(|read| read);
             let Some(mut stored) = damages.skip_damaged(seq, read)? else {
                 skipped = true;
+                // The page is continued after this row if it turns out to be short.
                 after = row.get(1).ok();
                 continue;
             };
@@ -133,6 +135,7 @@ pub(crate) fn count(db: &Connection, query: &Query) -> Result<(u64, bool)> {
     let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
     let text = format!("SELECT count(*) FROM flows f WHERE {sql}");
     let n = db.prepare_cached(&text)?.query_row(params_from_iter(values(params)), |r| r.get(0))?;
+    // With a residual predicate the number is an upper bound only.
     Ok((n, residual.is_none()))
 }
 
@@ -172,8 +175,10 @@ impl LazyFlowSubject<'_> {
             inline: self.stored.inline.clone(),
         };
         let parts = StoredBodyParts::for_side(self.db, &mut copy, at)?;
+        // A search stops decoding at the bound; a match after it is not found.
         let body = BodyReader::pieces(self.db, &segments_dir(self.dir), parts, MAX_SEARCHED_BODY)?;
         Ok(match FlowRow::headers(self.row(), direction) {
+            // Searched decoded, as a person sees the body.
             Some(h) => decoded_body::decode_body(h, body, MAX_SEARCHED_BODY).bytes,
             None => body,
         })
@@ -184,6 +189,7 @@ impl LazyFlowSubject<'_> {
         let segments = segments_dir(self.dir);
         let mut reader = super::body::ChunkReader::new(self.db, &segments, &mut files);
         let mut first = 0;
+        // Loaded in steps, so that a long stream is not held in memory as a whole.
         while first < self.row().messages {
             let block = messages::read(self.db, &mut reader, self.stored.seq, first..first + MESSAGE_STEP)?;
             if block.iter().any(|m| m.direction == direction && fits(&m.payload)) {
@@ -199,6 +205,7 @@ impl QuerySubject for LazyFlowSubject<'_> {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         match key {
             Key::Model | Key::Provider | Key::Agent => {
+                // An index that cannot be read means no match, not a failed search.
                 let calls = conversations::calls(self.db, self.row().id).unwrap_or_default();
                 call_text_matches(&calls, key, fits).unwrap_or(Tristate::Known(false))
             }

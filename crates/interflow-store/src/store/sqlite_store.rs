@@ -57,6 +57,7 @@ struct WriterHandle {
 impl SqliteStore {
     /// Whether a process is currently recording in this folder.
     pub fn has_writer(dir: &Path) -> bool {
+        // Taking the lock is the test; it is released at once when the file is dropped.
         dir.join("lock").exists() && matches!(lock(dir), Err(StoreError::Busy(_)))
     }
 
@@ -69,6 +70,7 @@ impl SqliteStore {
     pub fn open(dir: &Path, config: &RecordConfig) -> Result<Self> {
         let segments = segments_dir(dir);
         make_private(&segments)?;
+        // Locked before anything is opened: recovery changes files.
         let lock = lock(dir)?;
         let shared = Arc::new(StoreState::new(WriterQueue::new(config)));
         let (start, recovery) = startup::open(dir, &shared, config)?;
@@ -131,8 +133,10 @@ impl SqliteStore {
     /// recorders drop everything from here on.
     pub fn close(&self) {
         let Some(w) = &self.writing else { return };
+        // Urgent, so that the writer does not sleep to the end of its interval first.
         w.shared.closing.store(true, SeqCst);
         w.shared.queue.request_urgent_batch();
+        // Taken, so that a second call and the drop have nothing to join.
         if let Some(thread) = w.thread.lock().take() {
             let _ = thread.join();
         }
@@ -206,6 +210,7 @@ impl FlowStore for SqliteStore {
     }
 
     fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
+        // Only an edited body was stored twice.
         self.body_at(id, range, |row| match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
             Some(_) => chunk_refs::original_body_index(direction),
             None => body_index(direction),
@@ -227,6 +232,7 @@ impl FlowStore for SqliteStore {
                 return Ok(candidates);
             }
             let mut n = 0;
+            // Without a limit all rows are examined, because SQL alone cannot decide.
             let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
             select::for_each_match(
                 (db, &self.dir, &self.damages),
@@ -264,6 +270,7 @@ impl FlowStore for SqliteStore {
         let mut all = Vec::new();
         loop {
             let page = ListOptions { query: query.clone(), order: ListOrder::Oldest, after, limit: PRUNE_STEP };
+            // The next page continues after the last id, because running flows are selected again but never deleted.
             let ids: Vec<FlowId> = self.list(&page)?.into_iter().map(|row| row.id).collect();
             let Some(last) = ids.last().copied() else { break };
             after = Some(last);
@@ -341,6 +348,7 @@ impl FlowStore for SqliteStore {
 /// Only one process may write a store at a time.
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.join("lock");
+    // Not truncated and never deleted: only the lock on it counts, and a deleted file could be locked twice.
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)

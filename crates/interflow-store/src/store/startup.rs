@@ -38,6 +38,7 @@ pub(crate) fn open(
     match opened {
         Ok((mut writer, mut recovery)) => {
             if let Some(e) = full {
+                // Opened with the space of the reserve, which does not suffice for recording.
                 recovery.full = true;
                 writer.suspend(&e);
             } else if let Err(error) = reserve.ensure() {
@@ -58,6 +59,7 @@ pub(crate) fn open(
 
 /// Whether the disk cannot take a few pages; other disk errors are not waited for.
 fn is_full(dir: &Path) -> bool {
+    // Written in fact: free space as the file system reports it says nothing about quotas.
     let path = dir.join("space-test");
     let tried = std::fs::write(&path, vec![0xA5; 64 << 10]);
     let _ = std::fs::remove_file(path);
@@ -71,6 +73,7 @@ fn is_full(dir: &Path) -> bool {
 fn open_undamaged(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Result<(StoreWriter, StoreRecovery)> {
     let damage = match quarantine::is_quarantined(dir) {
         true => StoreError::damaged("flows.db", "it is empty, and there are segments"),
+        // Only damage leads to quarantine. A full disk or a missing permission must never set a good database aside.
         false => match try_open(dir, shared, config) {
             Err(e) if e.is_damage() => e,
             opened => return opened,
@@ -82,6 +85,7 @@ fn open_undamaged(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -
          nothing in it is needed",
         aside.display()
     );
+    // A second failure is returned, because it cannot come from the old database.
     let (writer, recovery) = try_open(dir, shared, config)?;
     Ok((writer, StoreRecovery { set_aside: true, ..recovery }))
 }
@@ -119,6 +123,7 @@ fn wait_for_space(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -
     shared.queue.adopt_writer();
     loop {
         shared.queue.clear_urgent();
+        // Nothing can be stored yet, so commands fail at once instead of blocking their callers.
         shared.take_commands().into_iter().for_each(|job| reject_command(job, shared));
         if shared.closing.load(SeqCst) {
             shared.queue.close();

@@ -88,8 +88,11 @@ impl StoreState {
 
     /// Sends the writer a command and waits for its reply.
     pub(crate) fn send_command<T>(&self, job: impl FnOnce(ReplySender<T>) -> WriterCommand) -> Result<T> {
+        // Room for one reply, so that the writer does not wait until the caller takes it.
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         {
+            // `ended` is read under the lock under which it is set: a command is either failed by the writer or
+            // refused here.
             let mut jobs = self.jobs.lock();
             if self.ended.load(SeqCst) {
                 return Err(StoreError::Closed);
@@ -108,6 +111,7 @@ impl StoreState {
     pub(crate) fn fail_commands(&self) {
         let mut jobs = self.jobs.lock();
         self.ended.store(true, SeqCst);
+        // Dropping the commands drops their reply channels, which ends the waits with `Closed`.
         jobs.clear();
     }
 

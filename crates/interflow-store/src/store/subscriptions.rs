@@ -61,12 +61,15 @@ impl Subscriptions {
     /// Sends the collected events. Only the writer thread may call this, after its previous additions.
     pub(crate) fn notify(&self, told: Notification) {
         if !told.all.is_empty() {
+            // An error means that the last subscriber has gone since the summary was built.
             let _ = self.all.send(told.all.into());
         }
         let mut chosen = self.chosen.lock();
+        // Positions match: entries are appended by `subscribe_to`, and removed only below by this thread.
         for ((_, sender), summaries) in chosen.iter().zip(told.chosen).filter(|(_, s)| !s.is_empty()) {
             let _ = sender.send(summaries.into());
         }
+        // Filters of subscribers that have gone would be called for every flow.
         chosen.retain(|(_, sender)| sender.receiver_count() > 0);
     }
 

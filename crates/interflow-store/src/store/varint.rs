@@ -13,6 +13,7 @@ pub(crate) fn write_varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
+/// Zigzag encoding: small negative numbers take few bytes, too.
 pub(crate) fn write_signed(out: &mut Vec<u8>, n: i64) {
     write_varint(out, ((n << 1) ^ (n >> 63)) as u64);
 }
@@ -42,6 +43,7 @@ pub(crate) fn write_nested(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Ve
     fill(out);
     let len = out.len() - at - 2;
     if len < 1 << 14 {
+        // The first byte always has its continuation bit set, even if one byte would do, because the place is fixed.
         out[at] = len as u8 | 0x80;
         out[at + 1] = (len >> 7) as u8;
     } else {
@@ -68,6 +70,7 @@ impl<'a> VarintReader<'a> {
 
     pub(crate) fn number(&mut self) -> Result<u64> {
         let mut n = 0u64;
+        // Ten bytes hold 64 bits; an eleventh cannot belong to a valid number.
         for shift in (0..64).step_by(7) {
             let b = self.byte()?;
             n |= u64::from(b & 0x7f) << shift;
@@ -83,6 +86,7 @@ impl<'a> VarintReader<'a> {
         Ok((n >> 1) as i64 ^ -((n & 1) as i64))
     }
 
+    /// Takes the next `len` bytes. The length comes from the database and is checked before it is used.
     pub(crate) fn take(&mut self, len: u64) -> Result<&'a [u8]> {
         let len = usize::try_from(len).map_err(|_| truncated_error())?;
         let (head, rest) = self.0.split_at_checked(len).ok_or_else(truncated_error)?;
@@ -95,6 +99,7 @@ impl<'a> VarintReader<'a> {
         self.take(len)
     }
 
+    /// The next field, or `None` at the end; its reader covers only its own bytes.
     pub(crate) fn field(&mut self) -> Result<Option<(u8, Self)>> {
         if self.is_empty() {
             return Ok(None);
@@ -103,6 +108,7 @@ impl<'a> VarintReader<'a> {
         Ok(Some((tag, VarintReader(self.bytes()?))))
     }
 
+    /// The rest as text; invalid UTF-8 is replaced by U+FFFD.
     pub(crate) fn text(self) -> String {
         String::from_utf8_lossy(self.0).into_owned()
     }

@@ -57,6 +57,7 @@ pub(crate) fn check(db: &Connection, segments: &Path, progress: &mut dyn FnMut(u
     let mut check = StoreCheck { db, segments, report: CheckReport::default(), sound: HashSet::new(), file: None };
     let verdict: String = db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
     if verdict != "ok" {
+        // Continues after a problem: the other parts of the store may still be sound.
         check.report.problem(format!("database: {verdict}"));
     }
     check.chunks(progress)?;
@@ -97,6 +98,7 @@ impl StoreCheck<'_> {
                 self.report.chunks += 1;
                 match self.verify(*id, *place)? {
                     ChunkVerdict::Sound => self.report.bytes += place.len,
+                    // Retention deleted it after the page was read.
                     ChunkVerdict::Gone => self.report.chunks -= 1,
                     ChunkVerdict::Bad(why) => {
                         self.report.bytes += place.len;
@@ -104,6 +106,7 @@ impl StoreCheck<'_> {
                     }
                 }
                 if self.report.chunks.is_multiple_of(256) {
+                    // Chunks may be added during the check; the total must not be less than what is done.
                     progress(self.report.chunks, all.max(self.report.chunks));
                 }
             }
@@ -131,6 +134,7 @@ impl StoreCheck<'_> {
             self.file = None;
             match self.chunk_location(id)? {
                 None => return Ok(ChunkVerdict::Gone),
+                // The same location twice: the data itself is bad.
                 Some(now) if now == place => break,
                 Some(now) => place = now,
             }
@@ -139,6 +143,7 @@ impl StoreCheck<'_> {
     }
 
     fn read(&mut self, place: RecordLocation) -> Result<(), String> {
+        // Chunks of a page mostly follow each other in one segment, so one open file suffices.
         if self.file.as_ref().is_none_or(|(n, _)| *n != place.segment) {
             self.file = Some((place.segment, File::open(segment::path(self.segments, place.segment)).ok()));
         }
@@ -159,6 +164,7 @@ impl StoreCheck<'_> {
 
     /// Whether a chunk named by a row is intact; one created after the chunks were read is read now.
     fn is_chunk_sound(&mut self, id: u64) -> Result<bool> {
+        // Kept in memory: many rows name the same chunk.
         if self.sound.contains(&id) {
             return Ok(true);
         }
@@ -168,6 +174,7 @@ impl StoreCheck<'_> {
 
     fn rows(&mut self) -> Result<()> {
         let columns = rows::COLUMNS;
+        // Outer joins, unlike for lists: a row without details or host is a problem to report, not to leave out.
         let sql = format!(
             "SELECT {columns} FROM flows f LEFT JOIN details d ON d.seq = f.seq LEFT JOIN hosts h ON h.id = f.host \
              WHERE f.seq > ? ORDER BY f.seq LIMIT ?"
@@ -243,6 +250,7 @@ impl StoreCheck<'_> {
                                 self.report.problem(format!(
                                     "messages of row {seq} from {first}: their bytes are missing or damaged"
                                 ));
+                                // One problem per block is enough.
                                 break;
                             }
                         }

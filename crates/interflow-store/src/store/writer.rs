@@ -115,6 +115,7 @@ impl StoreWriter {
     ) -> Result<Self> {
         let chunks = ChunkWriter::open(&db, config.compress)?;
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
+        // Row numbers continue after the highest that is left; they only need to grow.
         let next_seq = last.unwrap_or(0) + 1;
         config.segment_bytes.0 = disk_space::segment_bytes(&config);
         // SQLite truncates the log file to this size when it restarts it. One and a half times the checkpoint size
@@ -174,9 +175,11 @@ impl StoreWriter {
     /// Sleeps until there is work, then lets updates accumulate.
     fn wait_for_work(&self) {
         let queue = &self.shared.queue;
+        // A running collection takes one step per round, without sleeping in between.
         let longest = if self.keeper.is_busy() {
             Duration::ZERO
         } else if !self.open.is_empty() {
+            // Running flows may have updates that did not queue them, so they are swept at intervals.
             SWEEP_INTERVAL.saturating_sub(self.swept.elapsed())
         } else if self.refused.is_some() {
             RETRY
@@ -217,7 +220,9 @@ impl StoreWriter {
             let part: Vec<_> = slots.by_ref().take(BATCH_FLOWS).collect();
             let last = slots.peek().is_none();
             let counted = part.len().min(left);
+            // Flows added by the sweep were never counted by the queue and must not be subtracted from it.
             left -= counted;
+            // Running flows are saved once per round, with the last part.
             self.batch(part, counted, if last { sweep } else { SweepMode::No });
             if last {
                 break;
@@ -314,6 +319,7 @@ impl StoreWriter {
         let finished = &mut batch.finished[batch.written..];
         let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
         self.logged += rows::insert(&self.db, &mut self.hosts, &new)?;
+        // Only flows that were waiting for their row are marked; the others were when they were updated.
         for flow in finished {
             if flow.ends.take().is_some() {
                 self.mark_stored(flow);
@@ -332,6 +338,7 @@ impl StoreWriter {
     }
 
     pub(crate) fn begin(&self) -> Result<()> {
+        // IMMEDIATE takes the write lock now: a lock that is needed later could fail in the middle of a batch.
         Ok(self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)?)
     }
 
@@ -344,6 +351,7 @@ impl StoreWriter {
         self.segments.commit();
         self.chunks.commit();
         self.generation += 1;
+        // Only between transactions, so that no batch is spread over two files.
         if self.segments.len() >= self.config.segment_bytes.0 {
             self.roll()?;
         }
@@ -380,11 +388,13 @@ impl StoreWriter {
         let over = news.end.is_some();
         let taken =
             self.apply_updates(&mut flow, &mut news).and_then(|()| if over { self.end(&mut flow) } else { Ok(()) });
+        // Also if the write failed: the rollback drops what was collected.
         self.shared.feeds.add(&flow.row, &mut batch.told);
         if over && taken.is_ok() {
             batch.unwritten += usize::from(flow.ends.is_some());
             batch.finished.push(flow);
         } else {
+            // A failed flow returns to the running ones, where the rollback finds it.
             self.open.insert(slot.id, flow);
         }
         taken
@@ -441,6 +451,7 @@ impl StoreWriter {
     fn end(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         let ends = self.end_bodies(flow)?;
         if flow.stored.is_some() {
+            // The INSERT for several rows writes it later in this transaction.
             return self.save(flow, ends);
         }
         flow.ends = Some(ends);
@@ -513,6 +524,7 @@ impl StoreWriter {
             } else {
                 self.open.insert(id, flow);
             }
+            // Only now, so that the flow is in the map again when the error is handled.
             saved?;
         }
         Ok(())
@@ -532,6 +544,7 @@ impl StoreWriter {
         for slot in slots {
             let mut news = {
                 let mut news = slot.news.lock();
+                // Cleared here as well, or the flow would never be queued again.
                 news.queued = false;
                 // Marked before the updates are taken, so that the reason survives in the retained state.
                 news.mark_missing(MissingReason::Dropped);
@@ -549,6 +562,7 @@ impl StoreWriter {
                     flow.apply_updates(&mut news, &self.mask);
                     flow.measure_all(&news);
                 }
+                // A flow whose start is discarded is lost as a whole, and later updates of it are ignored.
                 None => drop(self.shared.lost_flows.fetch_add(u64::from(news.begin.is_some()), Relaxed)),
             }
         }
@@ -560,6 +574,7 @@ impl StoreWriter {
             if let Err(error) = self.retain_on_full_disk() {
                 tracing::debug!(%error, "retention could not delete anything on a full disk");
             }
+            // Nothing else is done while the disk refuses: checkpoints and collection write as well.
             return;
         }
         let due = CheckpointNeed::for_log(self.logged, self.log_bytes(), self.uncut, self.checkpointed.elapsed());
@@ -578,6 +593,7 @@ impl StoreWriter {
         self.checkpointed = Instant::now();
         self.uncut |= self.logged > 0;
         self.logged = 0;
+        // Before the checkpoint, which makes the rows that name these records durable.
         self.segments.sync()?;
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
@@ -589,9 +605,11 @@ impl StoreWriter {
         self.segments.sync()?;
         // TRUNCATE waits for readers. The writer must not, because the queue fills meanwhile; it tries again later.
         self.db.busy_timeout(Duration::ZERO)?;
+        // The first column is 1 if the checkpoint was blocked.
         let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0).map(|n| n != 0));
         self.db.busy_timeout(schema::BUSY_TIMEOUT)?;
         match cut {
+            // `uncut` stays set, so that upkeep tries again.
             Err(rusqlite::Error::SqliteFailure(e, _)) if e.code == rusqlite::ErrorCode::DatabaseBusy => Ok(()),
             Err(e) => Err(e.into()),
             Ok(busy) => {
@@ -608,6 +626,7 @@ impl StoreWriter {
         }
         let written = self.begin().and_then(|()| {
             for (_, mut flow) in std::mem::take(&mut self.open) {
+                // Flows that ended but waited for the disk keep their state.
                 if flow.row.state == FlowState::Open {
                     flow.row.state = FlowState::Cut;
                 }

@@ -41,6 +41,7 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
     if let Some(tool) = &turn.tool {
         index += 1;
         close += &start(index, json!({ "type": "tool_use", "id": tool_id(turn), "name": tool, "input": {} }));
+        // In two parts, so that a reader has to join them.
         for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
             close += &delta(index, json!({ "type": "input_json_delta", "partial_json": half }));
         }
@@ -52,6 +53,7 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
         "usage": { "output_tokens": turn.output_tokens },
     }));
     close += &event(json!({ "type": "message_stop" }));
+    // What belongs to no piece of text is sent with the last one, so that a gap follows text only.
     if let Some(last) = out.last_mut() {
         last.push_str(&close);
     }

@@ -34,6 +34,7 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
         }
     }
     close += &chunk(turn, json!({}), Some(finish_reason(turn)));
+    // As `stream_options.include_usage` asks for: a last chunk without choices.
     if turn.stream_usage {
         let mut last = envelope(turn);
         last["choices"] = json!([]);

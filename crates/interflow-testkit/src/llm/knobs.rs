@@ -54,10 +54,8 @@ impl Knobs {
     }
 }
 
-/// The arguments of every tool call.
 pub(super) const TOOL_ARGUMENTS: &str = r#"{"city":"Paris","days":3}"#;
 
-/// The text of every thinking block.
 pub(super) const THOUGHT: &str = "The user wants a short answer.";
 
 /// One response, before it is formatted for an API.
@@ -86,8 +84,10 @@ impl Turn {
             pieces.iter_mut().for_each(|p| p.insert_str(0, &stamp));
         }
         Self {
+            // Derived from the body, so that equal requests get equal ids.
             id: format!("{:016x}", fnv1a(&request.body)),
             model: body["model"].as_str().unwrap_or_default().to_owned(),
+            // Four bytes per token, a rough estimate that is the same every time.
             input_tokens: request.body.len().div_ceil(4),
             output_tokens: text.len().div_ceil(4),
             text,

@@ -50,13 +50,12 @@ fn turn(request: &Request, knobs: &Knobs, body: &Value) -> Turn {
     Turn::new(knobs, &request, body)
 }
 
-/// The events of Responses, each a message.
+/// The events of Responses, each a message: the lines of the SSE stream without their prefix.
 fn answer(request: &Request, knobs: &Knobs, event: Value) -> Vec<String> {
     let stream = responses::events(&turn(request, knobs, &event)).concat();
     stream.lines().filter_map(|l| l.strip_prefix("data: ")).map(str::to_owned).collect()
 }
 
-/// The events of Realtime for a text response.
 fn speak(request: &Request, knobs: &Knobs, said: &str) -> Vec<String> {
     let body = json!({ "model": request.query("model").unwrap_or_default(), "input": said });
     let turn = turn(request, knobs, &body);

@@ -54,7 +54,6 @@ impl Received {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Body bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -95,7 +94,6 @@ impl Received {
         look(&mut watched, &[&head, &request.body]);
     }
 
-    /// A message of a WebSocket.
     fn note_message(&self, text: &str) {
         self.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
         look(&mut self.watched.lock().unwrap_or_else(PoisonError::into_inner), &[text.as_bytes()]);
@@ -136,7 +134,6 @@ pub fn provider(origin: OriginBuilder) -> (OriginBuilder, Arc<Received>) {
     (origin.answering(move |request| respond(request, &seen)), received)
 }
 
-/// A plain provider on a free port.
 pub async fn start() -> (Origin, Arc<Received>) {
     let (builder, received) = provider(Origin::http());
     (builder.start().await, received)
@@ -177,6 +174,7 @@ fn respond(request: &Request, received: &Arc<Received>) -> Reply {
 fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
     let refuse = |status, kind: &str, why: &str| Box::new(error(api, status, kind, why));
     if request.header("x-api-key").is_none() && request.header("authorization").is_none() {
+        // As providers do: without credentials the body is not even parsed.
         return Err(refuse(401, "authentication_error", "no credentials"));
     }
     let body: Value = serde_json::from_slice(&request.body)
@@ -216,11 +214,13 @@ fn stream(pieces: Vec<Bytes>, knobs: &Knobs) -> Reply {
         return reply.pieces(pieces, knobs.gap);
     }
     let (gap, begin) = (knobs.gap, None);
+    // Each piece is stamped when it is sent, so the stream is built piece by piece.
     reply.stream(futures_util::stream::unfold((pieces.into_iter(), begin), move |(mut pieces, at)| async move {
         if let Some(at) = at {
             tokio::time::sleep_until(at).await;
         }
         let piece = stamped(&pieces.next()?);
+        // Relative to the first piece, so that delays do not add up.
         let next = at.unwrap_or_else(tokio::time::Instant::now) + gap;
         Some((piece, (pieces, (gap > Duration::ZERO).then_some(next))))
     }))
@@ -252,7 +252,6 @@ fn models() -> Value {
     ] })
 }
 
-/// One server-sent event.
 fn sse(event: Option<&str>, data: &Value) -> String {
     match event {
         Some(event) => format!("event: {event}\ndata: {data}\n\n"),

@@ -57,7 +57,6 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
     out
 }
 
-/// Numbers the events.
 struct Log {
     next: u64,
 }

@@ -15,7 +15,6 @@ pub struct ApprovalsComponent {
 }
 
 impl ApprovalsComponent {
-    ///
     /// # Errors
     /// A rule that is wrong, or a file that cannot be read.
     pub fn new(config: &InterflowConfig, home: &DataDir) -> Result<Self, String> {
@@ -32,6 +31,7 @@ impl ApprovalsComponent {
     /// The first rule, the first secret and a mode change alter the phases that the stage needs, so cached plans are
     /// dropped.
     pub fn attach(&self, engine: &Arc<ProxyServer>) {
+        // Weak: the engine holds the stage, and a cycle would keep both alive.
         let engine = Arc::downgrade(engine);
         self.approvals.on_interest_change(move || {
             let Some(engine) = engine.upgrade() else { return };

@@ -18,7 +18,6 @@ pub struct TelemetryComponent {
 }
 
 impl TelemetryComponent {
-    ///
     /// # Errors
     /// The audit log cannot be opened, or the address of the collector is invalid.
     pub fn new(

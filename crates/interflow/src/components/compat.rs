@@ -17,7 +17,6 @@ pub struct CompatApis {
 }
 
 impl CompatApis {
-    /// Address of Greyproxy's API.
     pub const fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -30,6 +29,7 @@ impl CompatApis {
     /// # Errors
     /// The address is taken.
     pub async fn bind(config: &InterflowConfig) -> Result<Self, String> {
+        // Greyproxy's API needs the state of the admin server.
         if !config.compat.greyproxy || config.admin.listen.is_none() {
             return Ok(Self::default());
         }
@@ -59,7 +59,6 @@ impl CompatApis {
         Ok(())
     }
 
-    /// Serves until `end` resolves.
     pub fn spawn(&mut self, end: impl Future<Output = ()> + Send + 'static) {
         if let Some(server) = self.server.take() {
             tokio::spawn(async move {

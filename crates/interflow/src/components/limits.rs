@@ -19,7 +19,6 @@ pub struct LimitsComponent {
 }
 
 impl LimitsComponent {
-    ///
     /// # Errors
     /// The configuration, the keys file or the price list is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, upstream_has_key: ProviderKeyCheck) -> Result<Self, String> {
@@ -33,7 +32,6 @@ impl LimitsComponent {
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
     }
 
-    /// Persists the budget counters.
     pub fn close(&self) {
         self.budgets.write(&self.limits);
     }

@@ -11,13 +11,11 @@ use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
 pub struct LlmComponent {
-    /// The gateway.
     pub gateway: Arc<LlmGateway>,
     /// Runs first, so that later stages know whether a request is for an LLM.
     pub recogniser: Arc<dyn Stage>,
     /// Runs last: sets keys, model names and signatures on the final request.
     pub sender: Arc<dyn Stage>,
-    /// Endpoints on the gateway listener.
     pub mount: Arc<dyn GatewayMount>,
 }
 

@@ -19,7 +19,6 @@ pub struct MediaComponent {
 }
 
 impl MediaComponent {
-    ///
     /// # Errors
     /// The `[media]` section or the key file is invalid.
     pub fn new(config: &MediaConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {

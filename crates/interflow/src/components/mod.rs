@@ -60,7 +60,6 @@ pub trait Component: Send + Sync {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String>;
 }
 
-/// All feature components of an instance.
 pub struct ComponentSet {
     /// Pipeline stages, in execution order.
     pub stages: Vec<Arc<dyn Stage>>,
@@ -82,7 +81,6 @@ pub struct ComponentSet {
 }
 
 impl ComponentSet {
-    ///
     /// # Errors
     /// The configuration or a file that it names is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<SqliteStore>>) -> Result<Self, CliError> {
@@ -181,7 +179,6 @@ impl ComponentSet {
         self.approvals.attach(engine);
     }
 
-    /// Files whose modification triggers a reload.
     pub fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
         self.reloadable.iter().flat_map(|r| r.files(config)).collect()
     }

@@ -17,12 +17,9 @@ use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
 const MAX_FLOWS: usize = 100_000;
 /// Maximum total size of the bodies of one rule, in bytes.
 const MAX_BYTES: usize = 1 << 30;
-/// Flows per page.
 const PAGE: usize = 500;
 
-/// Reads archives and, if present, the store.
 pub enum RecordingArchives {
-    /// For a running instance.
     Running(Option<Arc<SqliteStore>>),
     /// For rules that are only checked: no flows are read.
     Looking,
@@ -31,6 +28,7 @@ pub enum RecordingArchives {
 impl RecordingSource for RecordingArchives {
     fn archive(&self, file: &Path) -> Result<Vec<RecordedExchange>, String> {
         let mut all = ExchangeCollector::default();
+        // A Fluxzy recording is a folder.
         let opened = if file.is_dir() { fxzy::pack_to_temp_file(file) } else { File::open(file) };
         let opened = opened.map_err(|e| format!("it cannot be read: {e}"))?;
         let taken = interflow_archive::import(None, opened, &mut |flow: FlowWithBodies| all.take(&flow.row, &flow));
@@ -84,17 +82,21 @@ impl ExchangeCollector {
 
 fn recorded_exchange(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Option<RecordedExchange>> {
     let (Some(request), Some(response)) = (&row.request, &row.response) else { return Ok(None) };
+    // An interim response is not an answer that could be replayed.
     let status = StatusCode::from_u16(response.status).ok().filter(|s| s.as_u16() >= 200);
     let (Some(status), Ok(method)) = (status, Method::from_bytes(request.method.as_bytes())) else { return Ok(None) };
+    // A shortened body would be another response.
     if request.body.missing.is_some() || response.body.missing.is_some() {
         return Ok(None);
     }
     let body = |direction, headers| -> io::Result<Bytes> {
         let mut bytes = Vec::new();
+        // Decoded, because the replaying client may not accept the recorded coding.
         content_coding::decoder(headers, contents.body(row, direction)?)?.read_to_end(&mut bytes)?;
         Ok(bytes.into())
     };
     let mut head = ResponseHead::new(status);
+    // A mask is not the value that the origin sent.
     head.headers = unmasked(&response.headers);
     let answered = row.timings.first_byte.or(row.timings.done).unwrap_or(0);
     Ok(Some(RecordedExchange {

@@ -18,7 +18,6 @@ pub struct RedactionComponent {
 }
 
 impl RedactionComponent {
-    ///
     /// # Errors
     /// The `[redact]` section, a policy or the secret file is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
@@ -70,5 +69,6 @@ fn master_secret(config: &InterflowConfig, home: &DataDir) -> Result<[u8; 32], S
         }
         None => home.secret("redact.key")?,
     };
+    // Any length of secret becomes a key of 32 bytes.
     Ok(Sha256::digest(text).into())
 }

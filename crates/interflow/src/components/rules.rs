@@ -46,7 +46,6 @@ pub struct RulesComponent {
 }
 
 impl RulesComponent {
-    ///
     /// # Errors
     /// All errors in the rule files.
     pub fn new(
@@ -98,6 +97,7 @@ fn log_problems(program: &interflow_rules::RuleProgram) {
 impl Component for RulesComponent {
     fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
         let mut all = active_rules_config(&config.rules, &self.own).files;
+        // Files that included others: the program knows them all.
         all.extend(self.rules.program().files.iter().cloned());
         all
     }

@@ -9,12 +9,10 @@ use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
-/// Runs all checks.
 pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
     interflow_host::doctor::findings(&checked_ports(config, home), home)
 }
 
-/// The checks, for the admin API.
 pub fn for_admin(config: &InterflowConfig, home: &DataDir) -> DoctorFn {
     let (config, home) = (config.clone(), home.clone());
     Arc::new(move || findings(&config, &home).into_iter().map(api_finding).collect())
@@ -29,7 +27,6 @@ fn api_finding(DoctorFinding { what, state, text }: DoctorFinding) -> interflow_
     interflow_admin::DoctorFinding { what, state, text }
 }
 
-/// The ports of the running instance, or else the configured ones.
 fn checked_ports(config: &InterflowConfig, home: &DataDir) -> CheckedPorts {
     if let Some(instance) = home.running_instance() {
         let warnings = exposure::warnings(config, &instance.proxy, instance.admin);

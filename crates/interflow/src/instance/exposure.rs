@@ -46,6 +46,7 @@ fn unauthenticated_gateway_warning(config: &InterflowConfig) -> Option<String> {
     };
     let keys = !config.keys.provider.is_empty() || config.llm.provider.values().any(stored);
     let open = !config.engine().gateway.requires_certificate();
+    // Set to false on purpose; unset means that other machines need a key.
     (keys && open && config.keys.require_virtual_key == Some(false)).then(|| {
         format!(
             "anyone who can reach the gateway at {addr} can spend its stored provider keys: keys.require_virtual_key is \
@@ -56,7 +57,6 @@ fn unauthenticated_gateway_warning(config: &InterflowConfig) -> Option<String> {
     })
 }
 
-/// Warnings based on the configuration alone.
 pub fn config_warnings(config: &InterflowConfig) -> Vec<String> {
     warnings(config, &config.engine().proxy.listen, config.admin.listen)
 }

@@ -38,11 +38,13 @@ struct BoundedLogFile {
 
 impl BoundedLogFile {
     fn write(&self, line: &[u8], out: &mut impl Write) -> io::Result<()> {
+        // Measured for every line, because others may write to the file, too.
         let over = |file: &File| file.metadata().is_ok_and(|m| m.len().saturating_add(line.len() as u64) > self.limit);
         if self.limit == 0 || !self.file.as_ref().is_some_and(over) {
             self.full.store(false, Relaxed);
             return out.write_all(line);
         }
+        // The notice is written once, until the file accepts lines again.
         if !self.full.swap(true, Relaxed) {
             out.write_all(b"the log has reached log.max_size: no more lines are written until it is truncated\n")?;
         }
@@ -50,7 +52,6 @@ impl BoundedLogFile {
     }
 }
 
-/// Log writer; each line is written at once.
 struct LogLines(Arc<BoundedLogFile>);
 
 impl Write for LogLines {
@@ -67,6 +68,7 @@ impl Write for LogLines {
 fn standard_error() -> Option<File> {
     #[cfg(unix)]
     {
+        // A duplicate, so that the descriptor stays open if stderr is replaced.
         let file = File::from(std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned().ok()?);
         file.metadata().is_ok_and(|m| m.is_file()).then_some(file)
     }

@@ -16,12 +16,11 @@ use crate::components::ComponentSet;
 use crate::instance::config;
 use crate::instance::config::InterflowConfig;
 
-/// Polling interval.
+/// Polling interval. Short, because operators wait for the effect of an edit.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay after a change, because editors write a file in several steps.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
-/// Reloads the configuration whenever it or a file that it refers to changes.
 pub struct ConfigReloader {
     file: Option<PathBuf>,
     apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
@@ -41,10 +40,12 @@ impl ConfigReloader {
         components: Arc<ComponentSet>,
         apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
     ) -> Self {
+        // One pending request is enough: a reload reads everything.
         let (ask, asked) = mpsc::channel(1);
         let watched = Arc::new(Mutex::new(Vec::new()));
         let this = Self { file, apply, engine, components, asked, watched };
         this.watch(config);
+        // The first stamps are taken before the thread starts, so that no change is missed.
         let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
         let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&paths, seen, &ask));
         if let Err(e) = started {
@@ -53,19 +54,18 @@ impl ConfigReloader {
         this
     }
 
-    /// Sets the watched files according to a configuration.
     fn watch(&self, config: &InterflowConfig) {
         let files = self.file.iter().chain(&config.auth.users).cloned();
         *self.watched.lock() = files.chain(self.components.files(config)).collect();
     }
 
-    /// Reloads on changes, forever.
     pub async fn run(mut self) {
         let mut hangup = sighup_stream();
         loop {
             tokio::select! {
                 asked = self.asked.recv() => {
                     if asked.is_none() {
+                        // The watcher has ended; SIGHUP still works.
                         hangup.recv().await;
                     } else {
                         tokio::time::sleep(SETTLE_DELAY).await;
@@ -86,6 +86,7 @@ impl ConfigReloader {
         (self.apply)(&mut config);
         match self.apply_config(&config) {
             Ok(()) => {
+                // The new configuration may refer to other files.
                 self.watch(&config);
                 tracing::info!("reloaded");
             }
@@ -113,7 +114,7 @@ struct FileStamp {
     file: (u64, u64),
 }
 
-/// `None` if the file does not exist.
+/// The stamp of a file; `None` if it does not exist, which counts as a version, too.
 fn file_stamp(path: &Path) -> Option<FileStamp> {
     let meta = std::fs::metadata(path).ok()?;
     Some(FileStamp {
@@ -135,20 +136,19 @@ fn changed(before: &FileStamps, now: &FileStamps) -> bool {
     now.iter().any(|(path, look)| before.get(path).is_some_and(|old| old != look))
 }
 
-/// Polls the files until the receiver is dropped.
 fn watch_files(paths: &Mutex<Vec<PathBuf>>, mut seen: FileStamps, ask: &mpsc::Sender<()>) {
     while !ask.is_closed() {
         std::thread::sleep(POLL_INTERVAL);
         let paths = paths.lock().clone();
         let now = file_stamps(&paths);
         if changed(&seen, &now) {
+            // If one is pending already, it covers this change as well.
             let _ = ask.try_send(());
         }
         seen = now;
     }
 }
 
-/// SIGHUP, on systems that have it.
 struct SighupStream {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,

@@ -25,29 +25,22 @@ use crate::instance::{diagnosis, exposure};
 /// If connections are still open this long after a signal, a notice explains the wait.
 const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
 
-/// A running instance.
 pub struct RunningInstance {
     /// The proxy server.
     pub engine: Arc<ProxyServer>,
-    /// The store, if recording is enabled.
     pub store: Option<Arc<SqliteStore>>,
     /// The conversation indexer, if recording is enabled. It stops when the last handle is dropped.
     #[cfg_attr(not(any(feature = "demo", test)), expect(dead_code, reason = "kept until the end"))]
     conversations: Option<IndexerHandle>,
-    /// The admin server, if it listens.
     pub admin: Option<(AdminServer, SocketAddr)>,
-    /// APIs of other programs.
     compat: CompatApis,
-    /// Address of the DNS listener.
     dns: Option<SocketAddr>,
-    /// The admin token.
     pub token: String,
-    /// The feature components.
     pub components: Arc<ComponentSet>,
     home: DataDir,
 }
 
-/// Starts all servers and components.
+/// Starts all servers and components. The admin ports are bound first, because the proxy must know and refuse them.
 pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
     home.create()?;
     raise_file_limit();
@@ -60,6 +53,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home)?;
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
+    // Bound before the proxy starts, which must refuse proxied connections to it.
     let admin = match config.admin.listen {
         Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
             format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR")
@@ -78,6 +72,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         local: components.local.clone(),
     };
     let engine = ProxyServer::start(config.engine(), parts).map_err(|e| e.to_string())?;
+    // The components use the proxy for their own requests.
     components.attach(&engine);
     let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
     let dns = dns::start(&config.dns(), &components.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
@@ -135,7 +130,6 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     })
 }
 
-/// Protocol Buffers schemas, for body views.
 fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
     let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
     ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
@@ -180,7 +174,6 @@ impl RunningInstance {
         }
     }
 
-    /// Registers the mDNS service, if configured.
     pub fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>, CliError> {
         let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
         let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
@@ -195,7 +188,6 @@ impl RunningInstance {
         Ok(Some(registration))
     }
 
-    /// Makes this instance the system's proxy.
     pub fn set_system_proxy(&self) -> Result<(), String> {
         let proxy = self.engine.proxy_addresses().first().copied().ok_or("there is no proxy port")?;
         system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
@@ -217,7 +209,6 @@ impl RunningInstance {
         }
     }
 
-    /// Prints the addresses and where data is kept.
     pub fn banner(&self, config: &InterflowConfig) {
         let bold = anstyle::Style::new().bold();
         let list = |addrs: Vec<SocketAddr>| {
@@ -278,6 +269,7 @@ impl RunningInstance {
 
     /// Serves until SIGTERM or SIGINT, then drains. A second signal stops immediately.
     pub async fn run_until_shutdown(mut self, mut stop: ShutdownSignal) {
+        // The admin server runs while connections drain, so that its pages show the progress.
         let (end, ended) = tokio::sync::watch::channel(false);
         let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
             let _ = ended.wait_for(|e| *e).await;
@@ -300,11 +292,12 @@ impl RunningInstance {
         self.close();
     }
 
-    /// Drains open connections.
     async fn finish(&self, asked: StopSignal) {
         let config = self.engine.config().proxy;
         tracing::info!("stopping: connections may finish for {}", config.drain_timeout);
+        // From here on `/readyz` fails, and load balancers stop sending.
         self.engine.begin_shutdown();
+        // Only for service managers; a person at the terminal does not want to wait.
         if asked == StopSignal::Terminate {
             tokio::time::sleep(config.drain_delay.0).await;
         }
@@ -340,7 +333,7 @@ impl RunningInstance {
         Ok(())
     }
 
-    /// Flushes pending records and counters.
+    /// Flushes pending records and counters. Blocks on the disk.
     pub fn close(self) {
         self.components.accounts.accounts.close();
         self.components.limits.close();
@@ -352,7 +345,6 @@ impl RunningInstance {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
-    /// Ctrl-C.
     Interrupt,
     /// SIGTERM, which service managers send.
     Terminate,
@@ -365,7 +357,6 @@ pub struct ShutdownSignal {
 }
 
 impl ShutdownSignal {
-    /// Installs the signal handlers.
     pub fn listen() -> Self {
         Self {
             #[cfg(unix)]
@@ -376,7 +367,7 @@ impl ShutdownSignal {
         }
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next signal. Forever if the handlers could not be installed.
     pub async fn recv(&mut self) -> StopSignal {
         #[cfg(unix)]
         match &mut self.signals {
@@ -401,6 +392,7 @@ fn raise_file_limit() {
     #[cfg(unix)]
     match rlimit::increase_nofile_limit(200_000) {
         Ok(limit) => interflow_net::descriptors::reserve(limit),
+        // Fewer connections are possible then, which `interflow doctor` reports.
         Err(e) => tracing::debug!("the open-file limit could not be raised: {e}"),
     }
 }

@@ -47,6 +47,8 @@ impl Http1ResponseBody {
                     release_or_close(lease, reusable);
                     return Ok(Body::Empty);
                 }
+                // All of the body is in the buffer: no stream is needed, and the connection is free again before the
+                // response is forwarded.
                 BodyFraming::Length(n) if n <= lease.conn.buf.len() as u64 => {
                     let data = take_bytes(&mut lease.conn.buf, n as usize);
                     release_or_close(lease, reusable);
@@ -59,6 +61,7 @@ impl Http1ResponseBody {
         let mut ahead = VecDeque::new();
         // Short chunked responses usually arrive with their head. Decoding them here releases the connection before the
         // response is forwarded, and gives the consumer a body of known length.
+        // With an upload in progress the connection is not free in any case.
         if framing == BodyFraming::Chunked && upload.is_none() {
             let mut whole = Bytes::new();
             loop {
@@ -73,6 +76,8 @@ impl Http1ResponseBody {
                     }
                     DecodeStep::Done => break,
                 }
+                // More than one piece or trailers: the frames go through the stream, which releases the connection
+                // itself.
             }
             if !whole.is_empty() {
                 ahead.push_front(BodyFrame::Data(whole));
@@ -107,6 +112,7 @@ impl Http1ResponseBody {
             // The response may be complete all the same, and is judged by itself.
             Poll::Ready(Err(UploadError::Io(_) | UploadError::Body(_))) => self.reusable = false,
         }
+        // Sent, failed or given up: in each case only the response remains.
         self.upload = None;
     }
 
@@ -140,6 +146,7 @@ impl BodyStream for Http1ResponseBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         // Reading the response drives the upload too; there is no other task to do so.
         self.poll_upload(cx);
+        // After the upload, which must go on while received frames are consumed.
         if let Some(frame) = self.ahead.pop_front() {
             return Poll::Ready(Some(Ok(frame)));
         }
@@ -160,6 +167,7 @@ impl BodyStream for Http1ResponseBody {
                     return Poll::Ready(None);
                 }
                 // The end is reported only after the upload's, since the consumer drops the body then.
+                // The consumer waits, so the upload is what may stall.
                 Ok(DecodeStep::Done) => return self.poll_timeout(cx),
                 Ok(DecodeStep::NeedMore) => {}
                 Err(error) => return self.fail(error.into()),
@@ -171,6 +179,7 @@ impl BodyStream for Http1ResponseBody {
                     Ok(()) => self.reusable = false,
                     Err(error) => return self.fail(error.into()),
                 },
+                // More bytes arrived: decode again.
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => {
                     let text = "the origin closed the connection within its response";

@@ -85,6 +85,7 @@ impl Http1Connection {
         self.reserve_read_buffer(pool);
         let spare = self.buf.capacity() - self.buf.len();
         let n = ready!(pin!(self.io.read_buf(&mut self.buf)).poll(cx))?;
+        // A full buffer means that more is probably waiting.
         self.long = n == spare;
         Poll::Ready(Ok(n))
     }
@@ -95,6 +96,7 @@ impl Http1Connection {
         if self.buf.capacity() - self.buf.len() >= want / 2 || self.buf.try_reclaim(want) {
             return;
         }
+        // Part of a head or chunk line is kept; it must stay contiguous with what follows.
         if !self.buf.is_empty() {
             self.buf.reserve(want);
         } else if self.long {
@@ -107,6 +109,7 @@ impl Http1Connection {
     fn release_buffer(&mut self, pool: &ConnectionPool) {
         if self.buf.capacity() > 0 {
             let buffer = std::mem::take(&mut self.buf);
+            // Only buffers of the usual size are pooled: a long one would keep its memory.
             if !self.long {
                 pool.return_buffer(buffer);
             }
@@ -138,6 +141,7 @@ impl Http1Connection {
         let patience = self.idle_timeout.map_or(limits.idle_timeout, |p| p.min(limits.idle_timeout));
         self.asked_at = now;
         now.saturating_duration_since(self.idle_since) < patience
+            // The cheap tests first; the last one may cost a system call.
             && now.saturating_duration_since(self.born) < limits.max_lifetime
             && self.is_quiet_cached()
     }

@@ -21,6 +21,7 @@ pub(crate) fn prepare(head: &mut Cow<'_, RequestHead>, body: &Body, forward: Opt
     if head.headers.contains(name::TE) && !head.headers.contains(name::CONNECTION) {
         head.to_mut().headers.append_unchecked(name::CONNECTION.as_bytes(), b"TE");
     }
+    // Replaces what the client sent: those credentials were for Interflow.
     if let Some(authorization) = forward.and_then(|hop| hop.authorization.as_deref()) {
         let headers = &mut head.to_mut().headers;
         headers.remove(name::PROXY_AUTHORIZATION);
@@ -33,6 +34,7 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
     let Some(length) = body.remaining() else {
         if head.headers.contains(name::CONTENT_LENGTH) {
             head.to_mut().headers.remove(name::CONTENT_LENGTH);
+            // A length that nobody can promise any more: a stage may change the body while it streams.
         }
         if !head.headers.contains(name::TRANSFER_ENCODING) {
             head.to_mut().headers.append_unchecked(name::TRANSFER_ENCODING.as_bytes(), b"chunked");
@@ -46,6 +48,7 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
     }
     let mut digits = [0; 20];
     let right = decimal(length, &mut digits);
+    // Compared as text, so that a correct field keeps its spelling, and a repeated one is replaced.
     let mut said = head.headers.get_all(name::CONTENT_LENGTH);
     let agreed = match said.next() {
         Some(first) => first == right && said.next().is_none(),
@@ -98,6 +101,7 @@ fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {
 
 pub(crate) fn write(out: &mut Vec<u8>, head: &RequestHead, absolute: bool) {
     let absolute_form;
+    // Absolute-form for a cleartext request through an HTTP proxy (RFC 9112 3.2.2).
     let target = if absolute {
         absolute_form = ByteStr::from(head.url.to_string());
         absolute_form.as_str()
@@ -115,6 +119,7 @@ pub(crate) fn expects_continue(head: &RequestHead, body: &Body) -> bool {
 
 /// Whether the connection can carry another request after this response.
 pub(crate) fn keeps_alive(head: &ResponseHead, framing: h1::BodyFraming) -> bool {
+    // A body until the end of the connection ends the connection by definition.
     framing != h1::BodyFraming::UntilClose && h1::keeps_alive(head.version, &head.headers)
 }
 

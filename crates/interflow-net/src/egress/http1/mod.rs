@@ -79,6 +79,7 @@ pub(crate) async fn exchange(
     let mut out = std::mem::take(&mut conn.scratch);
     out.clear();
     head::write(&mut out, head, conn.forward.is_some());
+    // From now on the connection counts as used, even if writing fails.
     conn.exchanges += 1;
     conn.timer.arm_from(conn.asked_at, options.head_timeout);
     let mut run = Http1Exchange {
@@ -120,6 +121,7 @@ impl Http1Exchange<'_> {
         loop {
             // Writing comes first, so that a response to a complete request is timed from its end.
             self.poll_upload(cx, x)?;
+            // Then reading, and only then the timer: progress in either direction comes first.
             match self.poll_response(cx, x)? {
                 Poll::Ready(Some(head)) => return Poll::Ready(Ok(head)),
                 // 100 Continue has released the body.
@@ -132,6 +134,7 @@ impl Http1Exchange<'_> {
             && sleep.as_mut().poll(cx).is_ready()
         {
             self.release_body();
+            // Polled again at once: the release itself wakes nobody.
             self.poll_upload(cx, x)?;
         }
         self.poll_timeout(cx)
@@ -147,6 +150,7 @@ impl Http1Exchange<'_> {
                 self.uploading = false;
                 x.timings.request_sent = Some(x.clock.micros());
             }
+            // The client's body failed: the request cannot be completed, so the connection is given up.
             Poll::Ready(Err(UploadError::Body(error))) => return Err(error),
             Poll::Ready(Err(UploadError::Io(error))) => {
                 self.uploading = false;
@@ -189,6 +193,7 @@ impl Http1Exchange<'_> {
                     return Ok(Poll::Ready(None));
                 }
             }
+            // Interim heads may follow each other in one read, hence the inner loop above.
             match self.lease.conn.poll_fill(&self.lease.pool, cx) {
                 Poll::Ready(Ok(0)) => return Err(self.closed_error(None)),
                 Poll::Ready(Ok(_)) => self.seen = true,
@@ -205,6 +210,7 @@ impl Http1Exchange<'_> {
         let limits = &self.options.head;
         // The end of a head is at most three bytes long, so it may begin two bytes before the fresh ones.
         let fresh = buf.get(self.scanned.saturating_sub(3)..).unwrap_or_default();
+        // Beyond the limit, the parser is called to report the error.
         if buf.is_empty() || (self.scanned > 0 && buf.len() <= limits.max_bytes && !has_blank_line(fresh)) {
             self.scanned = buf.len();
             return Ok(None);
@@ -255,16 +261,20 @@ impl Http1Exchange<'_> {
     fn retryable(&self) -> Retryable {
         // A new connection that closes at once is the origin's answer. Only a reused one may have been closed before
         // the request arrived.
+        // After a first byte, the origin has acted on the request.
         if self.seen || self.lease.conn.exchanges <= 1 {
             Retryable::No
+        // Nothing of the request has left: even a method that is not idempotent may be repeated.
         } else if self.upload.written == 0 {
             Retryable::Yes
         } else {
+            // The caller decides by the method and by whether the body can be replayed.
             Retryable::ReusedOnly
         }
     }
 
     fn into_failed(self, error: Error) -> FailedExchange {
+        // A body is kept only for errors that allow a retry.
         let replay = if error.retryable() == Retryable::No { None } else { self.upload.into_replay() };
         FailedExchange { error, replay }
     }
@@ -288,6 +298,7 @@ impl Http1Exchange<'_> {
         }
         reusable &= self.broken.is_none();
         // A final status without 100 (Continue): the origin may still read the body.
+        // It is sent while the response is read.
         self.upload.release();
         let upload = match self.uploading {
             true => Some(Box::new(self.upload)),
@@ -302,12 +313,14 @@ impl Http1Exchange<'_> {
 
     fn switch_protocols(self, request: &RequestHead, response: ResponseHead) -> Result<UpstreamResponse, Error> {
         // RFC 9110 7.8 allows 101 only if the request asked for it; bytes of another protocol must not be read as HTTP.
+        // With the upload unfinished, both ends would disagree on where the new protocol begins.
         if request.protocol.is_none() || self.uploading || request.method == Method::HEAD {
             let text = "the origin switched protocols although the request did not ask for it";
             return Err(Error::new(ErrorKind::BadResponse, text));
         }
         let conn = *self.lease.conn;
         let (io, early) = conn.into_stream();
+        // The origin may already have spoken the new protocol after its head.
         Ok(UpstreamResponse { head: response, body: Body::Empty, upgrade: Some(io.prefixed(early)) })
     }
 }

@@ -93,6 +93,7 @@ impl Http1RequestWriter {
     pub(crate) fn into_scratch(self) -> Vec<u8> {
         let mut out = self.out;
         out.clear();
+        // A head with long cookies must not pin its buffer for the life of the connection.
         out.shrink_to(2 * MAX_COPY_BYTES);
         out
     }
@@ -110,6 +111,7 @@ impl Http1RequestWriter {
     pub(crate) fn poll(&mut self, io: &mut IoStream, cx: &mut Context<'_>) -> Poll<Result<(), UploadError>> {
         loop {
             self.fill_buffer(cx).map_err(UploadError::Body)?;
+            // Everything gathered is written.
             if self.at == self.out.len() && self.piece.is_empty() {
                 // Flushed only when nothing more is ready, so that a TLS layer fills its records.
                 if self.unflushed {
@@ -126,6 +128,7 @@ impl Http1RequestWriter {
         // One large piece at a time, after at most one buffer of gathered small ones: that is one vectored write.
         while !self.ended && !self.held && self.piece.is_empty() && self.out.len() - self.at < WRITE_BUFFER_SIZE {
             let Poll::Ready(frame) = self.body.poll_frame(cx) else { return Ok(()) };
+            // A frame is taken from the body now, so it can no longer be replayed from its beginning.
             if matches!(self.replay, Http1BodyReplay::Untouched) {
                 self.replay = Http1BodyReplay::No;
             }
@@ -140,12 +143,14 @@ impl Http1RequestWriter {
     }
 
     fn frame_data(&mut self, data: Bytes) -> Result<(), Error> {
+        // An empty chunk would end the body (RFC 9112 7.1).
         if data.is_empty() {
             return Ok(());
         }
         let chunked = match &mut self.framing {
             UploadFraming::Chunked => true,
             UploadFraming::Length(left) => {
+                // The framing is already on the wire: more bytes would be read as the next request.
                 *left = left.checked_sub(data.len() as u64).ok_or_else(|| length_mismatch("longer"))?;
                 false
             }
@@ -153,6 +158,7 @@ impl Http1RequestWriter {
         if chunked {
             h1::write_chunk_size(&mut self.out, data.len());
         }
+        // Written in place with `writev`, without a copy.
         if data.len() > MAX_COPY_BYTES {
             self.piece = data;
             self.piece_is_chunk = chunked;
@@ -198,11 +204,13 @@ impl Http1RequestWriter {
     /// Accounts for written bytes: this many of `out`, and this many of the piece and its end.
     fn advance(&mut self, of_out: usize, piece_bytes: usize) -> io::Result<()> {
         if of_out + piece_bytes == 0 {
+            // A writer that accepts nothing would make this loop forever.
             return Err(io::ErrorKind::WriteZero.into());
         }
         self.written += (of_out + piece_bytes) as u64;
         self.unflushed = true;
         self.at += of_out;
+        // All written: the buffer starts again at its beginning.
         if self.at == self.out.len() {
             self.out.clear();
             self.at = 0;

@@ -63,6 +63,7 @@ impl Http2ResponseBody {
     }
 
     fn emit_data(&mut self, data: Bytes) -> Poll<Option<Result<BodyFrame, Error>>> {
+        // Released at the next poll, when the consumer has passed the piece on.
         self.unreleased = data.len();
         self.moved = true;
         self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
@@ -75,6 +76,7 @@ impl Http2ResponseBody {
                 Http2BodyState::Data => match std::task::ready!(self.recv.poll_data(cx)) {
                     Some(data) => {
                         let data = data?;
+                        // Empty DATA frames carry nothing.
                         if !data.is_empty() {
                             return Poll::Ready(Ok(Some(BodyFrame::Data(data))));
                         }
@@ -111,6 +113,7 @@ impl Http2ResponseBody {
 impl BodyStream for Http2ResponseBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         self.poll_upload(cx);
+        // Received with the head, so it comes before anything that is read now.
         if let Some(first) = self.first.take() {
             return self.emit_data(first);
         }
@@ -123,6 +126,7 @@ impl BodyStream for Http2ResponseBody {
             Poll::Ready(Ok(Some(BodyFrame::Data(data)))) => self.emit_data(data),
             Poll::Ready(Ok(Some(trailers))) => Poll::Ready(Some(Ok(trailers))),
             Poll::Ready(Ok(None)) if self.upload.is_none() => Poll::Ready(None),
+            // The response has ended and the upload has not, or nothing has arrived.
             Poll::Ready(Ok(None)) | Poll::Pending => self.poll_timeout(cx),
             Poll::Ready(Err(error)) => {
                 // The connection was ended by the frame limiter; the stream's error would only state the consequence.

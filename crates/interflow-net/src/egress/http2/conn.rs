@@ -110,7 +110,9 @@ impl Http2Connection {
                 life.poll(cx)
             })
             .await;
+            // Set last: until then the connection may still accept streams.
             closed.store(true, Ordering::Relaxed);
+            // Only now does the connection stop counting towards the limit.
             drop(open);
         });
         Ok(conn)
@@ -168,6 +170,7 @@ impl Drop for StreamPermit {
     fn drop(&mut self) {
         let conn = &self.0;
         conn.streams.fetch_sub(1, Ordering::Relaxed);
+        // Microseconds after `born` fit an atomic, an `Instant` does not.
         conn.used.store(conn.born.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 }
@@ -210,6 +213,7 @@ impl KeepAliveTask {
         // within 40 s.
         while self.timer.poll(cx).is_ready() {
             if self.asked {
+                // Ends the connection's task, and with it all streams.
                 return Poll::Ready(());
             }
             // Idle connections are not pinged, so that they can time out at the peer.

@@ -29,6 +29,7 @@ impl Counted {
     /// itself.
     fn leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // GOAWAY within another frame would be read as its content.
+        // At most once; later reads and writes only see the error.
         if !self.left && self.control.is_between_frames() {
             // An upstream that does not read is not notified.
             let _ = Pin::new(&mut self.io).poll_write(cx, &GOAWAY);

@@ -25,6 +25,7 @@ fn uri(head: &RequestHead, tls: bool) -> Result<Uri, Error> {
     let invalid = |e: http::Error| {
         Error::new(ErrorKind::BadRequest, format!("{} cannot be asked for over HTTP/2", head.url)).with_source(e)
     };
+    // `Host` may be a name that the client chose on purpose, for example in a tunnel to an address.
     let host = head.headers.get_str(name::HOST).and_then(|h| h.parse::<Authority>().ok());
     let authority = match host {
         Some(host) => host,
@@ -44,6 +45,7 @@ fn uri(head: &RequestHead, tls: bool) -> Result<Uri, Error> {
 /// Sets `Content-Length` if the length of the body is known (RFC 9113 8.1.1).
 fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
     match body.remaining() {
+        // The `h2` crate would count the body against a stated length and reset the stream.
         None => {
             fields.remove(http::header::CONTENT_LENGTH);
         }
@@ -64,6 +66,7 @@ pub(super) fn fields(headers: &Headers, tunnel: bool) -> HeaderMap {
         if is_connection_specific(field, value) || (tunnel && field.eq_ignore_ascii_case(b"sec-websocket-key")) {
             continue;
         }
+        // A field that HTTP/2 cannot carry is left out: it was valid in HTTP/1, and the request is worth more.
         if let (Ok(field), Ok(value)) = (HeaderName::from_bytes(field), HeaderValue::from_bytes(value)) {
             map.append(field, value);
         }
@@ -82,6 +85,7 @@ fn is_connection_specific(field: &[u8], value: &[u8]) -> bool {
         b"http2-settings",
     ];
     FORBIDDEN.iter().any(|f| field.eq_ignore_ascii_case(f))
+        // RFC 9113 8.2.2: TE may have no other value than `trailers`.
         || (field.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers"))
 }
 
@@ -111,6 +115,7 @@ pub(super) fn length(request: &RequestHead, response: &ResponseHead) -> Option<u
     }
     let mut said = response.headers.get_all(name::CONTENT_LENGTH);
     let length = std::str::from_utf8(said.next()?).ok()?.parse().ok()?;
+    // A repeated field is not trusted as a length.
     said.next().is_none().then_some(length)
 }
 

@@ -99,6 +99,7 @@ async fn open_stream(
 ) -> Result<(ResponseFuture, Http2RequestWriter), FailedExchange> {
     let mut send = conn.send.clone();
     let refused = |error: h2::Error, body| {
+        // New requests get another connection; streams that are open may finish.
         conn.retire();
         if let Some(error) = conn.flooded() {
             return FailedExchange { error, replay: None };
@@ -115,6 +116,7 @@ async fn open_stream(
             return Err(FailedExchange { error: Error::new(ErrorKind::PoolTimeout, text), replay: None });
         }
     }
+    // END_STREAM is sent with the head if nothing follows.
     let whole = body.is_empty() && !tunnel;
     match send.send_request(message, whole) {
         Ok((future, stream)) => Ok((future, Http2RequestWriter::new(stream, body, held, whole || tunnel))),
@@ -146,6 +148,7 @@ impl Http2Exchange<'_> {
         cx: &mut Context<'_>,
         x: &mut UpstreamReport<'_>,
     ) -> Poll<Result<(ResponseHead, RecvStream, Option<Bytes>), Error>> {
+        // Sending first: the response may depend on it.
         self.poll_upload(cx, x)?;
         while let Poll::Ready(Some(interim)) = self.future.poll_informational(cx) {
             let interim = interim.map_err(|e| self.error(&e))?;
@@ -163,6 +166,7 @@ impl Http2Exchange<'_> {
             }
         }
         if let Some(sleep) = &mut self.held_until
+            // No 100 in time, see `CONTINUE_WAIT`.
             && sleep.as_mut().poll(cx).is_ready()
         {
             self.release_body();
@@ -177,6 +181,7 @@ impl Http2Exchange<'_> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.error(&error))),
             Poll::Pending => {
+                // Ready only if the origin is to blame.
                 ready!(self.poll_timeout(cx));
                 let text = format!("the origin did not answer within {:?}", self.options.head_timeout);
                 Poll::Ready(Err(Error::new(ErrorKind::UpstreamTimeout, text)))
@@ -198,6 +203,7 @@ impl Http2Exchange<'_> {
                 UploadEnd::Body(error) => return Err(error),
             }
         }
+        // Progress of the upload postpones the deadline for the response.
         if self.upload.written != before {
             self.timer.arm(self.options.head_timeout);
         }
@@ -222,6 +228,7 @@ impl Http2Exchange<'_> {
 
     fn error(&self, error: &h2::Error) -> Error {
         if let Some(flooded) = self.open.0.flooded() {
+            // The peer would flood the next stream too.
             self.open.0.retire();
             return flooded;
         }
@@ -236,6 +243,7 @@ impl Http2Exchange<'_> {
         first: Option<Bytes>,
         tunnel: bool,
     ) -> Result<UpstreamResponse, FailedExchange> {
+        // RFC 8441 section 5: any 2xx accepts the extended CONNECT.
         if tunnel && head.status.is_success() {
             let io = IoStream::other(H2Stream::new(self.upload.into_stream(), recv, self.open))
                 .prefixed(first.unwrap_or_default());
@@ -245,12 +253,14 @@ impl Http2Exchange<'_> {
         self.uploading &= head.status.as_u16() < 300;
         self.upload.release();
         let length = first.as_ref().map_or(0, Bytes::len);
+        // The whole response is here: no stream, no timer, and the permit is dropped at once.
         if recv.is_end_stream() && !self.uploading {
             // The stream is closed, so its window no longer matters.
             let _ = recv.flow_control().release_capacity(length);
             return Ok(UpstreamResponse { head, body: Body::from(first.unwrap_or_default()), upgrade: None });
         }
         let upload = self.uploading.then(|| Box::new(self.upload));
+        // Known lengths let the client's side use `Content-Length` rather than chunks.
         let left = head::length(request, &head);
         let body = Http2ResponseBody::new(self.open, recv, first, left, upload, self.timer, self.options.body_timeout);
         Ok(UpstreamResponse { head, body: Body::stream(body), upgrade: None })
@@ -288,5 +298,6 @@ fn stream_error(error: &h2::Error, reused: bool, retire: impl FnOnce()) -> Error
         _ if error.is_io() => (ErrorKind::UpstreamClosed, "the origin closed the HTTP/2 connection without a response"),
         _ => (ErrorKind::UpstreamClosed, "the origin reset the HTTP/2 stream"),
     };
+    // As text: the `h2` error does not leave this crate.
     Error::new(kind, text).with_source(error.to_string()).with_retryable(retry)
 }

@@ -60,6 +60,7 @@ fn apply_settings(builder: &mut Builder, shape: &Http2Fingerprint) {
 fn apply_priorities(builder: &mut Builder, shape: &Http2Fingerprint) {
     use h2::frame::{Priorities, Priority, StreamDependency};
 
+    // Client streams have odd numbers (RFC 9113 5.1.1).
     let mut first = shape.first_stream | 1;
     let mut frames = Priorities::builder();
     for p in &shape.priorities {

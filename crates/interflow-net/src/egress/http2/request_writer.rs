@@ -70,6 +70,7 @@ impl Http2RequestWriter {
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<UploadEnd> {
         loop {
+            // The whole request was handed to the connection; the windows may still delay it there.
             if self.ended {
                 return Poll::Ready(UploadEnd::Sent);
             }
@@ -123,6 +124,7 @@ impl Http2RequestWriter {
             },
             capacity => capacity,
         };
+        // As much as the windows allow now; the rest of the piece waits.
         let data = self.piece.split_to(capacity.min(self.piece.len()));
         self.written += data.len() as u64;
         // If nothing follows, the last piece ends the stream.

@@ -48,6 +48,7 @@ pub(super) struct ConnState {
     pub io: IoStream,
     pub buf: BytesMut,
     read_size: usize,
+    /// The client closed its sending side: no more bytes will arrive.
     pub ended: bool,
     /// Set while an approval or breakpoint waits for a person's decision. A client that leaves meanwhile is always
     /// treated as gone, so that nobody decides about a request that has no recipient any more.
@@ -66,6 +67,7 @@ pub(super) struct ConnState {
     body_timeout: Duration,
     keep_half_closed: bool,
     body_alarm: DeadlineTimer,
+    /// Since when the reader of the body has been waiting for bytes.
     waiting_since: Option<Instant>,
 }
 
@@ -107,6 +109,7 @@ impl SharedConn {
 
 impl SendInformational for SharedConn {
     fn send(&self, exchange: u64, head: ResponseHead) {
+        // The exchange has ended: the response must not be preceded by anything now.
         let mut state = self.lock();
         if state.exchange != exchange {
             return;
@@ -115,7 +118,9 @@ impl SendInformational for SharedConn {
         // A service that sends interim responses faster than the client reads them loses the excess.
         if queue.len() < MAX_INTERIM_BYTES {
             h1::write_response_head(queue, &head);
+            // The client may send its body from now on, so the connection cannot be reused without reading it.
             state.body_started |= head.status.as_u16() == 100;
+            // The driver writes the queue; this may run in another task.
             state.wake_driver(None);
         }
     }
@@ -131,6 +136,7 @@ impl SendInformational for SharedConn {
 impl ConnState {
     /// Registers the driver, to be woken when another task reads the body or sends an interim response.
     pub(super) fn set_driver_waker(&mut self, waker: &Waker) {
+        // Cloning a waker costs an atomic operation, so it is compared first.
         if !self.driver.as_ref().is_some_and(|w| w.will_wake(waker)) {
             self.driver = Some(waker.clone());
         }
@@ -138,6 +144,7 @@ impl ConnState {
 
     fn wake_driver(&self, caller: Option<&Waker>) {
         if let Some(driver) = &self.driver
+            // The caller is being polled right now and needs no wake-up.
             && !caller.is_some_and(|c| c.will_wake(driver))
         {
             driver.wake_by_ref();
@@ -146,6 +153,7 @@ impl ConnState {
 
     /// Frees memory on a connection that waits for its next request.
     pub(super) fn release(&mut self) {
+        // Unread bytes belong to a pipelined request and are kept.
         if self.buf.is_empty() {
             self.buf = BytesMut::new();
             self.read_size = MIN_READ;
@@ -163,6 +171,7 @@ impl ConnState {
         let spare = self.buf.capacity() - self.buf.len();
         let n = ready!(pin!(self.io.read_buf(&mut self.buf)).poll(cx))?;
         // A read that fills the buffer is a sign of a backlog; larger reads then cost fewer system calls.
+        // 0 bytes with free space mean the end of the stream.
         self.ended |= n == 0;
         if n == spare {
             self.read_size = (self.read_size * 2).min(MAX_READ);
@@ -192,6 +201,7 @@ impl ConnState {
             self.buf.extend_from_slice(read);
         }
         match n {
+            // The second read goes into the buffer, which is large enough for most bodies.
             MIN_SPARE => match self.poll_fill(cx)? {
                 Poll::Ready(more) => Poll::Ready(Ok(n + more)),
                 Poll::Pending => Poll::Ready(Ok(n)),
@@ -218,6 +228,7 @@ impl ConnState {
                 reader.wake();
             }
             if let Err(e) = read {
+                // A reset: the client is gone whatever the options say.
                 return Poll::Ready(e);
             }
         }
@@ -227,6 +238,7 @@ impl ConnState {
         // How many bytes follow the request; `None` if the request itself is incomplete.
         let behind = match &self.upload {
             RequestBodyState::Done => Some(self.buf.len()),
+            // A decoder tells whether the buffer already holds the rest of the body.
             RequestBodyState::Open(decoder) | RequestBodyState::Abandoned(decoder) => decoder.complete_len(&self.buf),
             // The reader of the body has received the error.
             RequestBodyState::Failed => return Poll::Pending,
@@ -270,6 +282,7 @@ impl ConnState {
                     .with_source(e));
                 }
                 Poll::Pending => {
+                    // The waker of whoever polls the body, which may be another task than the driver.
                     self.reader = Some(cx.waker().clone());
                     // The timeout measures the gap between reads of this body, not its whole duration.
                     break Err(ready!(self.poll_body_timeout(cx)));
@@ -298,10 +311,12 @@ impl ConnState {
     fn update_body_state(&mut self, polled: &Result<Option<BodyFrame>, Error>, caller: &Waker) {
         let done = match (polled, &self.upload) {
             (Err(_), _) => {
+                // After an error, nothing that follows can be interpreted.
                 self.upload = RequestBodyState::Failed;
                 true
             }
             (Ok(None), _) => true,
+            // A body of known length is complete with its last byte, without another poll.
             (Ok(Some(_)), RequestBodyState::Open(d) | RequestBodyState::Abandoned(d)) => d.is_done(),
             _ => false,
         };
@@ -347,6 +362,7 @@ pub(super) struct Http1RequestBody {
 impl BodyStream for Http1RequestBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         let mut state = self.link.lock();
+        // The lock is held for this poll only, never across an await.
         if state.exchange != self.exchange {
             return Poll::Ready(Some(Err(Error::new(
                 ErrorKind::ClientGone,
@@ -366,6 +382,7 @@ impl Drop for Http1RequestBody {
     fn drop(&mut self) {
         let mut state = self.link.lock();
         if state.exchange == self.exchange
+            // The rest is discarded by the driver, if the connection is to be reused.
             && let RequestBodyState::Open(_) = state.upload
             // `Failed` only stands in while the decoder is moved out.
             && let RequestBodyState::Open(decoder) = std::mem::replace(&mut state.upload, RequestBodyState::Failed)

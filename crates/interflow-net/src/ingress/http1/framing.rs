@@ -49,6 +49,7 @@ impl ResponseFraming {
         }
         match remaining {
             Some(n) => Self::Length(n),
+            // HTTP/1.0 clients do not know the chunked coding.
             None if asked.version == HttpVersion::Http11 => Self::Chunked,
             None => Self::UntilClose,
         }
@@ -79,6 +80,7 @@ impl ResponseFraming {
                 headers.remove(name::CONTENT_LENGTH);
             }
         }
+        // HTTP/1.1 connections persist by default, HTTP/1.0 ones only if both sides say so (RFC 9112 9.3).
         match (keep_alive, asked.version) {
             (false, _) if !headers.has_token(name::CONNECTION, "close") => {
                 set_header(headers, name::CONNECTION, b"close")
@@ -95,6 +97,7 @@ impl ResponseFraming {
             // Trailers have no place outside of the chunked coding; they are dropped, as RFC 9110 6.5.1 permits.
             (Self::None, _) | (Self::Length(_) | Self::UntilClose, BodyFrame::Trailers(_)) => {}
             (Self::Length(left), BodyFrame::Data(data)) => {
+                // A longer body would be read as the beginning of the next response.
                 *left = left.checked_sub(data.len() as u64).ok_or(LengthMismatch)?;
                 out.append_data(data);
             }
@@ -111,6 +114,7 @@ impl ResponseFraming {
 
     pub(super) fn end(self, out: &mut WriteBuf) -> Result<(), LengthMismatch> {
         match self {
+            // A shorter one would leave the client waiting.
             Self::Length(1..) => return Err(LengthMismatch),
             Self::Chunked => out.append_with(|b| h1::write_last_chunk(b, None)),
             Self::None | Self::Length(0) | Self::UntilClose => {}

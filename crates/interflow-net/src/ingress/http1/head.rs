@@ -49,13 +49,16 @@ impl HeadReader {
     ) -> Poll<NextEvent> {
         loop {
             if let Some(next) = self.parse(state, &options.head) {
+                // Fresh limits for the next head.
                 *self = Self::default();
                 return Poll::Ready(next);
             }
             let begun = !state.buf.is_empty();
             let read = match (state.ended, begun) {
+                // In the middle of a head, the end of the stream is a disconnect; before it, an orderly close.
                 (true, false) => return Poll::Ready(NextEvent::End),
                 (true, true) => return Poll::Ready(NextEvent::Gone(head_cut_off())),
+                // Without a buffer while there is nothing to read.
                 (false, false) => state.poll_fill_lazily(cx),
                 (false, true) => state.poll_fill(cx),
             };
@@ -73,22 +76,26 @@ impl HeadReader {
 
     fn parse(&mut self, state: &mut ConnState, limits: &HeadLimits) -> Option<NextEvent> {
         // RFC 9112 2.2: an empty line that an old client sends after a body is not a request.
+        // Repeatedly, because the parser would reject the empty line as a request line.
         while state.buf.starts_with(b"\r\n") {
             state.buf.advance(2);
         }
         if state.buf.is_empty() {
             return None;
         }
+        // The flow's clock starts with its first byte.
         let clock = *self.clock.get_or_insert_with(FlowClock::start);
         if !should_parse(&state.buf, self.tried, limits.max_bytes) {
             return None;
         }
+        // The next attempt waits for more, see `should_parse`.
         self.tried = state.buf.len();
         match h1::parse_request(&state.buf, limits) {
             Ok(Some((line, used))) => {
                 state.buf.advance(used);
                 Some(NextEvent::Request(line, clock))
             }
+            // The parser may not find the limit exceeded as long as the head is incomplete.
             Ok(None) if state.buf.len() >= limits.max_bytes => Some(NextEvent::Refuse(Error::new(
                 ErrorKind::HeadTooLarge,
                 format!("the request's head is larger than {} bytes", limits.max_bytes),
@@ -101,6 +108,7 @@ impl HeadReader {
     fn poll_slow(&mut self, cx: &mut Context<'_>, alarm: &mut DeadlineTimer, options: &HttpOptions) -> Poll<NextEvent> {
         // Not restarted by further bytes: a client that sends one byte at a time must not hold the connection
         // (Slowloris).
+        // Counted from the first pause, so a head that arrives in one piece never reads the clock.
         let since = *self.slow.get_or_insert_with(Instant::now);
         alarm.poll_at(cx, since + options.head_timeout).map(|()| {
             NextEvent::Refuse(Error::new(
@@ -120,6 +128,7 @@ impl HeadReader {
 /// there is a quarter more. So a head in tiny pieces needs a bounded number of attempts, and a malformed one is still
 /// detected before its end.
 fn should_parse(buf: &[u8], tried: usize, max: usize) -> bool {
+    // An end of a head may have begun in the bytes that were tried.
     let fresh = &buf[tried.saturating_sub(3).min(buf.len())..];
     tried == 0
         || buf.len() >= max

@@ -103,12 +103,14 @@ impl ResponseWriter {
         }
         match self.out.poll_drain(cx, &mut state.io) {
             Poll::Ready(done) => {
+                // Nothing is blocked any more, whatever the outcome.
                 self.blocked = None;
                 Poll::Ready(done.map_err(client_gone))
             }
             Poll::Pending => {
                 // The socket accepts data in portions. Each portion shrinks the queue and restarts the time.
                 let pending = self.out.pending();
+                // The same amount as before: the client has read nothing since.
                 let (_, since) = match self.blocked {
                     Some((before, since)) if before == pending => (before, since),
                     _ => *self.blocked.insert((pending, Instant::now())),
@@ -129,6 +131,7 @@ impl ResponseWriter {
         let more = match frame {
             // Polled once, so that observers of a body without content see its end.
             _ if *content == ResponseFraming::None => return Ok(false),
+            // A HEAD response, for instance, ends here whatever its body would be.
             None => content.end(&mut self.out).map(|()| false),
             Some(frame) => content.frame(&mut self.out, frame?).map(|()| true),
         };
@@ -185,6 +188,7 @@ impl<'a> Http1Driver<'a> {
                 }
                 ServiceReply::Abort(error) => {
                     // An orderly close would look like a response without content.
+                    // On TCP, a reset; nothing was written that could be taken for a response.
                     self.link.lock().io.reset_on_drop();
                     return Err(error);
                 }
@@ -210,6 +214,7 @@ impl<'a> Http1Driver<'a> {
 
     /// Starts the next exchange.
     fn incoming(&mut self, line: RequestLine, clock: FlowClock) -> Result<IncomingRequest, Error> {
+        // Ambiguous framing is an error here, so no body is ever guessed.
         let framing = h1::request_framing(line.version, &line.method, &line.headers)?;
         let state = &mut *self.link.lock();
         // A body or interim sender of the previous exchange that is still alive becomes invalid with this.
@@ -223,6 +228,7 @@ impl<'a> Http1Driver<'a> {
             }
             _ => InformationalSender::default(),
         };
+        // After the exchange's number was set, which the body carries.
         let body = self.body(state, framing);
         let RequestLine { method, target, version, headers } = line;
         Ok(IncomingRequest { method, target, version, headers, protocol: None, body, interim, clock, opening: None })
@@ -237,6 +243,7 @@ impl<'a> Http1Driver<'a> {
             BodyFraming::Chunked | BodyFraming::UntilClose => None,
         };
         if let Some(whole) = whole {
+            // In one piece: no stream and no lock while the service reads it.
             return Body::Full(whole);
         }
         state.open_body(BodyDecoder::new(framing, &self.options.head));
@@ -247,6 +254,7 @@ impl<'a> Http1Driver<'a> {
     async fn run<F: Future<Output = ServiceReply>>(&mut self, mut call: Pin<&mut F>) -> Result<ServiceReply, Error> {
         let Self { link, writer, .. } = self;
         poll_fn(|cx| {
+            // First the service: a response that is ready wins over a disconnect noticed in the same poll.
             if let Poll::Ready(outgoing) = call.as_mut().poll(cx) {
                 return Poll::Ready(Ok(outgoing));
             }
@@ -257,6 +265,7 @@ impl<'a> Http1Driver<'a> {
             if let Poll::Ready(Err(error)) = writer.poll(cx, state) {
                 return Poll::Ready(Err(error));
             }
+            // The disconnect drops the call, and with it the work for it.
             state.poll_client_gone(cx).map(|e| Err(client_gone(e)))
         })
         .await
@@ -287,7 +296,9 @@ impl<'a> Http1Driver<'a> {
     /// Ends the interim responses, and decides whether the connection can be reused after the response.
     fn can_keep_alive(&mut self, asked: &RequestFacts, headers: &Headers) -> bool {
         let state = &mut *self.link.lock();
+        // What the service sent before its response is written before it.
         self.writer.take_interim(state);
+        // From now on, interim responses are ignored.
         state.interim = None;
         let upload = match &state.upload {
             RequestBodyState::Done => true,
@@ -296,6 +307,7 @@ impl<'a> Http1Driver<'a> {
             _ if asked.expects && !state.body_started && state.buf.is_empty() => false,
             // The response's body may still be reading it. What is left of it afterwards is discarded in `finish`.
             RequestBodyState::Open(_) => true,
+            // A short rest is cheaper to read than a new connection.
             RequestBodyState::Abandoned(d) => d.remaining().is_none_or(|n| n <= self.options.drain_bytes),
         };
         // Bytes after a refused CONNECT were meant for the tunnel.
@@ -319,11 +331,13 @@ impl<'a> Http1Driver<'a> {
                 while open && !starved && writer.out.has_room() {
                     match body.poll_frame(cx) {
                         Poll::Pending => starved = true,
+                        // Not under the lock: the body may be the request's own (an echo), which takes it.
                         Poll::Ready(frame) => open = writer.queue_frame(content, frame)?,
                     }
                 }
                 let state = &mut *link.lock();
                 ready!(writer.poll(cx, state))?;
+                // Everything is written, and flushed to the socket.
                 if !open {
                     return Poll::Ready(Ok(()));
                 }
@@ -343,6 +357,7 @@ impl<'a> Http1Driver<'a> {
             let state = &mut *self.link.lock();
             // The output queued before the failure is still sent if the client reads it at once.
             let _ = self.writer.out.poll_drain(cx, &mut state.io);
+            // The end of the connection is the end of such a body, so only a reset tells that it failed.
             if content == ResponseFraming::UntilClose {
                 state.io.reset_on_drop();
             }
@@ -356,6 +371,7 @@ impl<'a> Http1Driver<'a> {
         let done = {
             let mut state = self.link.lock();
             // From here on, reading this request's body fails.
+            // Numbers are compared on each access, so a body that outlives its exchange is harmless.
             state.exchange += 1;
             matches!(state.upload, RequestBodyState::Done)
         };
@@ -365,6 +381,7 @@ impl<'a> Http1Driver<'a> {
         if done {
             self.close().await
         } else {
+            // The client is still sending, see `linger`.
             self.linger().await
         }
         Ok(false)
@@ -379,12 +396,14 @@ impl<'a> Http1Driver<'a> {
             loop {
                 match state.poll_body(cx) {
                     Poll::Ready(None) => return Poll::Ready(true),
+                    // More than the operator's limit: closing is cheaper.
                     Poll::Ready(Some(Ok(BodyFrame::Data(data)))) => match left.checked_sub(data.len() as u64) {
                         Some(rest) => left = rest,
                         None => return Poll::Ready(false),
                     },
                     Poll::Ready(Some(Ok(BodyFrame::Trailers(_)))) => {}
                     Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
+                    // One deadline for the whole rest, however steadily it arrives.
                     Poll::Pending => return self.alarm.poll_at(cx, deadline).map(|()| false),
                 }
             }
@@ -394,6 +413,7 @@ impl<'a> Http1Driver<'a> {
 
     /// Sends the response to a malformed head, and closes.
     async fn refuse<S: HttpService>(&mut self, service: &S, error: Error) -> Result<ConnectionEnd, Error> {
+        // Nothing that follows a malformed head is read as a request.
         self.link.lock().upload = RequestBodyState::Failed;
         // The request could not be parsed. With these values the response has content and is followed by a close.
         let asked =
@@ -404,6 +424,7 @@ impl<'a> Http1Driver<'a> {
 
     /// Writes the head of an upgrade and takes the stream out.
     async fn upgrade(&mut self, mut head: ResponseHead) -> Result<IoStream, Error> {
+        // Its rest would otherwise be taken for the new protocol.
         if !matches!(self.link.lock().upload, RequestBodyState::Done) {
             return Err(Error::new(ErrorKind::BadRequest, "a request whose body was not read cannot be upgraded"));
         }
@@ -416,6 +437,7 @@ impl<'a> Http1Driver<'a> {
         poll_fn(|cx| writer.poll(cx, &mut link.lock())).await?;
         let state = &mut *link.lock();
         let leftover = std::mem::take(&mut state.buf).freeze();
+        // The client may have sent the new protocol's first bytes with its request.
         Ok(std::mem::replace(&mut state.io, IoStream::closed()).prefixed(leftover))
     }
 
@@ -439,6 +461,7 @@ impl<'a> Http1Driver<'a> {
             while let Ok(n @ 1..) = io.read(&mut scratch).await {
                 left = left.saturating_sub(n);
                 if left == 0 {
+                    // The bound on bytes; the timeout below bounds the time.
                     return;
                 }
             }
@@ -451,6 +474,7 @@ impl Drop for Http1Driver<'_> {
     /// A request body that is still held must not keep the connection open.
     fn drop(&mut self) {
         let mut state = self.link.lock();
+        // Stale bodies fail on their next read.
         state.exchange += 1;
         state.interim = None;
         state.io = IoStream::closed();

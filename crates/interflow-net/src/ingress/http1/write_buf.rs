@@ -56,12 +56,14 @@ impl WriteBuf {
         }
         let before = self.small.len();
         write(&mut self.small);
+        // The part's length is stored, not its position: `small` may move when it grows.
         let n = self.small.len() - before;
         if n == 0 {
             return;
         }
         self.pending += n;
         match self.parts.back_mut() {
+            // Adjacent small pieces form one slice.
             Some(WriteSegment::Small(len)) => *len += n,
             _ => self.parts.push_back(WriteSegment::Small(n)),
         }
@@ -92,6 +94,7 @@ impl WriteBuf {
 
     /// Writes what the stream accepts at once.
     fn poll_once<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, io: &mut W) -> Poll<io::Result<usize>> {
+        // The usual case, a head with a short body: one slice needs no vectored write.
         let n = if let [WriteSegment::Small(len)] = self.parts.as_slices().0
             && self.parts.len() == 1
         {
@@ -100,6 +103,7 @@ impl WriteBuf {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let mut used = 0;
             let mut at = self.at;
+            // At most `MAX_SLICES` parts; the rest waits for the next round.
             for (slice, part) in slices.iter_mut().zip(&self.parts) {
                 *slice = match part {
                     WriteSegment::Small(len) => {

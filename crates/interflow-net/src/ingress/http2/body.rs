@@ -35,11 +35,13 @@ impl StreamBody {
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, h2::Error>>> {
         while !self.data_over {
+            // The end of the data; trailers may follow.
             let Some(data) = ready!(self.recv.poll_data(cx)) else {
                 self.data_over = true;
                 break;
             };
             let data = data?;
+            // An empty frame would look like progress to the reader.
             if data.is_empty() {
                 continue;
             }

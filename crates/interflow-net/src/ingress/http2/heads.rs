@@ -48,6 +48,7 @@ pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> 
     let scheme =
         uri.scheme_str().map(|s| Scheme::parse(s).ok_or_else(|| bad_request("the scheme is neither http nor https")));
     let scheme = scheme.transpose()?;
+    // An extended CONNECT has a scheme and a path, like any other request (RFC 8441 4).
     let tunnel = method == Method::CONNECT && protocol.is_none();
     // A CONNECT names its port (RFC 9110 9.3.6); other requests may leave out the scheme's default.
     let default_port = if tunnel { None } else { scheme.map(Scheme::default_port) };
@@ -59,6 +60,7 @@ pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> 
     };
     let host = host(&headers)?;
     if let (Some(host), Some(authority)) = (host, &authority) {
+        // For a CONNECT, the port of `:authority` is the one to compare with.
         check_agreement(host, authority, default_port.unwrap_or(authority.port))?;
     }
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
@@ -109,6 +111,7 @@ fn fields(map: &HeaderMap, authority: Option<&str>) -> Headers {
             headers.append_unchecked(n.as_str().as_bytes(), v.as_bytes());
         // All crumbs are joined at the position of the first one.
         } else if crumbs.peek().is_some() {
+            // The iterator is used up here, so later crumbs are skipped.
             let joined = crumbs.by_ref().collect::<Vec<_>>().join(&b"; "[..]);
             headers.append_unchecked(b"cookie", &joined);
         }

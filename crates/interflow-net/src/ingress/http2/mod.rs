@@ -56,6 +56,7 @@ pub async fn serve_http2<S: HttpService>(
 ) -> Result<(), Error> {
     let (io, opening, flood) = PrefaceTap::new(WriteTimeoutIo::new(io, options.write_timeout));
     let handshake = builder(options).handshake(io);
+    // Bounded like a request's head: a client that stalls must not hold the connection.
     let connection = timeout(options.head_timeout, handshake)
         .await
         .map_err(|_| Error::new(ErrorKind::ClientTimeout, "the client's HTTP/2 preface was not complete in time"))?
@@ -90,6 +91,7 @@ fn builder(options: &HttpOptions) -> Builder {
         .max_concurrent_streams(options.max_streams)
         .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
         .max_send_buffer_size(options.send_buffer)
+        // For WebSockets over HTTP/2 (RFC 8441).
         .enable_connect_protocol();
     builder
 }
@@ -137,10 +139,13 @@ impl<S: HttpService> Http2Driver<'_, S> {
             }
             match accepted {
                 Poll::Ready(Some(Ok((request, respond)))) => {
+                    // A request is no idle time, even if it is cancelled at once.
                     self.idle = None;
                     self.check_cancelled();
+                    // A task per stream, so that a slow service delays no other stream.
                     tokio::spawn(serve_stream(self.shared.clone(), request, respond));
                 }
+                // GOAWAY with the reason has been written: the connection may end.
                 Poll::Ready(_) if self.stormy.is_some() => {
                     return Poll::Ready(Err(self.stormy.take().unwrap_or_else(cancel_flood_error)));
                 }
@@ -149,6 +154,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(Some(Err(e))) => return Poll::Ready(Err(connection_error(&e))),
+                // `h2` has closed the connection in an orderly way.
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Pending => return self.poll_idle(cx),
             }
@@ -159,6 +165,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
     /// client no longer responds.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if self.connection.has_streams() {
+            // The streams have timeouts of their own.
             self.idle = None;
             return Poll::Pending;
         }
@@ -172,11 +179,13 @@ impl<S: HttpService> Http2Driver<'_, S> {
             cx.waker().wake_by_ref();
         }
         // A connection whose streams have ended, but whose client does not close it, is dropped after this time.
+        // The later of both: streams that were open when the shutdown began are waited for.
         let since = self.closing.map_or(idle, |closing| closing.max(idle));
         self.alarm.poll_at(cx, since + self.options.drain_timeout).map(Ok)
     }
 
     fn shut_down(&mut self) {
+        // GOAWAY; requests that the client sent before it receives that are still served (RFC 9113 6.8).
         self.connection.graceful_shutdown();
         self.closing = Some(Instant::now());
     }
@@ -209,6 +218,7 @@ impl SendInformational for StreamResponder {
     fn send(&self, _exchange: u64, head: ResponseHead) {
         let (respond, sent) = &mut *self.respond.lock();
         if let Some(respond) = respond
+            // Interim responses have no flow control, so their number is bounded instead.
             && *sent < MAX_INTERIM
         {
             *sent += 1;
@@ -223,6 +233,7 @@ impl StreamResponder {
     fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.respond.lock().0 {
             Some(respond) => respond.poll_reset(cx).map(drop),
+            // The final response took it.
             None => Poll::Ready(()),
         }
     }
@@ -240,6 +251,7 @@ async fn serve_stream<S: HttpService>(
     let clock = FlowClock::start();
     let (parts, recv) = request.into_parts();
     let method = parts.method.clone();
+    // Shared with the interim sender; the final response takes it out, which ends interim responses.
     let answering = Arc::new(StreamResponder { respond: Mutex::new((Some(respond), 0)) });
     let (body, tunnel) = match method {
         // The stream of a CONNECT carries the tunnel, so it is kept whole and not offered as a body.
@@ -266,14 +278,17 @@ async fn serve_stream<S: HttpService>(
             };
             outgoing
         }
+        // A malformed request is answered on its stream; others are not affected.
         Err(error) => ServiceReply::Response(shared.service.error_response(&error)),
     };
+    // `None` only if the stream was answered already.
     let Some(respond) = answering.take() else { return };
     let mut reply = ResponseSender { respond, method, write_timeout: shared.write_timeout };
     match outgoing {
         ServiceReply::Response(response) => {
             // A CONNECT that was refused: what the client sends into the tunnel is discarded.
             drop(tunnel);
+            // A client that resets while its response is sent counts too: the origin has done the work.
             if reply.send_response(response).await.is_err() {
                 shared.cancelled.fetch_add(1, Ordering::Relaxed);
             }
@@ -283,6 +298,7 @@ async fn serve_stream<S: HttpService>(
                 then(io).await;
             }
         }
+        // A reset concerns this stream only.
         ServiceReply::Abort(error) => reply.reset(&error),
     }
 }

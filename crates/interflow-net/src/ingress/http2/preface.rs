@@ -38,8 +38,10 @@ impl PrefaceTap {
                 // Set once: the preface is followed by one first request only.
                 let _ = self.found.set(text.into());
             }
+            // Not a preface that can be described; the connection itself is checked by `h2`.
             PrefaceState::Strange => {}
         }
+        // The reader is needed for the first frames only.
         self.opening = None;
     }
 }

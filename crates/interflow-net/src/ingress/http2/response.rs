@@ -33,6 +33,7 @@ impl ResponseSender {
             self.respond.send_reset(Reason::INTERNAL_ERROR);
             return Ok(());
         }
+        // Also decided by the method, because to HEAD the head is the same as to GET.
         let contentless =
             self.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let remaining = body.remaining();
@@ -40,10 +41,12 @@ impl ResponseSender {
         set_length_headers(message.headers_mut(), &head, contentless, remaining);
         if contentless {
             // Polled once, so that observers of the body see its end.
+            // If the body is pending, it is dropped unfinished: nobody would read it.
             let _ = poll_fn(|cx| Poll::Ready(body.poll_frame(cx))).await;
             body = Body::Empty;
         }
         let over = body.is_empty();
+        // END_STREAM goes with the head if there is no body.
         let stream = self.respond.send_response(message, over).map_err(|_| StreamReset)?;
         if over {
             return Ok(());
@@ -55,6 +58,7 @@ impl ResponseSender {
     /// Sends the head of a tunnel and converts the stream to a connection.
     pub(super) fn tunnel(&mut self, head: &ResponseHead, recv: RecvStream) -> Option<IoStream> {
         let mut message = heads::response(head);
+        // A tunnel has no content (RFC 9113 8.5).
         message.headers_mut().remove(CONTENT_LENGTH);
         let send = self.respond.send_response(message, false).ok()?;
         Some(IoStream::other(H2Stream::new(send, recv, ())))
@@ -68,6 +72,7 @@ impl ResponseSender {
 /// Sets `Content-Length` to the length of the body.
 fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, contentless: bool, remaining: Option<u64>) {
     match remaining {
+        // RFC 9110 8.6 forbids the field in a 204.
         _ if head.status == StatusCode::NO_CONTENT => {
             headers.remove(CONTENT_LENGTH);
         }
@@ -108,6 +113,7 @@ impl BodySender {
             Err(SendFailure::Gone) => Err(StreamReset),
             // Without a reset, a body that ended early would be taken for complete.
             Err(SendFailure::Broken(error)) => {
+                // Includes a client that reads nothing: CANCEL tells it why.
                 self.stream.send_reset(reset_reason(&error));
                 Ok(())
             }
@@ -127,6 +133,7 @@ impl BodySender {
                     }
                     // If the end is already known, it is flagged on the last frame.
                     let behind = poll_fn(|cx| Poll::Ready(self.body.poll_frame(cx))).await;
+                    // One frame ahead, without waiting for it.
                     match behind {
                         Poll::Ready(None) if self.left.is_none_or(|left| left == 0) => {
                             return self.data(data, true).await;
@@ -149,6 +156,7 @@ impl BodySender {
     async fn next(&mut self) -> Result<Option<BodyFrame>, SendFailure> {
         poll_fn(|cx| match self.body.poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(frame.transpose().map_err(SendFailure::Broken)),
+            // Otherwise a body that produces nothing would keep a cancelled stream open.
             Poll::Pending => self.stream.poll_reset(cx).map(|_| Err(SendFailure::Gone)),
         })
         .await

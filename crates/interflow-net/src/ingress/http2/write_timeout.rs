@@ -36,6 +36,7 @@ impl WriteTimeoutIo {
 
 impl AsyncRead for WriteTimeoutIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // Reads are bounded by the timeouts of heads and bodies; only writes lack one.
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }

@@ -39,6 +39,7 @@ pub(super) fn remove_unsupported(shape: &mut TlsFingerprint) -> Vec<String> {
         let unknown: Vec<u16> =
             shape.signature_algorithms.iter().copied().filter(|s| !SIGNATURES.contains(s)).collect();
         if !unknown.is_empty() {
+            // These values are offered only; unpatched BoringSSL would refuse to be configured with them.
             missing.push(format!("signature algorithms {unknown:04x?} need BoringSSL as `make` builds it"));
             shape.signature_algorithms.retain(|s| SIGNATURES.contains(s));
         }
@@ -63,6 +64,7 @@ const SIGNATURES: [u16; 12] =
 fn has_extended_signatures() -> bool {
     static EXTENDED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let builder = SslContext::builder(SslMethod::tls());
+        // 0x0904 (ML-DSA-44) is known only to the patched build.
         builder.is_ok_and(|mut b| b.set_verify_algorithm_prefs(&[SslSignatureAlgorithm::from(0x0904)]).is_ok())
     });
     *EXTENDED
@@ -74,6 +76,7 @@ pub(super) fn build_context(shape: &TlsFingerprint, base: &TlsProfile) -> Result
     // A resumed session changes the ClientHello, and with it the fingerprint.
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     set_hello(&mut builder, shape)?;
+    // A rule's version narrows the fingerprint's range.
     match base.version {
         Some(TlsVersion::Tls12) => builder.set_max_proto_version(Some(SslVersion::TLS1_2))?,
         Some(TlsVersion::Tls13) => builder.set_min_proto_version(Some(SslVersion::TLS1_3))?,
@@ -88,6 +91,7 @@ pub(super) fn build_context(shape: &TlsFingerprint, base: &TlsProfile) -> Result
         builder.set_private_key(&key)?;
     }
     let log = key_log();
+    // A line of the NSS key log format: label, client random, secret, both in hex.
     builder.set_keylog_callback(move |_, line| {
         let mut words = line.split(' ');
         let decoded = |digits: &str| hex::decode(digits).ok();
@@ -117,6 +121,7 @@ fn set_hello(builder: &mut SslContextBuilder, shape: &TlsFingerprint) -> Result<
     let signatures: Vec<_> = shape
         .signature_algorithms
         .iter()
+        // The fingerprint has a placeholder; the value differs per connection, as in browsers.
         .map(|&s| SslSignatureAlgorithm::from(if s == GREASE { grease } else { s }))
         .collect();
     builder.set_verify_algorithm_prefs(&signatures)?;
@@ -164,6 +169,7 @@ fn set_extensions(builder: &mut SslContextBuilder, shape: &TlsFingerprint) -> Re
         options |= SslOptions::from_bits_retain(bit);
     }
     builder.set_options(options);
+    // Permuted extensions (Chrome since version 110) have no order to imitate.
     if !shape.permuted {
         let rest = ORDERED_EXTENSIONS.into_iter().filter(|e| !shape.has_extension(*e));
         let order: Vec<_> = shape.extensions.iter().copied().chain(rest).map(ExtensionType::from).collect();
@@ -181,9 +187,11 @@ pub(super) fn alpn(shape: &TlsFingerprint, alpn: Alpn) -> Vec<u8> {
         Alpn::None => false,
     };
     let mut protocols: Vec<&[u8]> = shape.alpn.iter().map(|p| &p[..]).filter(|p| wanted(p)).collect();
+    // The route demands HTTP/2, although the imitated client would not offer it.
     if protocols.is_empty() && alpn == Alpn::Http2 {
         protocols.push(b"h2");
     }
+    // Each protocol is preceded by its length (RFC 7301 3.1).
     protocols.into_iter().flat_map(|p| u8::try_from(p.len()).into_iter().chain(p.iter().copied())).collect()
 }
 
@@ -241,5 +249,6 @@ fn version(number: u16) -> SslVersion {
 /// One of the sixteen values of RFC 8701.
 fn grease() -> u16 {
     let [byte] = random_bytes();
+    // Two equal bytes of the form 0x?a.
     u16::from_be_bytes([byte & 0xf0 | 0x0a; 2])
 }

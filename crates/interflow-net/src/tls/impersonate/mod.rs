@@ -50,6 +50,7 @@ impl TlsImpersonator {
         }
         let context = context::build_context(&fingerprint.tls, base)
             .map_err(|e| format!("the fingerprint `{name}` was refused by the TLS library: {e}"))?;
+        // GREASE among the signature algorithms is part of the context, so it cannot be shared.
         let changes = fingerprint.tls.signature_algorithms.contains(&GREASE);
         let name = if missing.is_empty() { name.to_owned() } else { format!("{name}, but {}", missing.join("; ")) };
         Ok(Self { fingerprint, name: name.into(), base: Arc::clone(base), context: (!changes).then_some(context) })
@@ -85,6 +86,7 @@ impl TlsImpersonator {
             let text = format!("TLS with {host} failed: it speaks neither TLS 1.2 nor TLS 1.3");
             Error::new(ErrorKind::UpstreamTls, text)
         })?;
+        // Without `danger`, a problem has ended the handshake already.
         let problem = found.lock().take().filter(|_| verifier.danger);
         let tls = UpstreamTls {
             version: Some(version),
@@ -114,6 +116,7 @@ impl TlsImpersonator {
                 Ssl::new(&context)?
             }
         };
+        // SNI must not contain an address (RFC 6066 3).
         if let Host::Name(name) = host {
             ssl.set_hostname(name)?;
         }
@@ -122,6 +125,7 @@ impl TlsImpersonator {
             ssl.set_alpn_protos(&offered)?;
         }
         let old = shape.has_extension(extension::ALPS_OLD);
+        // ALPS concerns HTTP/2 only.
         if (old || shape.has_extension(extension::ALPS)) && offered.starts_with(b"\x02h2") {
             ssl.add_application_settings(b"h2")?;
             ssl.set_alps_use_new_codepoint(!old);
@@ -131,6 +135,7 @@ impl TlsImpersonator {
         if !shape.key_shares.is_empty() {
             ssl.set_client_key_shares(&context::key_shares(shape))?;
         }
+        // BoringSSL's own verification is replaced by the verifier that all other connections use.
         ssl.set_custom_verify_callback(SslVerifyMode::PEER, move |ssl| verify(ssl, &name, &verifier, &found));
         Ok(ssl)
     }
@@ -156,6 +161,7 @@ fn verify(
         None => Err(CertificateProblem::new(CertificateReason::Malformed, "cannot be read")),
     };
     let Err(problem) = checked else { return Ok(()) };
+    // The alert that the origin sees; the operator sees the description.
     let alert = match problem.reason {
         CertificateReason::Expired | CertificateReason::NotYetValid => SslAlert::CERTIFICATE_EXPIRED,
         CertificateReason::UnknownIssuer | CertificateReason::SelfSigned | CertificateReason::NoRoots => {
@@ -197,6 +203,7 @@ fn failed(host: &Host, error: btls::ssl::Error, found: Option<CertificateProblem
     let alert = stack.errors().iter().find_map(|e| alert_of(e.reason()?));
     let reason = stack.errors().first().and_then(|e| e.reason()).unwrap_or("no reason given");
     let explanation = match (alert, reason) {
+        // The peer's own reason says more than BoringSSL's.
         (Some(alert), _) => explain_alert(alert).to_owned(),
         (None, "WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "HTTPS_PROXY_REQUEST") => {
             "it answered with something that is not TLS; perhaps this port speaks cleartext".to_owned()

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use crate::config::{AccessAction, AccessRule};
 
+/// What an access rule tests. `method` is `CONNECT` for every tunnel, SOCKS5 and transparent ones included.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
     pub user: Option<&'a str>,
@@ -16,6 +17,7 @@ pub struct AccessRequest<'a> {
     pub method: &'a str,
 }
 
+/// The compiled `access.rule` list: the first match decides, and a request that no rule matches is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct AccessRules {
     rules: Vec<CompiledAccessRule>,

@@ -47,6 +47,8 @@ impl PrivateAddressFilter {
     fn is_own_listener(&self, addr: SocketAddr) -> bool {
         let ip = addr.ip().to_canonical();
         self.own.iter().any(|own| {
+            // A listener on `0.0.0.0` is reached by any address of this machine, and connecting to `0.0.0.0` reaches
+            // loopback.
             own.port() == addr.port()
                 && (own.ip().to_canonical() == ip
                     || own.ip().is_unspecified() && is_local_address(ip)
@@ -64,6 +66,7 @@ impl AddressFilter for PrivateAddressFilter {
                 format!("{addr} is a listener of this proxy: the request would loop"),
             ));
         }
+        // The mapped form `::ffff:10.0.0.1` reaches the same host as `10.0.0.1`, so both are judged alike.
         let ip = addr.ip().to_canonical();
         if is_special(ip) && !self.allows(ip) {
             return Err(self.refusal(&Host::Ip(ip)));
@@ -77,6 +80,7 @@ impl AddressFilter for PrivateAddressFilter {
 
     fn check_unresolved(&self, target: &Authority, error: Error) -> Result<(), Error> {
         if self.allow_unresolved {
+            // The upstream proxy resolves the name itself; by this option the operator trusts its answer.
             return Ok(());
         }
         let text = format!(
@@ -87,7 +91,8 @@ impl AddressFilter for PrivateAddressFilter {
     }
 }
 
-/// Whether the address is assigned to this machine: only those can be bound.
+/// Whether the address is assigned to this machine. Found by binding a UDP socket to it, which needs no privilege and
+/// sends nothing: only assigned addresses can be bound.
 fn is_local_address(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified() || std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -108,6 +113,8 @@ fn is_special_v4(ip: Ipv4Addr) -> bool {
         || ip.is_broadcast()
         || ip.is_multicast()
         || ip.is_documentation()
+        // "This network" (0/8) and the reserved block 240/4, shared address space of carrier-grade NAT (100.64/10),
+        // benchmarking (198.18/15), IETF protocol assignments (192.0.0/24).
         || a == 0
         || a >= 240
         || (a == 100 && (64..128).contains(&b))
@@ -139,6 +146,7 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
 /// NAT64, 6to4 and ISATAP.
 fn embedded_v4(s: [u16; 8]) -> Option<Ipv4Addr> {
     let (hi, lo) = match s {
+        // Mapped and compatible; IPv4-translated (SIIT); NAT64 (RFC 6052); 6to4 (RFC 3056); ISATAP (RFC 5214).
         [0, 0, 0, 0, 0, 0xffff | 0, hi, lo]
         | [0, 0, 0, 0, 0xffff, 0, hi, lo]
         | [0x64, 0xff9b, 0, 0, 0, 0, hi, lo]

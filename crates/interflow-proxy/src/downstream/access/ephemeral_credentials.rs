@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::BasicCredentials;
 
-/// Bound on valid credentials; the oldest are dropped first.
+/// Bound on valid credentials; the least recently used are dropped first.
 const MAX_CREDENTIALS: usize = 1_000;
 /// Unused for this long, credentials expire: the program's `interflow exec` was killed before it could revoke them.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
@@ -24,6 +24,7 @@ impl EphemeralCredentials {
     pub fn issue(&self, name: &str, now: Instant) -> String {
         let password = hex::encode(random_bytes::<24>());
         let mut issued = self.0.lock();
+        // Expired entries are removed only here, so that checking a password never scans the map.
         issued.retain(|_, last_used| now.saturating_duration_since(*last_used) < IDLE_TIMEOUT);
         if issued.len() >= MAX_CREDENTIALS
             && let Some(oldest) = issued.iter().min_by_key(|(_, last_used)| **last_used).map(|(digest, _)| *digest)
@@ -38,7 +39,7 @@ impl EphemeralCredentials {
         self.0.lock().remove(&digest(name, password));
     }
 
-    /// Whether these credentials were issued and are still valid.
+    /// Whether these credentials were issued and are still valid. A successful check renews them.
     pub fn accepts(&self, credentials: &BasicCredentials, now: Instant) -> bool {
         let mut issued = self.0.lock();
         let last_used = issued.get_mut(&digest(&credentials.name, &credentials.password));

@@ -15,7 +15,6 @@ use hashlink::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-/// A name and a password as the client sent them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BasicCredentials {
     pub name: String,
@@ -29,7 +28,8 @@ impl fmt::Debug for BasicCredentials {
 }
 
 impl BasicCredentials {
-    /// Parses an `Authorization` or `Proxy-Authorization` value of the scheme Basic (RFC 7617).
+    /// Parses an `Authorization` or `Proxy-Authorization` value of the scheme Basic (RFC 7617). `None` for another
+    /// scheme, invalid base64, text that is not UTF-8, or a missing colon.
     pub fn from_basic(value: &[u8]) -> Option<Self> {
         let value = std::str::from_utf8(value).ok()?;
         let (scheme, token) = value.trim().split_once(' ')?;
@@ -37,22 +37,20 @@ impl BasicCredentials {
             return None;
         }
         let text = String::from_utf8(STANDARD.decode(token.trim()).ok()?).ok()?;
+        // The first colon separates the two: a user name cannot contain one, a password can (RFC 7617 section 2).
         let (name, password) = text.split_once(':')?;
         Some(Self { name: name.into(), password: password.into() })
     }
 }
 
-/// An invalid users file.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// The file cannot be read.
     #[error("the users file {path} cannot be read: {source}")]
     Read { path: String, source: std::io::Error },
-    /// A line is invalid.
     #[error("{path}:{line}: {what}")]
     Line {
         path: String,
-        /// The line, from 1.
+        /// Counted from 1.
         line: usize,
         /// What is wrong and what a valid line looks like.
         what: String,
@@ -61,9 +59,12 @@ pub enum UsersError {
 
 /// The users of a file, with a cache of verification results.
 pub struct UserDatabase {
+    /// A bcrypt or argon2 hash by user name, checked for well-formedness when the file is read.
     hashes: HashMap<String, String>,
     verified: Mutex<CredentialCache>,
+    /// A random key for the digests in `verified`, so that they are worthless outside this process.
     key: [u8; 32],
+    /// Bounds how many passwords are hashed at once, over all clients and per client.
     queue: Arc<LoginQueue>,
 }
 
@@ -119,6 +120,7 @@ impl UserDatabase {
                 return Err(wrong(format!("the user {name} is listed twice")));
             }
         }
+        // Hashing is slow by design: half of the processors stay free for traffic.
         let hashing = std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(2));
         Ok(Self {
             hashes,
@@ -143,6 +145,7 @@ impl UserDatabase {
             return Ok(known);
         }
         // An unknown name costs as much as a known one, so that timing does not reveal which names exist.
+        // The hash of any user serves for an unknown name; the result is discarded below.
         let hash = self.hashes.get(&credentials.name).or_else(|| self.hashes.values().next()).cloned();
         let known_name = self.hashes.contains_key(&credentials.name);
         let password = credentials.password.clone();
@@ -152,6 +155,7 @@ impl UserDatabase {
             hash.is_some_and(|h| matches_hash(&password, &h))
         });
         let right = hashed.await;
+        // A panic while hashing counts as a wrong password.
         let right = right.unwrap_or(false) && known_name;
         let mut verified = self.verified.lock();
         if right {

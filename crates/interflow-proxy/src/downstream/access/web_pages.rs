@@ -31,6 +31,7 @@ impl WebPagePolicy {
         let all: Vec<&String> = config.route.iter().flat_map(|r| &r.hosts).collect();
         let route_hosts = HostPatterns::parse_without_ports(&all).map_err(|e| format!("gateway.route.hosts: {e}"))?;
         for origin in &config.origins {
+            // An origin has a scheme, a host and an optional port, but no path (RFC 6454), not even a trailing slash.
             let whole = origin.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'));
             if origin != "*" && !whole {
                 return Err(format!(
@@ -50,6 +51,7 @@ impl WebPagePolicy {
         }
         let foreign = match headers.get("origin") {
             Some(origin) => !std::str::from_utf8(origin).is_ok_and(|o| self.allows_origin(o, named)),
+            // Browsers send no `Origin` with GETs that load images or follow links, but they send `Sec-Fetch-Site`.
             None => headers.get("sec-fetch-site").is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site")),
         };
         if foreign && !self.allows_any_origin() { Err(WebPageRefusal::ForeignOrigin) } else { Ok(()) }
@@ -60,7 +62,8 @@ impl WebPagePolicy {
             // An address, unlike a name, cannot be rebound.
             Host::Ip(_) => true,
             Host::Name(name) => {
-                // No public site has a name without a dot: `interflow` is a name on the operator's own network.
+                // No public site has a name without a dot, so a page cannot have bound one to this address:
+                // `interflow` is a name on the operator's own network.
                 !name.trim_end_matches('.').contains('.')
                     || is_loopback_name(name)
                     || self.hosts.matches_host(host)
@@ -86,6 +89,7 @@ impl WebPagePolicy {
         };
         let Ok(from) = Authority::parse(from, Some(port)) else { return false };
         let local = match &from.host {
+            // Pages served from this machine are trusted like its programs.
             Host::Ip(ip) => ip.to_canonical().is_loopback(),
             Host::Name(name) => is_loopback_name(name),
         };

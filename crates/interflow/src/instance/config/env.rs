@@ -27,9 +27,11 @@ pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
     let is_override = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
     let mut given: Vec<_> = vars.iter().filter(|(name, _)| is_override(name)).collect();
     let mut found = EnvOverrides::default();
+    // The schema is only built if there is something to look up.
     if given.is_empty() {
         return found;
     }
+    // Sorted, so that warnings come in the same order each time.
     given.sort();
     let keys = keys();
     for (name, text) in given {
@@ -63,6 +65,7 @@ fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
         .map(|(known, _)| known.as_str())
         .chain(RESERVED)
         .map(|known| (strsim::damerau_levenshtein(&own(known), &wanted), known))
+        // A third of the letters may differ, but at least one.
         .filter(|(distance, known)| *distance <= (wanted.len().max(known.len() - PREFIX.len()) / 3).max(1))
         .min();
     let near = near.map(|(_, known)| format!(": did you mean {known}?")).unwrap_or_default();
@@ -119,6 +122,7 @@ fn resolve<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
         return root.pointer(pointer).unwrap_or(schema);
     }
     if let Some(any) = schema["anyOf"].as_array() {
+        // An optional key is a choice between its type and null.
         return any.iter().map(|s| resolve(s, root)).find(|s| s["type"] != "null").unwrap_or(schema);
     }
     schema

@@ -16,7 +16,6 @@ pub struct LoadedConfig {
     /// Environment overrides included.
     pub config: InterflowConfig,
     pub file: Option<PathBuf>,
-    /// Warnings about environment variables.
     pub warnings: Vec<String>,
 }
 
@@ -24,7 +23,6 @@ pub struct LoadedConfig {
 pub struct LoadError {
     /// The file and place (`config.toml:3:5`), or the environment variable.
     pub place: String,
-    /// The error and its remedy.
     pub what: String,
 }
 
@@ -115,6 +113,7 @@ fn set(table: &mut Table, path: &[String], value: Value) {
 
 fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
     let at = error.span().map_or(0, |s| s.start.min(text.len()));
+    // A byte offset within a character, from a damaged file, must not panic.
     let before = &text[..text.floor_char_boundary(at)];
     let line = before.matches('\n').count() + 1;
     let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
@@ -129,7 +128,9 @@ fn suggest(message: &str) -> String {
     };
     let what = if message.starts_with("unknown field") { "key" } else { "value" };
     let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
+    // The names are in backticks: every second part.
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    // Only the top level knows `gateway`: there, the section may belong to a feature.
     if known.contains(&"gateway")
         && let Some(feature) = features::left_out(unknown)
     {
@@ -162,6 +163,7 @@ pub fn key_position(text: &str, key: &str) -> Option<(usize, usize)> {
     let table = DeTable::parse(text).ok()?;
     let mut table: &DeTable<'_> = table.get_ref();
     let mut at = None;
+    // Indexes of lists (`[0]`) are left out: the position of the list is given.
     for part in key.split(['.', '[']).filter(|p| !p.ends_with(']')) {
         let (name, value) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part)?;
         at = Some(Spanned::span(name).start);

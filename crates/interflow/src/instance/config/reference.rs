@@ -4,7 +4,6 @@ use serde_json::Value as Json;
 
 use super::InterflowConfig;
 
-/// The page in Markdown.
 pub fn markdown() -> String {
     let schema = InterflowConfig::schema();
     let defaults = serde_json::to_value(InterflowConfig::default()).expect("a config is plain data");
@@ -21,6 +20,7 @@ pub fn markdown() -> String {
 fn section(page: &mut String, schema: &Json, root: &Json, defaults: &Json, path: &str) {
     let Some(properties) = schema["properties"].as_object() else { return };
     let (tables, keys): (Vec<_>, Vec<_>) =
+        // Keys of a section come before its subsections, as TOML requires.
         properties.iter().partition(|(_, s)| target(s, root)["properties"].is_object() && !s["type"].is_array());
     if !keys.is_empty() {
         if !path.is_empty() {
@@ -44,7 +44,7 @@ fn section(page: &mut String, schema: &Json, root: &Json, defaults: &Json, path:
     }
 }
 
-/// A list of tables: `[[access.rule]]`.
+/// A list of tables: `[[access.rule]]`. Its entries have no defaults.
 fn list(page: &mut String, item: &Json, root: &Json, path: &str) {
     page.push_str(&format!("\n### `[[{path}]]`\n\n{}\n\n| key | meaning |\n|---|---|\n", sentence(item)));
     for (name, key) in item["properties"].as_object().into_iter().flatten() {
