@@ -1,7 +1,10 @@
 //! Compatibility with other programs: their APIs, settings, data and rule formats.
 #![forbid(unsafe_code)]
 
+mod config;
 pub mod greyproxy;
 #[cfg(feature = "media")]
 pub mod mediaflow;
 pub mod philter;
+
+pub use config::CompatConfig;

@@ -1,6 +1,6 @@
 //! The LLM call of a flow: a flow extension, created with the request and completed by the response.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use interflow_types::ByteStr;
 
@@ -33,6 +33,8 @@ pub struct LlmCall {
     /// The client's limit on output tokens.
     pub max_output: Option<u64>,
     pub summary: Arc<Mutex<ResponseSummary>>,
+    /// When the first text of a streamed response arrived, in microseconds after the flow's start.
+    pub first_token: Arc<OnceLock<u64>>,
 }
 
 /// What a response reported about itself: token usage, which not every server counts, model and id.

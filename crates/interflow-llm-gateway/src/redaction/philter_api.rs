@@ -134,7 +134,7 @@ impl PhilterMount {
             *told.request.entry(span.type_name.clone()).or_default() += 1;
         }
         let found = told.request.clone();
-        self.0.add_counts(&found);
+        self.0.add_counts(interflow_types::Direction::Request, &found);
     }
 }
 

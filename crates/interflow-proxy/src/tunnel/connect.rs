@@ -67,7 +67,7 @@ pub(crate) async fn open_tunnel(
         Ok(plan) => (plan, None),
         Err(e) => (live.plans.get(&live.settings, key), Some(e)),
     };
-    let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    let mut tracker = FlowGuard::for_tunnel(flow, plan, Arc::clone(&conn.worker.counters));
     let opened = match error {
         Some(error) => Err(error),
         None => decide(live, &mut tracker, received_via).await,

@@ -114,7 +114,7 @@ async fn running_instance_explains_counts_edits_and_holds_by_rules() {
 
     let admin = Api { admin: running.admin, token };
     let metrics = admin.ask("GET", "/metrics", "").await;
-    assert!(metrics.text().contains("interflow_rule_matches_total{rule=\"first\"} 1"), "{}", metrics.text());
+    assert!(metrics.text().contains("interflow_rules_matches_total{rule=\"first\"} 1"), "{}", metrics.text());
     let id = home.run(&["flows", "list", "--format", "jsonl"]).out;
     let id: Value = serde_json::from_str(id.lines().next().unwrap()).unwrap();
     let explained = admin.ask("GET", &format!("/api/v1/rules/explain/{}", id["id"].as_str().unwrap()), "").await;
