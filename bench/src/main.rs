@@ -37,7 +37,7 @@ struct Cli {
 enum Command {
     /// Run tables, write their results, and make the report from all results there are.
     Run(RunArgs),
-    /// Make the report, the plots and docs/performance.md from the results there are.
+    /// Make the report, the plots and docs/explanation/performance.md from the results there are.
     Report(Places),
     /// Install the peers that are missing, start each, ask for one page, and show their versions.
     Peers {
@@ -115,7 +115,7 @@ struct Places {
     #[arg(long, default_value = "bench/results")]
     results: PathBuf,
     /// The page to be made from them.
-    #[arg(long, default_value = "docs/performance.md")]
+    #[arg(long, default_value = "docs/explanation/performance.md")]
     page: PathBuf,
 }
 

@@ -248,8 +248,11 @@ mod tests {
         let file: PriceFile = serde_json::from_str(BUILT_IN_PRICES).unwrap();
         let told = PriceList::default().as_of().clone();
         assert_eq!(told, PriceListDates { built_in: file.as_of.clone(), own: None });
-        let page = include_str!("../../../docs/limits.md");
-        assert!(page.contains(&format!("as of {}", file.as_of)), "docs/limits.md tells another date than prices.json");
+        let page = include_str!("../../../docs/guides/virtual-keys.md");
+        assert!(
+            page.contains(&format!("as of {}", file.as_of)),
+            "docs/guides/virtual-keys.md tells another date than prices.json"
+        );
         assert!(file._sources.len() > 3 && file._sources.iter().all(|s| s.starts_with("https://")));
         assert_eq!(PriceList::default().cost("openai", Some("no-such-model"), &TokenCounts::default()), None);
     }

@@ -1,4 +1,4 @@
-// The API's types of approvals, generated from docs/openapi.json, and their texts.
+// The API's types of approvals, generated from docs/reference/openapi.json, and their texts.
 import type { ApprovalRule, ModeView, PendingClient, ResolvedQuestion, RuleSpecInput } from '../lib/api.gen';
 import { countdown, left } from '../lib/time';
 

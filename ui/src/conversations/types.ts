@@ -1,4 +1,4 @@
-// The API's types of conversations; they are generated from docs/openapi.json.
+// The API's types of conversations; they are generated from docs/reference/openapi.json.
 import type { ThreadItem } from '../lib/api.gen';
 
 export type {

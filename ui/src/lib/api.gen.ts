@@ -1,4 +1,4 @@
-// Generated from docs/openapi.json by `npm run api`: do not edit.
+// Generated from docs/reference/openapi.json by `npm run api`: do not edit.
 import type { Micros, UnixMicros } from './time';
 
 export type paths = Record<string, never>;

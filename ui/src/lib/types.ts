@@ -1,4 +1,4 @@
-// The API's types by the names that the pages use; they are generated from docs/openapi.json.
+// The API's types by the names that the pages use; they are generated from docs/reference/openapi.json.
 import type { Bytes } from './api.gen';
 
 export type {

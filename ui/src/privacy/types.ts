@@ -1,4 +1,4 @@
-// The API's types of redaction, limits and keys; they are generated from docs/openapi.json.
+// The API's types of redaction, limits and keys; they are generated from docs/reference/openapi.json.
 import type { RedactionTrial } from '../lib/api.gen';
 
 export type {

@@ -1,4 +1,4 @@
-// The API's types of rules and held flows; they are generated from docs/openapi.json.
+// The API's types of rules and held flows; they are generated from docs/reference/openapi.json.
 import type { HeldFlow } from '../lib/api.gen';
 
 /** What the card of a held flow shows. */

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     /// The committed document, from which the UI's types are generated.
-    const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
 
     #[test]
     fn the_committed_document_is_current() {
@@ -143,7 +143,10 @@ mod tests {
         }
         let committed = std::fs::read_to_string(COMMITTED).unwrap_or_default();
         let differing = committed.lines().zip(text.lines()).find(|(old, new)| old != new);
-        assert!(committed == text, "docs/openapi.json is not current, first at {differing:?}: run `make docs`");
+        assert!(
+            committed == text,
+            "docs/reference/openapi.json is not current, first at {differing:?}: run `make docs`"
+        );
     }
 
     /// JSON with one path or schema per line, so that changes of it can be reviewed.
@@ -205,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_page_of_the_api_names_routes_that_exist() {
-        let (document, page) = (build(), include_str!("../../../../docs/admin-api.md"));
+        let (document, page) = (build(), include_str!("../../../../docs/reference/http-api.md"));
         let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
         let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
         let named = spans.filter_map(|span| match span.split_once(' ') {
@@ -215,7 +218,7 @@ mod tests {
         let named: Vec<&str> = named.collect();
         assert!(named.len() > 50, "{named:?}");
         let unknown: Vec<_> = named.iter().filter(|path| !is_route(&document, path)).collect();
-        assert!(unknown.is_empty(), "docs/admin-api.md names {unknown:?}");
+        assert!(unknown.is_empty(), "docs/reference/http-api.md names {unknown:?}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::effective_policy::{RedactSettings, default_route_name, policy_file, r
 /// The initial text of the data directory's policy.
 const EMPTY_POLICY: &str = "\
 # What is taken out of requests to language models. This is the built-in policy until something stands below:
-# everything that tells of a person, and every secret. docs/redaction.md tells the keys, for example:
+# everything that tells of a person, and every secret. docs/guides/redaction.md tells the keys, for example:
 #
 # except = [\"date\"]                      # kinds that stay
 # never = [\"support@example.com\"]        # values that stay

@@ -1,5 +1,5 @@
 //! Members of the providers' bodies that are not text, with the reason. A member that is not listed is text; see
-//! `docs/llm.md`.
+//! `docs/guides/llm-gateway.md`.
 
 /// Why a member is not redacted as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

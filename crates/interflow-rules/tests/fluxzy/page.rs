@@ -231,11 +231,11 @@ fn page() -> String {
 
 #[test]
 fn the_reference_page_is_what_the_code_says() {
-    let file = crates().parent().unwrap().join("docs/rules-reference.md");
+    let file = crates().parent().unwrap().join("docs/reference/rules.md");
     let now = page();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&file, &now).unwrap();
     }
     let there = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(there == now, "docs/rules-reference.md is out of date: `make docs` writes it");
+    assert!(there == now, "docs/reference/rules.md is out of date: `make docs` writes it");
 }

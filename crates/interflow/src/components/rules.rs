@@ -15,7 +15,8 @@ use crate::instance::config::InterflowConfig;
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
 const OPERATOR_RULES_FILE: &str = "rules.yaml";
 /// Initial content of the file.
-const EMPTY_RULES: &str = "# Rules, evaluated from top to bottom. The web UI edits this file; see docs/rules.md.\n";
+const EMPTY_RULES: &str =
+    "# Rules, evaluated from top to bottom. The web UI edits this file; see docs/guides/rules.md.\n";
 
 /// Capabilities of this build that rules depend on.
 pub struct BuildCapabilities;

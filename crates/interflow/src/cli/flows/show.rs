@@ -23,7 +23,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
     let mut flow = open::find(store, &args.id)?;
     if args.original {
         if flow.original.is_none() {
-            let why = "it was not edited, or the original was not recorded (see docs/recording.md)";
+            let why = "it was not edited, or the original was not recorded (see docs/guides/recording.md)";
             return Err(CliError::Failed(format!("flow {} has no original: {why}", flow.id)));
         }
         flow = flow.original_view();

@@ -8,7 +8,7 @@ use crate::instance::{features, renamed};
 
 const PREFIX: &str = "INTERFLOW_";
 
-/// Variables that are not configuration keys but are used by the program or its tools (`docs/ui.md`).
+/// Variables that are not configuration keys but are used by the program or its tools (`docs/guides/web-ui.md`).
 const RESERVED: [&str; 6] =
     ["INTERFLOW_DATA_DIR", "INTERFLOW_CONFIG", "INTERFLOW_LOG", "INTERFLOW_TOKEN", "INTERFLOW_BIN", "INTERFLOW_ADMIN"];
 

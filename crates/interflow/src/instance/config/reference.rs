@@ -97,9 +97,12 @@ mod tests {
     #[cfg(all(feature = "media", feature = "compat"))]
     #[test]
     fn docs_config_reference_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
         let there = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(there == markdown(), "docs/config.md is stale: run `interflow config reference > docs/config.md`");
+        assert!(
+            there == markdown(),
+            "docs/reference/configuration.md is stale: run `interflow config reference > docs/reference/configuration.md`"
+        );
     }
 
     #[test]
