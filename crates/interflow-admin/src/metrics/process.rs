@@ -14,7 +14,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(super) fn write(page: &mut MetricsPage, uptime: Duration) {
     let started = Timestamp::now().micros().saturating_sub(uptime.as_micros() as u64);
     // Whole seconds, so that the value is the same in each scrape.
-    page.value(&table::PROCESS_START_TIME, (started + 500_000) / 1_000_000);
+    page.value(&table::PROCESS_START_TIME, started / 1_000_000);
     let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
     if let Some(seconds) = read("stat").as_deref().and_then(cpu_seconds) {
         page.value(&table::PROCESS_CPU, seconds);

@@ -72,7 +72,7 @@ metric_table! { pub TABLE:
 
 "LLM" {
     LLM_REQUESTS = counter "interflow_llm_requests_total" ["provider", "model", "code"]
-        "LLM requests ended, by the status sent to the client; `none` if no response was sent. At most 100 models are named, those that have answered a request; others are `other`.";
+        "LLM requests ended, by the status sent to the client; `none` if no response was sent. At most 100 models are named, 50 of them without an answer yet; the rest is `other`.";
     LLM_DURATION = histogram "interflow_llm_request_duration_seconds" ["provider", "model"]
         "Time from the beginning of an LLM request to the end of its response.";
     LLM_FIRST_TOKEN = histogram "interflow_llm_time_to_first_token_seconds" ["provider", "model"]

@@ -71,8 +71,8 @@ impl LabeledCounter<u64> {
     }
 }
 
-/// The models that are counted by name. A name is taken from clients, so it is adopted only once the provider has
-/// answered a request with it.
+/// The models that are counted by name. Clients choose the names, so half of them are kept for those that a provider has
+/// answered a request with.
 #[derive(Debug, Default)]
 struct KnownModels(Mutex<BTreeSet<(String, String)>>);
 
@@ -83,7 +83,8 @@ impl KnownModels {
         }
         let mut known = self.0.lock();
         let name = (provider.to_owned(), model.to_owned());
-        if known.contains(&name) || good && known.len() < MAX_MODELS && known.insert(name) { model } else { "other" }
+        let most = if good { MAX_MODELS } else { MAX_MODELS / 2 };
+        if known.contains(&name) || known.len() < most && known.insert(name) { model } else { "other" }
     }
 }
 
@@ -244,13 +245,15 @@ mod tests {
     }
 
     #[test]
-    fn only_models_that_answered_are_counted_by_name_and_only_so_many() {
+    fn so_many_models_are_counted_by_name_and_made_up_ones_leave_room() {
         let models = KnownModels::default();
-        assert_eq!(models.label("openai", "made-up", false), "other");
-        assert_eq!(models.label("openai", "gpt-4o", true), "gpt-4o");
-        assert_eq!(models.label("openai", "gpt-4o", false), "gpt-4o", "a failure of a known model");
-        assert_eq!(models.label("openai", &"m".repeat(MAX_MODEL_NAME + 1), true), "other");
-        let named = (0..MAX_MODELS + 50).filter(|i| models.label("openai", &format!("m{i}"), true) != "other");
-        assert_eq!(named.count(), MAX_MODELS - 1);
+        let named = |good: bool| {
+            let labels = (0..MAX_MODELS * 2).map(|i| format!("{good}-{i}"));
+            labels.filter(|name| models.label("openai", name, good) != "other").count()
+        };
+        assert_eq!(named(false), MAX_MODELS / 2);
+        assert_eq!(named(true), MAX_MODELS / 2);
+        assert_eq!(models.label("openai", "true-0", false), "true-0", "a failure of a known model");
+        assert_eq!(KnownModels::default().label("openai", &"m".repeat(MAX_MODEL_NAME + 1), true), "other");
     }
 }

@@ -47,7 +47,7 @@ async fn audit_log_and_metrics_record_requests_but_never_message_text() {
     let page = running.admin("GET", "/metrics", "").await.text();
     for line in [
         "interflow_llm_requests_total{provider=\"openai\",model=\"gpt-4o\",code=\"200\"} 1",
-        "interflow_llm_requests_total{provider=\"openai\",model=\"other\",code=\"403\"} 1",
+        "interflow_llm_requests_total{provider=\"openai\",model=\"o3\",code=\"403\"} 1",
         "interflow_llm_request_duration_seconds_count{provider=\"openai\",model=\"gpt-4o\"} 1",
         "interflow_llm_rejected_requests_total{code=\"scope_denied_model\"} 1",
         "interflow_llm_requests_in_flight 0",
