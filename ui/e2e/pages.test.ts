@@ -38,19 +38,23 @@ it('the overview agrees with /metrics', async () => {
   await world.recorded(7);
   await page.goto(`http://${world.admin}/overview`);
   const text = await fetch(`http://${world.admin}/metrics`, { headers: { authorization: `Bearer ${world.token}` } }).then((r) => r.text());
-  const metric = (name: string) => Number(new RegExp(`^${name.replace(/[{}"]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1]);
+  // The sum over all label values but the given one.
+  const metric = (name: string, label = '') => {
+    const samples = text.split('\n').filter((line) => line.startsWith(`${name} `) || (line.startsWith(`${name}{`) && line.includes(label)));
+    return samples.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
+  };
   const figure = async (row: string | RegExp) => Number((await page.getByRole('row', { name: row }).getByRole('cell').last().textContent())?.replace(/[^\d.]/g, ''));
-  await page.getByText(`${metric('interflow_requests_total')} since the start, 0 in progress`).waitFor();
-  for (const [row, name] of [
-    [/^2xx/, 'interflow_responses_total{class="2xx"}'], [/^4xx/, 'interflow_responses_total{class="4xx"}'],
-    [/^upstream_closed/, 'interflow_errors_total{kind="upstream_closed"}'], [/^messages/, 'interflow_messages_total'],
-    [/^flows stored/, 'interflow_record_flows'], [/^dropped/, 'interflow_record_dropped_flows_total'],
+  await page.getByText(`${metric('interflow_http_requests_total')} since the start, 0 in progress`).waitFor();
+  for (const [row, name, label] of [
+    [/^2xx/, 'interflow_http_responses_total', 'code_class="2xx"'], [/^4xx/, 'interflow_http_responses_total', 'code_class="4xx"'],
+    [/^upstream_closed/, 'interflow_errors_total', 'kind="upstream_closed"'], [/^messages/, 'interflow_stream_messages_total', ''],
+    [/^flows stored/, 'interflow_recorder_stored_flows', ''], [/^dropped/, 'interflow_recorder_dropped_flows_total', ''],
   ] as const) {
-    expect(metric(name), name).toBeGreaterThanOrEqual(0);
-    expect(await figure(row), name).toBe(metric(name));
+    expect(text, name).toContain(`# TYPE ${name} `);
+    expect(await figure(row), name).toBe(metric(name, label));
   }
-  const bars = await page.getByRole('table', { name: 'Flows by duration' }).getByRole('row').evaluateAll((list) => list.map((r) => Number(r.lastElementChild?.textContent)));
-  expect(bars.reduce((n, k) => n + k, 0)).toBe(metric('interflow_flow_duration_seconds_count'));
+  const bars = await page.getByRole('table', { name: 'Requests by duration' }).getByRole('row').evaluateAll((list) => list.map((r) => Number(r.lastElementChild?.textContent)));
+  expect(bars.reduce((n, k) => n + k, 0)).toBe(metric('interflow_http_request_duration_seconds_count'));
 });
 
 describe('the settings', () => {

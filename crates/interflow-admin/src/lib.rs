@@ -10,7 +10,7 @@ mod event_clients;
 mod health;
 mod login;
 pub mod mcp;
-mod metrics;
+pub mod metrics;
 mod serve;
 mod server;
 mod sessions;

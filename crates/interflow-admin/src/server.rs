@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
+use interflow_codec::prometheus::MetricsPage;
 #[cfg(feature = "media")]
 use interflow_media::MediaService;
 use tokio::net::TcpListener;
@@ -56,6 +57,11 @@ impl AdminServer {
     pub fn set_media(&self, media: Arc<MediaService>) {
         // A second one would be a mistake of the caller; the first stays.
         let _ = self.state.media.set(media);
+    }
+
+    /// Adds metrics to the page. Their families belong in the table, or in one of a compatibility mode.
+    pub fn add_metrics(&self, write: impl Fn(&mut MetricsPage) + Send + Sync + 'static) {
+        self.state.metrics.add(Box::new(write));
     }
 
     /// The state that other APIs over the same components share.

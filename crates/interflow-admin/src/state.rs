@@ -25,6 +25,7 @@ use crate::AdminConfig;
 use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;
+use crate::metrics::MetricsSources;
 use crate::serve::PortLimits;
 use crate::sessions::BrowserSessions;
 
@@ -83,6 +84,7 @@ pub struct AdminState {
     pub(crate) questions: Arc<Semaphore>,
     pub(crate) transfers: Arc<Semaphore>,
     pub(crate) viewers: EventClients,
+    pub(crate) metrics: MetricsSources,
     pub(crate) events_patience: Duration,
     pub(crate) mcp_writes: bool,
     pub limits: Option<LimitDeps>,
@@ -116,6 +118,7 @@ impl AdminState {
             questions: Arc::new(Semaphore::new(MAX_QUERIES)),
             transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
             viewers: EventClients::default(),
+            metrics: MetricsSources::default(),
             events_patience: config.events_write_timeout.0,
             mcp_writes: config.mcp_writes,
             limits: deps.limits,

@@ -1,9 +1,76 @@
 //! Prometheus's text format, version 0.0.4, written from values read at the time of a scrape.
+//!
+//! A family is described once, in a table made with [`metric_table`](crate::metric_table): `# HELP`, `# TYPE`, the label
+//! names and the reference page come from there.
 
 use std::fmt::{Display, Write as _};
 
 /// The content type of a page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl MetricKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// A family of metrics.
+#[derive(Debug)]
+pub struct MetricFamily {
+    pub name: &'static str,
+    pub kind: MetricKind,
+    /// Label names, in the order in which values are given.
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+impl MetricFamily {
+    pub const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Counter, labels, help }
+    }
+
+    pub const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Gauge, labels, help }
+    }
+
+    pub const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Histogram, labels, help }
+    }
+
+    /// The unit, which Prometheus's conventions put at the end of the name.
+    pub fn unit(&self) -> Option<&'static str> {
+        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
+        ["seconds", "bytes", "usd"].into_iter().find(|unit| name.rsplit('_').next() == Some(unit))
+    }
+}
+
+/// The families of some subsystems, each with a title.
+pub type MetricTable = [(&'static str, &'static [&'static MetricFamily])];
+
+/// Defines a static per family and a [`MetricTable`](prometheus::MetricTable) of all:
+/// `pub TABLE: "Title" { NAME = counter "family_total" ["label"] "Meaning."; }`.
+#[macro_export]
+macro_rules! metric_table {
+    ($vis:vis $table:ident: $($title:literal { $($name:ident = $kind:ident $metric:literal [$($label:literal),*] $help:literal;)* })*) => {
+        $($(
+            $vis static $name: $crate::prometheus::MetricFamily =
+                $crate::prometheus::MetricFamily::$kind($metric, &[$($label),*], $help);
+        )*)*
+        /// All of them, by subsystem.
+        $vis static $table: &$crate::prometheus::MetricTable = &[$(($title, &[$(&$name),*])),*];
+    };
+}
 
 /// A page of metrics.
 #[derive(Debug, Default)]
@@ -24,47 +91,35 @@ impl MetricsPage {
         self.0
     }
 
-    /// A counter without labels.
-    pub fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.family("counter", name, help, &[], [([""; 0], value)]);
-    }
-
-    /// A gauge without labels.
-    pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.family("gauge", name, help, &[], [([""; 0], value)]);
+    /// A counter or gauge without labels.
+    pub fn value(&mut self, family: &MetricFamily, value: impl Display) {
+        self.samples(family, [([""; 0], value)]);
     }
 
     /// A counter or gauge with its label values, in the order of the label names, and values.
-    pub fn family<L, S, V>(
-        &mut self,
-        kind: &str,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        values: impl IntoIterator<Item = (L, V)>,
-    ) where
+    pub fn samples<L, S, V>(&mut self, family: &MetricFamily, values: impl IntoIterator<Item = (L, V)>)
+    where
         L: AsRef<[S]>,
         S: AsRef<str>,
         V: Display,
     {
-        self.head(kind, name, help);
+        self.head(family);
         for (of, value) in values {
-            self.sample(name, labels, of.as_ref(), None, value);
+            self.sample(family.name, family.labels, of.as_ref(), None, value);
         }
     }
 
     /// A histogram with its label values, in the order of the label names.
     pub fn histogram<'a, L, S>(
         &mut self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
+        family: &MetricFamily,
         values: impl IntoIterator<Item = (L, HistogramSample<'a>)>,
     ) where
         L: AsRef<[S]>,
         S: AsRef<str>,
     {
-        self.head("histogram", name, help);
+        self.head(family);
+        let (name, labels) = (family.name, family.labels);
         for (of, histogram) in values {
             let (of, mut total) = (of.as_ref(), 0);
             for (bound, n) in histogram.bounds.iter().zip(histogram.counts) {
@@ -80,11 +135,10 @@ impl MetricsPage {
         }
     }
 
-    fn head(&mut self, kind: &str, name: &str, help: &str) {
-        if !help.is_empty() {
-            let _ = writeln!(self.0, "# HELP {name} {help}");
-        }
-        let _ = writeln!(self.0, "# TYPE {name} {kind}");
+    fn head(&mut self, family: &MetricFamily) {
+        let MetricFamily { name, kind, help, .. } = family;
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
     }
 
     fn sample<S: AsRef<str>>(&mut self, name: &str, labels: &[&str], of: &[S], le: Option<&str>, value: impl Display) {
@@ -106,15 +160,28 @@ mod tests {
     #[test]
     fn metric_labels_are_escaped_and_histogram_buckets_are_cumulative() {
         let mut page = MetricsPage::default();
-        page.gauge("up", "", 0.5);
-        page.family("counter", "a", "Some.", &["x", "y"], [(["q\"\n", "\\"], 2)]);
+        page.value(&MetricFamily::gauge("up", &[], "Whether\nit is up."), 0.5);
+        page.samples(&MetricFamily::counter("a", &["x", "y"], "Some."), [(["q\"\n", "\\"], 2)]);
         let histogram = HistogramSample { bounds: &[0.005, 1.0], counts: &[1, 2, 3], sum: 7.5 };
-        page.histogram("d", "", &["of"], [(["m"], histogram)]);
+        page.histogram(&MetricFamily::histogram("d", &["of"], "Times."), [(["m"], histogram)]);
         assert_eq!(
             page.into_text(),
-            "# TYPE up gauge\nup 0.5\n# HELP a Some.\n# TYPE a counter\na{x=\"q\\\"\\n\",y=\"\\\\\"} 2\n# TYPE d histogram\n\
+            "# HELP up Whether\\nit is up.\n# TYPE up gauge\nup 0.5\n# HELP a Some.\n# TYPE a counter\n\
+             a{x=\"q\\\"\\n\",y=\"\\\\\"} 2\n# HELP d Times.\n# TYPE d histogram\n\
              d_bucket{of=\"m\",le=\"0.005\"} 1\nd_bucket{of=\"m\",le=\"1\"} 3\nd_bucket{of=\"m\",le=\"+Inf\"} 6\n\
              d_sum{of=\"m\"} 7.5\nd_count{of=\"m\"} 6\n"
         );
+    }
+
+    #[test]
+    fn a_unit_is_the_end_of_the_name() {
+        for (name, unit) in [
+            ("a_duration_seconds", Some("seconds")),
+            ("a_cost_usd_total", Some("usd")),
+            ("a_bytes_total", Some("bytes")),
+            ("a_requests_total", None),
+        ] {
+            assert_eq!(MetricFamily::counter(name, &[], "").unit(), unit, "{name}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! usage at the end. An overestimate only delays others for the duration of the request; an underestimate leaves a
 //! counter overdrawn, which later requests pay off.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use interflow_files::resolve_secret_ref;
 use interflow_types::random_bytes;
+use parking_lot::Mutex;
 
 use crate::config::{QuotaConfig, SharedQuotaConfig};
 use crate::counter_store::{
@@ -24,6 +26,9 @@ use crate::counter_store::{
 use crate::prices::{PriceList, PriceListDates, TokenCounts};
 use crate::rules::{QuotaRules, RequestAttributes, UsageAmount};
 use crate::usage::UsageTotals;
+
+/// Bound on the rules that rejections are counted by: a reload may name others. Further ones are counted as `other`.
+const MAX_REJECTION_ROWS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -56,8 +61,7 @@ pub struct UsageLimiter {
     state: ArcSwap<LimiterState>,
     memory: Arc<MemoryCounterStore>,
     usage: UsageTotals,
-    // Numbers the slot leases of this process; together with `process` they are unique across processes.
-    refused: AtomicU64,
+    rejected: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
     next_lease: AtomicU64,
     /// Distinguishes this process's slot leases from those of other processes.
     process: u64,
@@ -102,7 +106,7 @@ impl UsageLimiter {
             state: ArcSwap::from_pointee(state),
             memory,
             usage: UsageTotals::default(),
-            refused: AtomicU64::new(0),
+            rejected: Mutex::default(),
             next_lease: AtomicU64::new(1),
             process: u64::from_ne_bytes(random_bytes()),
         }))
@@ -163,7 +167,7 @@ impl UsageLimiter {
                 Err(e) => Some(AdmissionRejection::Unavailable(e)),
             };
             if let Some(refusal) = refusal {
-                self.refused.fetch_add(1, Relaxed);
+                self.count_rejection(&refusal);
                 self.usage.record_rejection(&subject);
                 return Err(refusal);
             }
@@ -176,9 +180,25 @@ impl UsageLimiter {
         &self.usage
     }
 
+    fn count_rejection(&self, rejection: &AdmissionRejection) {
+        let (rule, counter) = match rejection {
+            AdmissionRejection::Limit { rule, counter, .. } => (Arc::clone(rule), counter.as_str()),
+            AdmissionRejection::Unavailable(_) => ("".into(), "unavailable"),
+        };
+        let mut rejected = self.rejected.lock();
+        let full = rejected.len() >= MAX_REJECTION_ROWS && !rejected.contains_key(&(Arc::clone(&rule), counter));
+        *rejected.entry((if full { "other".into() } else { rule }, counter)).or_default() += 1;
+    }
+
+    /// Requests rejected since the process started, by rule and counter. The rule is empty, and the counter
+    /// `unavailable`, if the shared store could not be reached.
+    pub fn rejections(&self) -> BTreeMap<(Arc<str>, &'static str), u64> {
+        self.rejected.lock().clone()
+    }
+
     /// Number of requests rejected since the process started.
     pub fn rejected_count(&self) -> u64 {
-        self.refused.load(Relaxed)
+        self.rejected.lock().values().sum()
     }
 
     /// Health of the shared counter store, if one is configured.
@@ -432,6 +452,7 @@ mod tests {
         let used: Vec<_> = l.snapshot(&subject()).await.unwrap().iter().map(|r| (r.counter, r.used)).collect();
         assert_eq!(used, [("concurrent", 0.0), ("tokens_per_day", 160.0)]);
         assert_eq!(l.rejected_count(), 1);
+        assert_eq!(l.rejections().into_iter().collect::<Vec<_>>(), [(("all".into(), "concurrent"), 1)]);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use interflow_types::{
-    Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, MaybeFuture,
+    Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
     MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
     ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
@@ -253,7 +253,7 @@ impl Stage for ProviderDetector {
             return MaybeFuture::Ready(Ok(body));
         };
         let scanner = UsageScanner::new(StreamFraming::from_headers(&head.headers, exchange.grows));
-        let tap = UsageTap { decoder, scanner: Some(scanner), exchange: exchange.clone() };
+        let tap = UsageTap { decoder, scanner: Some(scanner), exchange: exchange.clone(), clock: flow.clock };
         MaybeFuture::Ready(Ok(match body {
             Body::Full(bytes) => {
                 let mut tap = tap;
@@ -318,6 +318,7 @@ struct UsageTap {
     decoder: Option<ContentDecoder>,
     scanner: Option<UsageScanner>,
     exchange: LlmCall,
+    clock: FlowClock,
 }
 
 impl UsageTap {
@@ -329,6 +330,9 @@ impl UsageTap {
                 Ok(plain) => scanner.push(&plain),
                 Err(_) => self.scanner = None,
             },
+        }
+        if self.scanner.as_ref().is_some_and(UsageScanner::has_text) {
+            self.exchange.first_token.get_or_init(|| self.clock.micros());
         }
     }
 

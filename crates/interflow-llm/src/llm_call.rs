@@ -1,6 +1,6 @@
 //! The LLM call of a flow: a flow extension, created with the request and completed by the response.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use interflow_types::ByteStr;
 
@@ -34,6 +34,8 @@ pub struct LlmCall {
     pub max_output: Option<u64>,
     // Shared with the stage that reads the response, which outlives the call that created it.
     pub summary: Arc<Mutex<ResponseSummary>>,
+    /// When the first text of a streamed response arrived, in microseconds after the flow's start.
+    pub first_token: Arc<OnceLock<u64>>,
 }
 
 /// What a response reported about itself: token usage, which not every server counts, model and id.

@@ -183,6 +183,9 @@ impl ProxyServer {
     pub fn snapshot(&self) -> StatsSnapshot {
         let mut s = self.stats.snapshot();
         s.connections_open = self.shared.connections.open_count() as u64;
+        let pools = self.workers.workers.iter().map(|w| w.active_config().egress.idle_connections() as u64);
+        s.idle_upstream_connections = pools.sum();
+        s.cached_names = self.settings.lock().resolver.cached_names() as u64;
         s
     }
 

@@ -34,7 +34,7 @@ impl ProxyWorker {
             // The last file descriptors are reserved for recording and the admin port, so they must not serve
             // traffic.
             if interflow_net::descriptors::is_reserved(&stream) {
-                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                self.counters.connection_rejected(None);
                 if let Some(kept) = self.shared.no_descriptor.suppressed_if_due() {
                     tracing::warn!(
                         refused_since = kept,
@@ -52,7 +52,7 @@ impl ProxyWorker {
                     tokio::spawn(worker.serve(stream, peer, local, (role, Arc::clone(&name)), permit));
                 }
                 Err(refused) => {
-                    self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                    self.counters.connection_rejected(Some(refused));
                     tracing::debug!(%peer, "connection refused: {refused}");
                     reject_over_limit(stream, refused);
                 }

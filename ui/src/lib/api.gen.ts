@@ -1555,7 +1555,7 @@ export interface components {
                 string,
                 number
             ][];
-            /** @description Flows by duration: counts for `latency_bounds`, and one for the rest. */
+            /** @description HTTP requests by duration: counts for `latency_bounds`, and one for the rest. */
             latency: number[];
             /** @description Sum of all durations, in microseconds. */
             latency_sum: number;

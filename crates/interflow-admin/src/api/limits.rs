@@ -37,6 +37,9 @@ pub(crate) struct NewKeyInput {
     limits: Quota,
 }
 
+/// Bound on the subjects whose counters are listed.
+const MAX_SUBJECTS: usize = 2_000;
+
 fn limit_deps(state: &AdminState) -> Result<LimitDeps> {
     state.limits.clone().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no keys and limits")
@@ -61,11 +64,27 @@ pub(crate) struct LimitsView {
 /// `GET /limits`: rules with their counters. If the shared store fails in between, the counters read so far are
 /// returned with the problem.
 pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<LimitsView>> {
-    let LimitDeps { keys, limits, .. } = limit_deps(&state)?;
+    let deps = limit_deps(&state)?;
+    let limits = &deps.limits;
+    let (counters, problem) = current_counters(&deps, MAX_SUBJECTS).await;
+    Ok(Json(LimitsView {
+        rules: limits.config().rule,
+        counters,
+        usage: limits.usage().rows(),
+        refused: limits.rejected_count(),
+        shared: limits.shared_status(),
+        problem,
+        prices_as_of: limits.prices_as_of(),
+    }))
+}
+
+/// The counters of the subjects seen since the start, and of all keys: only theirs can be non-zero. At most
+/// `max_subjects` are read. With them, why some are missing.
+pub(crate) async fn current_counters(deps: &LimitDeps, max_subjects: usize) -> (Vec<CounterSnapshot>, Option<String>) {
+    let LimitDeps { keys, limits, .. } = deps;
     let usage = limits.usage().rows();
     let ring = keys.ring();
     let find = |id: &Option<Arc<str>>| ring.keys().iter().find(|k| Some(&k.id) == id.as_ref()).cloned();
-    // Subjects seen since the start, and all keys: only their counters can be non-zero.
     let seen =
         usage.iter().map(|row| request_attributes(find(&row.key), row.user.clone(), &row.provider, row.model.clone()));
     let keyed = ring.keys().iter().map(|k| request_attributes(Some(Arc::clone(k)), None, "any", None));
@@ -73,8 +92,7 @@ pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<
     let mut told = BTreeSet::new();
     let mut counters: Vec<CounterSnapshot> = Vec::new();
     let mut problem = None;
-    // Bounded: each subject may ask the shared store.
-    for subject in seen.chain(keyed).take(2_000) {
+    for subject in seen.chain(keyed).take(max_subjects) {
         match limits.snapshot(&subject).await {
             Ok(readings) => counters
                 .extend(readings.into_iter().filter(|r| told.insert((r.rule.clone(), r.counter, r.who.clone())))),
@@ -85,15 +103,7 @@ pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<
             }
         }
     }
-    Ok(Json(LimitsView {
-        rules: limits.config().rule,
-        counters,
-        usage,
-        refused: limits.rejected_count(),
-        shared: limits.shared_status(),
-        problem,
-        prices_as_of: limits.prices_as_of(),
-    }))
+    (counters, problem)
 }
 
 fn request_attributes(

@@ -9,7 +9,7 @@ mod events;
 mod flows;
 mod input;
 mod instance;
-mod limits;
+pub(crate) mod limits;
 mod loaded_flow;
 pub(crate) mod mcp;
 #[cfg(feature = "media")]

@@ -206,8 +206,7 @@ async fn instance_endpoints_do_not_reveal_secrets() {
     let bearer = format!("Bearer {TOKEN}");
     let host = it.admin.to_string();
     let metrics = it.plain("GET", "/metrics", &[("Host", &host), ("Authorization", &bearer)], b"").await.text();
-    for line in ["interflow_record_recorded_flows_total 1", "interflow_record_flows 1", "interflow_record_suspended 0"]
-    {
+    for line in ["interflow_recorder_flows_total 1", "interflow_recorder_stored_flows 1", "interflow_recorder_up 1"] {
         assert!(metrics.lines().any(|l| l == line), "{line} in\n{metrics}");
     }
 }

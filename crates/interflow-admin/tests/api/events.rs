@@ -250,7 +250,7 @@ async fn event_client_that_never_reads_is_disconnected_without_affecting_others(
     let bearer = format!("Bearer {TOKEN}");
     let host = it.admin.to_string();
     let metrics = it.plain("GET", "/metrics", &[("Host", &host), ("Authorization", &bearer)], b"").await.text();
-    assert!(metrics.contains("\ninterflow_event_clients_cut_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ninterflow_admin_event_clients_disconnected_total 1\n"), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

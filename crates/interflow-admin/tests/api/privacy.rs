@@ -38,7 +38,7 @@ async fn redaction_requests_are_counted_in_metrics() {
     let host = it.admin.to_string();
     let bearer = format!("Bearer {TOKEN}");
     let page = it.plain("GET", "/metrics", &[("Host", &host), ("Authorization", &bearer)], b"").await.text();
-    assert!(page.contains("interflow_redact_requests_total 0"), "{page}");
+    assert!(page.contains("interflow_redaction_requests_total 0"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -271,6 +271,11 @@ impl Approvals {
         self.waiting.list()
     }
 
+    /// How many pending requests ended since the start, by how: `allow`, `deny`, `timeout`, `client_gone`, `shutdown`.
+    pub fn outcomes(&self) -> BTreeMap<&'static str, u64> {
+        self.waiting.outcomes()
+    }
+
     /// Past decisions, the latest first.
     pub fn history(&self) -> Vec<ResolvedQuestion> {
         self.waiting.history()

@@ -1,7 +1,7 @@
 //! Requests pending a decision. Flows with the same question share one entry, which is removed when the last of them
 //! goes away.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -91,6 +91,8 @@ struct PendingState {
     open: HashMap<u64, PendingEntry>,
     by_question: HashMap<PendingQuestion, u64>,
     history: VecDeque<ResolvedQuestion>,
+    /// All that ended, by how.
+    outcomes: BTreeMap<&'static str, u64>,
     /// Interflow is shutting down: nothing may wait any more.
     closed: bool,
 }
@@ -243,6 +245,12 @@ impl PendingRequests {
         self.inner.lock().history.iter().rev().cloned().collect()
     }
 
+    /// How many requests ended since the start, by how: `allow`, `deny`, `timeout`, `client_gone`, `shutdown`.
+    pub fn outcomes(&self) -> BTreeMap<&'static str, u64> {
+        self.inner.lock().outcomes.clone()
+    }
+
+    /// The version of the list.
     pub fn version(&self) -> u64 {
         *self.version.borrow()
     }
@@ -259,6 +267,14 @@ impl PendingRequests {
 
 impl PendingState {
     fn push_history(&mut self, answered: ResolvedQuestion) {
+        let outcome = match (answered.action, answered.by.as_str()) {
+            (Some(ApprovalAction::Allow), _) => "allow",
+            (Some(ApprovalAction::Deny), _) => "deny",
+            (None, "timeout") => "timeout",
+            (None, "gone") => "client_gone",
+            (None, _) => "shutdown",
+        };
+        *self.outcomes.entry(outcome).or_default() += 1;
         if self.history.len() >= MAX_HISTORY {
             self.history.pop_front();
         }
@@ -355,6 +371,7 @@ mod tests {
         }
         assert!(waiting.list().is_empty() && waiting.resolve(held[0].id, ApprovalAction::Deny, "once").is_none());
         assert_eq!(waiting.history()[0].action, Some(ApprovalAction::Allow));
+        assert_eq!(waiting.outcomes(), [("allow", 1)].into(), "one decision for three flows");
     }
 
     #[tokio::test]
@@ -363,6 +380,7 @@ mod tests {
         assert_eq!(waiting.wait_for_decision(question("a"), flow(), Duration::from_millis(20), 10).await, None);
         assert!(waiting.list().is_empty());
         assert_eq!(waiting.history()[0].by, "timeout");
+        assert_eq!(waiting.outcomes(), [("timeout", 1)].into());
     }
 
     #[tokio::test]

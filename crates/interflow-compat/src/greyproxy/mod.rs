@@ -1,7 +1,6 @@
 //! Greyproxy's API and events on a separate port, for programs written for it (such as `greywall`): its rules, pending
 //! requests, sessions and credentials map to Interflow's approvals, its transactions to flows.
 
-mod config;
 mod convert;
 mod database;
 mod endpoints;
@@ -31,10 +30,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 
-pub use config::GreyproxyCompatConfig;
 pub use convert::{DecryptedCredential, convert_rule, decrypt_credentials};
 pub use database::{GreyproxyDb, GreyproxyEndpoint};
 use interflow_admin::{AdminState, ApiError, PortLimits, serve};
+
+use crate::CompatConfig;
 
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 8 << 20;
@@ -45,7 +45,7 @@ const EVENT_QUEUE: usize = 512;
 pub(crate) struct GreyproxyState {
     admin: Arc<AdminState>,
     approvals: Arc<Approvals>,
-    config: GreyproxyCompatConfig,
+    config: CompatConfig,
     ports: Value,
     /// Events caused through this API: messages to send.
     news: broadcast::Sender<Arc<Value>>,
@@ -130,7 +130,7 @@ impl GreyproxyServer {
     /// # Errors
     /// The listener's address is not a loopback address.
     pub fn new(
-        config: GreyproxyCompatConfig,
+        config: CompatConfig,
         listener: TcpListener,
         admin: Arc<AdminState>,
         dns: Option<SocketAddr>,

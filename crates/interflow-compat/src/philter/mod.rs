@@ -4,6 +4,7 @@
 mod api;
 mod keys;
 mod known_keys;
+pub mod metrics;
 
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
@@ -334,7 +335,8 @@ impl PhilterImporter {
             );
         }
         if root["metrics"]["enabled"].as_bool() != Some(false) {
-            self.note("metrics: they are at /metrics of the admin port, under the same names; admin.public_metrics lets them be read without the token");
+            self.set("compat", "philter_metrics", true);
+            self.note("metrics: they are at /metrics of the admin port, under the same names (compat.philter_metrics) and under Interflow's; admin.public_metrics lets them be read without the token");
         }
     }
 

@@ -48,6 +48,11 @@ impl CircuitBreaker {
         self.lock().open_until.map_or(1, |until| until.saturating_duration_since(now).as_secs().max(1))
     }
 
+    /// Whether requests are held back at present.
+    pub fn is_open(&self) -> bool {
+        self.lock().open_until.is_some()
+    }
+
     /// Records the result of a request. Any success closes the breaker, also one that was sent before it opened.
     pub fn record_result(&self, good: bool, now: Instant) {
         if self.most == 0 {
@@ -90,7 +95,7 @@ mod tests {
         breaker.record_result(false, now);
         assert!(breaker.allows(now));
         breaker.record_result(false, now);
-        assert!(!breaker.allows(now + Duration::from_secs(9)));
+        assert!(breaker.is_open() && !breaker.allows(now + Duration::from_secs(9)));
         assert_eq!(breaker.retry_after(now), 10);
         let later = now + Duration::from_secs(10);
         assert!(breaker.allows(later) && !breaker.allows(later), "a single probe");

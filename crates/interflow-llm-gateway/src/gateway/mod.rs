@@ -96,8 +96,12 @@ impl LlmGateway {
         self.table().upstreams().map(|u| (format!("/{}", u.name), u.target())).collect()
     }
 
-    /// Whether the upstream of this name uses the gateway's own key, so that a request to it spends the operator's
-    /// money.
+    /// Name of each upstream, and whether its circuit breaker is open.
+    pub fn breakers(&self) -> Vec<(String, bool)> {
+        self.table().upstreams().map(|u| (u.name.clone(), u.breaker.is_open())).collect()
+    }
+
+    /// Whether the upstream of this name uses the gateway's own key.
     pub fn holds_key_of(&self, upstream: &str) -> bool {
         self.table().get(upstream).is_some_and(|u| u.has_key())
     }

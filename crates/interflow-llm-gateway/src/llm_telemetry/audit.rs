@@ -52,7 +52,9 @@ impl AuditLog {
         if self.jobs.try_send(AuditLogCommand::Line(format_line(facts, seq))).is_err()
             && self.lost.fetch_add(1, Relaxed) == 0
         {
-            tracing::error!("audit: the disk is too slow, lines are lost; interflow_audit_lost_total counts them");
+            tracing::error!(
+                "audit: the disk is too slow, lines are lost; interflow_audit_lost_lines_total counts them"
+            );
         }
     }
 

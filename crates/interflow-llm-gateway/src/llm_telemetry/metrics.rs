@@ -1,65 +1,152 @@
-//! Metrics of LLM traffic in Prometheus text format, under the names of Philter's proxy, so that its dashboards and
-//! alerts keep working, plus Interflow's own.
+//! Counters of LLM traffic, bounded by their labels.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use interflow_codec::prometheus::{HistogramSample, MetricsPage};
-use interflow_limits::UsageLimiter;
+use parking_lot::Mutex;
 
-use super::{LabeledCounter, RequestRecord};
+use super::RequestRecord;
 
-/// Upper bounds of the histograms, in seconds: Prometheus's defaults.
-const BUCKET_BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Upper bounds of the buckets of requests' durations and of the time to the first token, in seconds.
+pub const REQUEST_BOUNDS: [f64; 14] =
+    [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+/// Upper bounds of the buckets of the time that detection takes, in seconds.
+pub const REDACTION_BOUNDS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
+/// Bound on the models that are counted by name; the rest is `other`.
+const MAX_MODELS: usize = 100;
+/// Maximum length of a model's name in bytes: the client chooses it.
+const MAX_MODEL_NAME: usize = 100;
+
+/// A distribution of durations over at most 14 bounds; the bucket after the last bound counts the rest.
 #[derive(Clone, Copy, Debug, Default)]
-struct LatencyHistogram {
-    buckets: [u64; 12],
-    micros: u64,
+pub struct DurationHistogram {
+    pub counts: [u64; 15],
+    pub micros: u64,
 }
 
-impl LatencyHistogram {
-    fn add(&mut self, micros: u64) {
+impl DurationHistogram {
+    pub fn add(&mut self, bounds: &[f64], micros: u64) {
         let seconds = micros as f64 / 1e6;
-        self.buckets[BUCKET_BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
+        self.counts[bounds.partition_point(|bound| *bound < seconds)] += 1;
         self.micros += micros;
     }
 }
 
 /// Label values, in the order of the label names.
-type LabelValues = Vec<String>;
+pub type LabelValues = Vec<String>;
+
+/// Values by their labels.
+pub type LabeledValues<V> = BTreeMap<LabelValues, V>;
+
+/// Sums by label values, bounded: beyond the bound, further labels are counted as `other`.
+#[derive(Debug)]
+pub struct LabeledCounter<V> {
+    most: usize,
+    sums: Mutex<LabeledValues<V>>,
+}
+
+impl<V: Default + Clone> LabeledCounter<V> {
+    pub const fn new(most: usize) -> Self {
+        Self { most, sums: Mutex::new(BTreeMap::new()) }
+    }
+
+    pub fn update(&self, labels: &[&str], change: impl FnOnce(&mut V)) {
+        let key: LabelValues = labels.iter().map(|&label| label.to_owned()).collect();
+        let mut sums = self.sums.lock();
+        let full = sums.len() >= self.most && !sums.contains_key(&key);
+        let key = if full { vec!["other".to_owned(); labels.len()] } else { key };
+        change(sums.entry(key).or_default());
+    }
+
+    pub fn snapshot(&self) -> LabeledValues<V> {
+        self.sums.lock().clone()
+    }
+}
+
+impl LabeledCounter<u64> {
+    pub fn add(&self, labels: &[&str], n: u64) {
+        self.update(labels, |sum| *sum += n);
+    }
+}
+
+/// The models that are counted by name. Clients choose the names, so half of them are kept for those that a provider has
+/// answered a request with.
+#[derive(Debug, Default)]
+struct KnownModels(Mutex<BTreeSet<(String, String)>>);
+
+impl KnownModels {
+    fn label<'m>(&self, provider: &str, model: &'m str, good: bool) -> &'m str {
+        if model.len() > MAX_MODEL_NAME {
+            return "other";
+        }
+        let mut known = self.0.lock();
+        let name = (provider.to_owned(), model.to_owned());
+        let most = if good { MAX_MODELS } else { MAX_MODELS / 2 };
+        if known.contains(&name) || known.len() < most && known.insert(name) { model } else { "other" }
+    }
+}
 
 pub(super) struct LlmMetrics {
     active: AtomicI64,
-    requests: LabeledCounter<LabelValues, u64>,
-    duration: LabeledCounter<LabelValues, LatencyHistogram>,
-    redaction: LabeledCounter<LabelValues, LatencyHistogram>,
-    entities: LabeledCounter<LabelValues, u64>,
-    upstream_errors: LabeledCounter<LabelValues, u64>,
-    refused: LabeledCounter<LabelValues, u64>,
-    tokens: LabeledCounter<LabelValues, u64>,
-    dollars: LabeledCounter<LabelValues, u64>,
-    /// Tokens of models whose price is unknown.
-    unpriced: LabeledCounter<LabelValues, u64>,
-    backend_errors: AtomicU64,
     /// The gateway's limit on concurrent requests; 0: none.
     capacity: AtomicU64,
+    models: KnownModels,
+    requests: LabeledCounter<u64>,
+    duration: LabeledCounter<DurationHistogram>,
+    first_token: LabeledCounter<DurationHistogram>,
+    tokens: LabeledCounter<u64>,
+    cost: LabeledCounter<u64>,
+    unpriced: LabeledCounter<u64>,
+    rejected: LabeledCounter<u64>,
+    upstream_errors: LabeledCounter<u64>,
+    redaction: LabeledCounter<DurationHistogram>,
+}
+
+/// What was counted since the start. The comments name the labels.
+#[derive(Clone, Debug, Default)]
+pub struct LlmStats {
+    pub in_flight: u64,
+    /// The gateway's limit on concurrent requests; 0: none.
+    pub capacity: u64,
+    /// Provider, model, status.
+    pub requests: LabeledValues<u64>,
+    /// Provider, model; for `REQUEST_BOUNDS`.
+    pub duration: LabeledValues<DurationHistogram>,
+    /// Provider, model; for `REQUEST_BOUNDS`. Streamed responses only.
+    pub first_token: LabeledValues<DurationHistogram>,
+    /// Provider, model, type.
+    pub tokens: LabeledValues<u64>,
+    /// Provider, model; millionths of a dollar.
+    pub cost_micros: LabeledValues<u64>,
+    /// Provider, model; tokens without a known price.
+    pub unpriced_tokens: LabeledValues<u64>,
+    /// Error code.
+    pub rejected: LabeledValues<u64>,
+    /// Provider, status.
+    pub upstream_errors: LabeledValues<u64>,
+    /// Policy; for `REDACTION_BOUNDS`.
+    pub redaction: LabeledValues<DurationHistogram>,
+    pub lost_audit_lines: u64,
+    pub dropped_spans: u64,
 }
 
 impl Default for LlmMetrics {
     fn default() -> Self {
         Self {
             active: AtomicI64::new(0),
+            capacity: AtomicU64::new(0),
+            models: KnownModels::default(),
             requests: LabeledCounter::new(2_000),
             duration: LabeledCounter::new(200),
-            redaction: LabeledCounter::new(500),
-            entities: LabeledCounter::new(2_000),
-            upstream_errors: LabeledCounter::new(1_000),
-            refused: LabeledCounter::new(200),
+            first_token: LabeledCounter::new(200),
             tokens: LabeledCounter::new(1_000),
-            dollars: LabeledCounter::new(500),
-            unpriced: LabeledCounter::new(500),
-            backend_errors: AtomicU64::new(0),
-            capacity: AtomicU64::new(0),
+            cost: LabeledCounter::new(200),
+            unpriced: LabeledCounter::new(200),
+            rejected: LabeledCounter::new(200),
+            upstream_errors: LabeledCounter::new(1_000),
+            redaction: LabeledCounter::new(200),
         }
     }
 }
@@ -78,105 +165,66 @@ impl LlmMetrics {
     }
 
     pub fn count_request(&self, f: &RequestRecord<'_>) {
-        let provider = || f.provider().to_owned();
-        let policy = || f.policy().to_owned();
-        let add = |sums: &LabeledCounter<LabelValues, u64>, key: LabelValues, n: u64| {
-            let others = vec!["other".to_owned(); key.len()];
-            sums.update(key, || others, |v| *v += n);
-        };
-        let status = f.status().to_string();
-        add(&self.requests, vec![provider(), status.clone(), policy()], 1);
-        let micros = f.flow.timings.done.unwrap_or_default();
-        self.duration.update(vec![provider()], || vec!["other".into()], |h| h.add(micros));
+        let (provider, status) = (f.provider(), f.status());
+        let good = (200..400).contains(&status) && f.refused.is_none();
+        let model = self.models.label(provider, f.exchange.model.as_deref().unwrap_or("unknown"), good);
+        let by_model = [provider, model];
+        let code = if status == 0 { "none".to_owned() } else { status.to_string() };
+        self.requests.add(&[provider, model, &code], 1);
+        let done = f.flow.timings.done.unwrap_or_default();
+        self.duration.update(&by_model, |h| h.add(&REQUEST_BOUNDS, done));
+        if let Some(&micros) = f.exchange.first_token.get() {
+            self.first_token.update(&by_model, |h| h.add(&REQUEST_BOUNDS, micros));
+        }
         if let Some(found) = f.found {
-            let other = || vec!["other".into(), "other".into()];
-            self.redaction.update(vec![provider(), policy()], other, |h| h.add(found.micros));
-            for (kind, n) in found.request.iter().chain(&found.response) {
-                add(&self.entities, vec![kind.clone(), provider()], *n);
-            }
+            self.redaction.update(&[&found.policy], |h| h.add(&REDACTION_BOUNDS, found.micros));
         }
         match f.refused {
-            Some(refused) => {
-                add(&self.refused, vec![refused.code.to_owned()], 1);
-                self.backend_errors.fetch_add(u64::from(refused.kind == "philter_error"), Relaxed);
-            }
-            None if f.flow.error_kind.is_some() || f.status() >= 400 => {
-                add(&self.upstream_errors, vec![provider(), status], 1);
-            }
+            Some(refused) => self.rejected.add(&[refused.code], 1),
+            None if f.flow.error_kind.is_some() || status >= 400 => self.upstream_errors.add(&[provider, &code], 1),
             None => {}
         }
-        let model = f.exchange.model.as_deref().unwrap_or("unknown").to_owned();
-        if let Some(usage) = f.usage {
-            for (direction, n) in [("input", usage.input), ("output", usage.output), ("cached", usage.cache_read)] {
-                add(&self.tokens, vec![provider(), model.clone(), direction.to_owned()], n);
+        self.count_usage(f, by_model);
+    }
+
+    fn count_usage(&self, f: &RequestRecord<'_>, by_model: [&str; 2]) {
+        let usage = f.usage.unwrap_or_default();
+        let [provider, model] = by_model;
+        let cached = usage.cache_read.saturating_add(usage.cache_write);
+        for (of, n) in [
+            ("input", usage.input.saturating_sub(cached)),
+            ("output", usage.output.saturating_sub(usage.reasoning)),
+            ("cache_read", usage.cache_read),
+            ("cache_write", usage.cache_write),
+            ("reasoning", usage.reasoning),
+        ] {
+            if n > 0 {
+                self.tokens.add(&[provider, model, of], n);
             }
         }
         match f.micros {
-            Some(micros) => add(&self.dollars, vec![provider(), model], micros),
-            None => {
-                let tokens = f.usage.map_or(0, |u| u.total());
-                if tokens > 0 {
-                    add(&self.unpriced, vec![provider(), model], tokens);
-                }
-            }
+            Some(micros) => self.cost.add(&by_model, micros),
+            None if usage.total() > 0 => self.unpriced.add(&by_model, usage.total()),
+            None => {}
         }
     }
 
-    /// Writes the metrics, including those of limits, audit log and exporter.
-    pub fn write(&self, page: &mut MetricsPage, limits: &UsageLimiter, audit_lost: u64, spans_dropped: u64) {
-        let by_status = &["provider", "status_code", "policy"];
-        write_counter(page, "philter_proxy_requests_total", by_status, &self.requests);
-        write_histogram(page, "philter_proxy_request_duration_seconds", &["provider"], &self.duration);
-        write_histogram(page, "philter_proxy_redaction_duration_seconds", &["provider", "policy"], &self.redaction);
-        write_counter(page, "philter_proxy_entities_redacted_total", &["entity_type", "provider"], &self.entities);
-        page.counter("philter_proxy_philter_errors_total", "", self.backend_errors.load(Relaxed));
-        write_counter(page, "philter_proxy_upstream_errors_total", &by_status[..2], &self.upstream_errors);
-        page.gauge("philter_proxy_active_requests", "", self.active.load(Relaxed).max(0) as f64);
-        self.write_limits(page, limits);
-        write_counter(page, "interflow_llm_refused_total", &["code"], &self.refused);
-        write_counter(page, "interflow_llm_tokens_total", &["provider", "model", "direction"], &self.tokens);
-        let model = &["provider", "model"];
-        let dollars: Vec<_> = self.dollars.sums.lock().iter().map(|(k, v)| (k.clone(), *v as f64 / 1e6)).collect();
-        page.family("counter", "interflow_llm_dollars_total", "", model, dollars);
-        write_counter(page, "interflow_llm_unpriced_tokens_total", model, &self.unpriced);
-        page.counter("interflow_audit_lost_total", "", audit_lost);
-        page.counter("interflow_spans_dropped_total", "", spans_dropped);
-    }
-
-    fn write_limits(&self, page: &mut MetricsPage, limits: &UsageLimiter) {
-        let shed = self.refused.sums.lock().get(&vec!["concurrency_exceeded".to_owned()]).copied().unwrap_or_default();
-        let of_rules = limits.config().rule.iter().filter_map(|r| r.allow.concurrent).map(u64::from).min();
-        let most = Some(self.capacity.load(Relaxed)).filter(|max| *max > 0).or(of_rules).unwrap_or_default();
-        for (kind, name, value) in [
-            ("gauge", "philter_proxy_concurrency_limit", most),
-            ("counter", "philter_proxy_concurrency_shed_total", shed),
-        ] {
-            page.family(kind, name, "", &["scope"], [(["global"], value)]);
-        }
-        page.counter("interflow_limits_refused_total", "", limits.rejected_count());
-        if let Some(shared) = limits.shared_status() {
-            page.gauge("interflow_limits_shared_reachable", "", f64::from(u8::from(shared.reachable)));
-            page.counter("interflow_limits_shared_errors_total", "", shared.errors);
-            page.counter("interflow_limits_shared_fallbacks_total", "", shared.fallbacks);
+    pub fn stats(&self) -> LlmStats {
+        LlmStats {
+            in_flight: u64::try_from(self.active.load(Relaxed)).unwrap_or_default(),
+            capacity: self.capacity.load(Relaxed),
+            requests: self.requests.snapshot(),
+            duration: self.duration.snapshot(),
+            first_token: self.first_token.snapshot(),
+            tokens: self.tokens.snapshot(),
+            cost_micros: self.cost.snapshot(),
+            unpriced_tokens: self.unpriced.snapshot(),
+            rejected: self.rejected.snapshot(),
+            upstream_errors: self.upstream_errors.snapshot(),
+            redaction: self.redaction.snapshot(),
+            ..LlmStats::default()
         }
     }
-}
-
-fn write_counter(page: &mut MetricsPage, name: &str, labels: &[&str], of: &LabeledCounter<LabelValues, u64>) {
-    page.family("counter", name, "", labels, of.sums.lock().iter());
-}
-
-fn write_histogram(
-    page: &mut MetricsPage,
-    name: &str,
-    labels: &[&str],
-    of: &LabeledCounter<LabelValues, LatencyHistogram>,
-) {
-    let sums = of.sums.lock();
-    let values = sums.iter().map(|(key, h)| {
-        (key, HistogramSample { bounds: &BUCKET_BOUNDS, counts: &h.buckets, sum: h.micros as f64 / 1e6 })
-    });
-    page.histogram(name, "", labels, values);
 }
 
 #[cfg(test)]
@@ -184,26 +232,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duration_histograms_are_labeled_up_to_a_limit() {
-        let mut page = MetricsPage::default();
-        let h = LabeledCounter::new(1);
-        h.update(vec!["openai".to_owned()], Vec::new, |h: &mut LatencyHistogram| {
-            h.add(5_000);
-            h.add(400_000);
-            h.add(20_000_000);
-        });
-        h.update(vec!["too many".to_owned()], || vec!["other".into()], |h| h.add(1));
-        write_histogram(&mut page, "d", &["provider"], &h);
-        let page = page.into_text();
-        for line in [
-            "d_bucket{provider=\"openai\",le=\"0.005\"} 1\n",
-            "d_bucket{provider=\"openai\",le=\"0.5\"} 2\n",
-            "d_bucket{provider=\"openai\",le=\"10\"} 2\n",
-            "d_bucket{provider=\"openai\",le=\"+Inf\"} 3\n",
-            "d_sum{provider=\"openai\"} 20.405\n",
-            "d_count{provider=\"other\"} 1\n",
-        ] {
-            assert!(page.contains(line), "{line}\n{page}");
+    fn durations_are_counted_in_their_bucket_up_to_a_limit_of_labels() {
+        let h = LabeledCounter::<DurationHistogram>::new(1);
+        for micros in [50_000, 400_000, 700_000_000] {
+            h.update(&["openai"], |h| h.add(&REQUEST_BOUNDS, micros));
         }
+        h.update(&["too many"], |h| h.add(&REQUEST_BOUNDS, 1));
+        let all = h.snapshot();
+        let openai = all[&vec!["openai".to_owned()]];
+        assert_eq!((openai.counts[0], openai.counts[3], openai.counts[14], openai.micros), (1, 1, 1, 700_450_000));
+        assert_eq!(all[&vec!["other".to_owned()]].counts[0], 1);
+    }
+
+    #[test]
+    fn so_many_models_are_counted_by_name_and_made_up_ones_leave_room() {
+        let models = KnownModels::default();
+        let named = |good: bool| {
+            let labels = (0..MAX_MODELS * 2).map(|i| format!("{good}-{i}"));
+            labels.filter(|name| models.label("openai", name, good) != "other").count()
+        };
+        assert_eq!(named(false), MAX_MODELS / 2);
+        assert_eq!(named(true), MAX_MODELS / 2);
+        assert_eq!(models.label("openai", "true-0", false), "true-0", "a failure of a known model");
+        assert_eq!(KnownModels::default().label("openai", &"m".repeat(MAX_MODEL_NAME + 1), true), "other");
     }
 }

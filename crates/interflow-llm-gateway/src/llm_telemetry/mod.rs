@@ -10,10 +10,9 @@ mod spans;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use interflow_codec::prometheus::MetricsPage;
 use interflow_limits::{TokenCounts, UsageLimiter};
 use interflow_llm::{CallUsage, LlmCall, Operation};
 use interflow_types::{
@@ -26,6 +25,9 @@ use audit::AuditLog;
 pub use config::{AuditConfig, TelemetryConfig};
 pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
+pub use metrics::{
+    DurationHistogram, LabelValues, LabeledCounter, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS,
+};
 use otel_env::ExportSettings;
 use spans::SpanExporter;
 pub use spans::TraceContext;
@@ -111,7 +113,7 @@ pub fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
 }
 
 /// A completed request, as reported by all sinks.
-pub(crate) struct RequestRecord<'a> {
+pub struct RequestRecord<'a> {
     pub flow: &'a Flow,
     pub exchange: &'a LlmCall,
     pub usage: Option<CallUsage>,
@@ -150,8 +152,12 @@ pub struct LlmTelemetry {
     limits: Arc<UsageLimiter>,
     egress: Arc<dyn HttpClient>,
     metrics: LlmMetrics,
+    observer: OnceLock<RequestObserver>,
     out: ArcSwap<TelemetrySinks>,
 }
+
+/// Called with every completed request.
+type RequestObserver = Box<dyn Fn(&RequestRecord<'_>) + Send + Sync>;
 
 #[derive(Default)]
 struct TelemetrySinks {
@@ -182,7 +188,8 @@ impl LlmTelemetry {
         limits: Arc<UsageLimiter>,
         egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
-        let service = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
+        let (metrics, observer, out) = (LlmMetrics::default(), OnceLock::new(), ArcSwap::default());
+        let service = Self { limits, egress, metrics, observer, out };
         let prepared = service.prepare(audit, telemetry, home)?;
         service.activate(prepared);
         Ok(Arc::new(service))
@@ -234,12 +241,20 @@ impl LlmTelemetry {
         self.metrics.set_capacity(max as u64);
     }
 
-    /// Writes the metrics of LLM traffic.
-    pub fn write_metrics(&self, page: &mut MetricsPage) {
+    /// Sets a function that is called with every completed request, such as for metrics under other names. May be set
+    /// once.
+    pub fn set_observer(&self, observer: impl Fn(&RequestRecord<'_>) + Send + Sync + 'static) {
+        let _ = self.observer.set(Box::new(observer));
+    }
+
+    /// What was counted since the start.
+    pub fn stats(&self) -> LlmStats {
         let out = self.out.load();
-        let lost = out.audit.as_ref().map_or(0, |a| a.lost_lines());
-        let dropped = out.spans.as_ref().map_or(0, |s| s.dropped());
-        self.metrics.write(page, &self.limits, lost, dropped);
+        LlmStats {
+            lost_audit_lines: out.audit.as_ref().map_or(0, |a| a.lost_lines()),
+            dropped_spans: out.spans.as_ref().map_or(0, |s| s.dropped()),
+            ..self.metrics.stats()
+        }
     }
 
     pub fn close(&self) {
@@ -250,6 +265,9 @@ impl LlmTelemetry {
 
     fn export(&self, facts: &RequestRecord<'_>) {
         self.metrics.count_request(facts);
+        if let Some(observe) = self.observer.get() {
+            observe(facts);
+        }
         let out = self.out.load();
         if let Some(audit) = &out.audit {
             audit.write(facts);
@@ -315,24 +333,5 @@ impl Stage for LlmTelemetryStage {
             refused,
             trace: begun.and_then(|b| b.trace.as_ref()),
         });
-    }
-}
-
-/// Sums by label values, bounded: beyond the bound, further labels are counted as `other`.
-#[derive(Debug)]
-struct LabeledCounter<K, V> {
-    most: usize,
-    sums: Mutex<BTreeMap<K, V>>,
-}
-
-impl<K: Ord, V: Default> LabeledCounter<K, V> {
-    const fn new(most: usize) -> Self {
-        Self { most, sums: Mutex::new(BTreeMap::new()) }
-    }
-
-    fn update(&self, key: K, other: impl FnOnce() -> K, change: impl FnOnce(&mut V)) {
-        let mut sums = self.sums.lock();
-        let key = if sums.len() >= self.most && !sums.contains_key(&key) { other() } else { key };
-        change(sums.entry(key).or_default());
     }
 }

@@ -79,8 +79,9 @@ struct RedactionSessionCache {
 #[derive(Default)]
 struct RedactionCounters {
     requests: AtomicU64,
-    refused: AtomicU64,
-    found: Mutex<BTreeMap<String, u64>>,
+    rejected: Mutex<BTreeMap<&'static str, u64>>,
+    /// In requests, and in responses.
+    found: Mutex<[BTreeMap<String, u64>; 2]>,
 }
 
 /// Counters for metrics, since the process started.
@@ -92,6 +93,12 @@ pub struct RedactionCounts {
     pub refused: u64,
     /// Findings by type, such as `email-address`; occurrences, not distinct values.
     pub found: BTreeMap<String, u64>,
+    /// The part of them in responses.
+    #[serde(skip)]
+    pub found_in_responses: BTreeMap<String, u64>,
+    /// Rejections by error code.
+    #[serde(skip)]
+    pub rejected: BTreeMap<&'static str, u64>,
 }
 
 /// The stages' state on a flow, from the choice of a policy to the end of the response.
@@ -160,11 +167,11 @@ impl RedactionService {
     }
 
     pub fn counts(&self) -> RedactionCounts {
-        RedactionCounts {
-            requests: self.counters.requests.load(Relaxed),
-            refused: self.counters.refused.load(Relaxed),
-            found: self.counters.found.lock().clone(),
-        }
+        let [mut found, found_in_responses] = self.counters.found.lock().clone();
+        found_in_responses.iter().for_each(|(kind, n)| *found.entry(kind.clone()).or_default() += n);
+        let rejected = self.counters.rejected.lock().clone();
+        let (requests, refused) = (self.counters.requests.load(Relaxed), rejected.values().sum());
+        RedactionCounts { requests, refused, found, found_in_responses, rejected }
     }
 
     /// Whether prompts with this kind of entry may be redacted by the active configuration, on any route.
@@ -176,16 +183,16 @@ impl RedactionService {
         self.settings.load_full()
     }
 
-    fn add_counts(&self, found: &BTreeMap<String, u64>) {
+    fn add_counts(&self, direction: Direction, found: &BTreeMap<String, u64>) {
         let mut all = self.counters.found.lock();
         for (name, n) in found {
-            *all.entry(name.clone()).or_default() += n;
+            *all[usize::from(direction == Direction::Response)].entry(name.clone()).or_default() += n;
         }
     }
 
     /// Rejects the flow with an error in the client's format, and counts it.
     fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
-        self.counters.refused.fetch_add(1, Relaxed);
+        *self.counters.rejected.lock().entry(refusal.code).or_default() += 1;
         flow.tag(format!("refused:{}", refusal.code));
         crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
         tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);

@@ -346,7 +346,7 @@ pub(super) fn tag_and_count(
     for kind in outcome.found.keys() {
         flow.tag(format!("found:{kind}"));
     }
-    service.add_counts(&outcome.found);
+    service.add_counts(interflow_types::Direction::Request, &outcome.found);
 }
 
 /// The session of this request: shared with its conversation, if the provider continues it by an id. A new one

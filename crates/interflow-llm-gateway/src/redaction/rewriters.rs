@@ -246,7 +246,7 @@ impl Drop for ScanRewriter {
                 OutboundMode::Redact => tracing::debug!("a response contained {}", kinds.join(", ")),
                 _ => tracing::warn!("a response contained {}", kinds.join(", ")),
             }
-            self.service.add_counts(&self.found);
+            self.service.add_counts(interflow_types::Direction::Response, &self.found);
         }
     }
 }

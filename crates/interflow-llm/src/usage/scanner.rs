@@ -6,18 +6,25 @@ use base64::engine::general_purpose::STANDARD;
 use super::{may_hold_usage, summary_from_json};
 use crate::ResponseSummary;
 use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
+use crate::spans::mark_event;
 
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// Scans one response while it is relayed; whatever it cannot read, it ignores: usage is never worth a broken
-/// response.
+/// Maximum number of events that are examined for the first text.
+const MAX_EXAMINED_EVENTS: u32 = 64;
+
+/// Scans one response while it is relayed; whatever it cannot read, it ignores.
 #[derive(Debug)]
 pub struct UsageScanner {
     /// `None` once the response cannot be scanned any further, or has ended.
     reader: Option<EventReader>,
     settled: ResponseSummary,
     begun: bool,
+    /// Events that may still be examined for the first text: a whole response has none, and a stream of an unknown
+    /// format is not examined to its end.
+    unexamined: u32,
+    has_text: bool,
 }
 
 impl UsageScanner {
@@ -26,6 +33,8 @@ impl UsageScanner {
             reader: Some(EventReader::new(framing, MAX_EVENT_BYTES)),
             settled: ResponseSummary::default(),
             begun: false,
+            unexamined: if framing == StreamFraming::Whole { 0 } else { MAX_EXAMINED_EVENTS },
+            has_text: false,
         }
     }
 
@@ -51,6 +60,11 @@ impl UsageScanner {
         &self.settled
     }
 
+    /// Whether a stream has delivered generated text, reasoning included: the events before only announce it.
+    pub const fn has_text(&self) -> bool {
+        self.has_text
+    }
+
     pub const fn summary(&self) -> &ResponseSummary {
         &self.settled
     }
@@ -58,7 +72,12 @@ impl UsageScanner {
     fn read_event(&mut self, event: &StreamEvent) {
         let inner = bedrock_chunk(&event.data);
         let json = inner.as_deref().unwrap_or(&event.data);
-        // The first event contains model and id; later ones matter only if they have usage.
+        if self.unexamined > 0 && !json.is_empty() {
+            let texts = mark_event(json, event.name.as_deref()).map(|marked| marked.spans).unwrap_or_default();
+            self.has_text = texts.iter().any(|s| s.channel.is_some() && !s.range.is_empty());
+            self.unexamined = if self.has_text { 0 } else { self.unexamined - 1 };
+        }
+        // The first event contains model and id.
         if json.is_empty() || self.begun && !may_hold_usage(json) {
             return;
         }
@@ -95,6 +114,30 @@ mod tests {
         let settled = scanned(StreamFraming::Sse, raw);
         assert_eq!(settled.usage, Some(CallUsage { input: 9, output: 12, ..CallUsage::default() }));
         assert_eq!((settled.model, settled.id), (Some("m".into()), Some("msg_1".into())));
+    }
+
+    #[test]
+    fn the_first_text_of_a_stream_is_noticed_but_not_its_announcement() {
+        for (announced, text) in [
+            (
+                "data: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"model\":\"m\"}}\n\n",
+                "data: {\"type\":\"response.output_text.delta\",\"output_index\":0,\"content_index\":0,\"delta\":\"a\"}\n\n",
+            ),
+            (
+                "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"m\",\"content\":[]}}\n\ndata: {\"type\":\"ping\"}\n\n",
+                "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n",
+            ),
+            (
+                "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n",
+                "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n",
+            ),
+        ] {
+            let mut scanner = UsageScanner::new(StreamFraming::Sse);
+            scanner.push(announced.as_bytes());
+            assert!(!scanner.has_text(), "{announced}");
+            scanner.push(text.as_bytes());
+            assert!(scanner.has_text(), "{text}");
+        }
     }
 
     #[test]

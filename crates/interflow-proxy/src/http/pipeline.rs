@@ -1,7 +1,6 @@
 //! The request pipeline: one HTTP exchange, phase by phase, until the response's last byte.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_codec::ja4h;
 use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
@@ -50,7 +49,7 @@ impl PipelineRequest {
         denied: Option<Error>,
     ) -> Box<Self> {
         let IncomingRequest { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
-        conn.worker.counters.requests.fetch_add(1, Relaxed);
+        conn.worker.counters.request_started(resolved.key.transport);
         let mut flow = begin_flow(conn, &resolved, clock);
         flow.client_http2 = opening;
         if flow.client_tls.is_some() && live.settings.recorder.is_some() {

@@ -36,6 +36,8 @@ pub(crate) struct FlowGuard {
     forked: Option<ForkedFlow>,
     /// Status sent to the client; 0 until there is a response.
     status: u16,
+    /// The flow is a tunnel, or was upgraded to one.
+    tunnel: bool,
     /// The response was recorded before a stage restored secrets for the client.
     response_recorded: bool,
     /// The flow has ended, so the drop must not end it again.
@@ -45,7 +47,23 @@ pub(crate) struct FlowGuard {
 impl FlowGuard {
     pub fn new(flow: Box<Flow>, plan: Arc<RequestPlan>, counters: Arc<WorkerCounters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
-        Self { flow, plan, counters, shared: None, forked: None, status: 0, response_recorded: false, over: false }
+        Self {
+            flow,
+            plan,
+            counters,
+            shared: None,
+            forked: None,
+            status: 0,
+            tunnel: false,
+            response_recorded: false,
+            over: false,
+        }
+    }
+
+    pub fn for_tunnel(flow: Box<Flow>, plan: Arc<RequestPlan>, counters: Arc<WorkerCounters>) -> Self {
+        let mut guard = Self::new(flow, plan, counters);
+        guard.tunnel = true;
+        guard
     }
 
     pub fn counters(&self) -> &WorkerCounters {
@@ -268,7 +286,8 @@ impl FlowGuard {
         self.finish_with_error(error, bytes);
     }
 
-    fn count_tunnel(&self, bytes: ByteCounts) {
+    fn count_tunnel(&mut self, bytes: ByteCounts) {
+        self.tunnel = true;
         self.counters.bytes_sent.fetch_add(bytes.sent, Relaxed);
         self.counters.bytes_received.fetch_add(bytes.received, Relaxed);
     }
@@ -308,6 +327,7 @@ impl FlowGuard {
             shared: self.shared.take(),
             forked: None,
             status: self.status,
+            tunnel: self.tunnel,
             response_recorded: self.response_recorded,
             // The task calls `end` itself; its guard must not end the flow again when dropped.
             over: true,
@@ -341,7 +361,12 @@ impl FlowGuard {
             }
         }
         self.counters.active.fetch_sub(1, Relaxed);
-        self.counters.response(self.status, now);
+        self.counters.upstream_times(&self.flow.timings);
+        if self.tunnel {
+            self.counters.tunnel_ended(now);
+        } else {
+            self.counters.request_ended(self.flow.transport, self.status, now);
+        }
         if self.plan.wants(Phase::Done) {
             self.plan.stages(Phase::Done).for_each(|s| s.done(&self.flow));
         }

@@ -69,7 +69,7 @@ pub(crate) async fn open_tunnel(
         // A denied tunnel needs a plan for its flow; no stage runs.
         Err(e) => (live.plans.get(&live.settings, key), Some(e)),
     };
-    let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    let mut tracker = FlowGuard::for_tunnel(flow, plan, Arc::clone(&conn.worker.counters));
     let opened = match error {
         Some(error) => Err(error),
         None => decide(live, &mut tracker, received_via).await,

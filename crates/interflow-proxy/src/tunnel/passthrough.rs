@@ -39,8 +39,7 @@ pub(crate) async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, insid
 /// Relays bytes both ways until both sides have closed. The recording begins here, and has no body.
 pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
     tracker.begin_capture(&live.settings, None).await;
-    tracker.counters().tunnels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    // The idle timeout covers both directions.
+    tracker.counters().tunnel_passed_through(tracker.flow.passthrough);
     let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
     let counters = TunnelCounters::default();
     match relay::tunnel(client, upstream, &options, &counters).await {

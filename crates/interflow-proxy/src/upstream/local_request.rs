@@ -35,6 +35,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     flow.timings.request_head = Some(0);
     let plan = live.plans.get(&live.settings, key);
     let replay = flow.parent.is_some();
+    conn.worker.counters.request_started(EntryKind::Internal);
     let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
     hop_by_hop::clean_request(&mut head);
     hop_by_hop::set_host_for(&mut head, EntryKind::Internal);

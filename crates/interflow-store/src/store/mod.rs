@@ -87,6 +87,12 @@ pub struct StoreStats {
     pub dropped_bytes: u64,
     /// How often a flow had to wait for the recorder.
     pub waits: u64,
+    /// How long at least one flow had to wait, in microseconds.
+    #[serde(skip)]
+    pub backpressure_micros: u64,
+    /// Free bytes on the store's disk, if the system reports them.
+    #[serde(skip)]
+    pub disk_free_bytes: Option<u64>,
     /// Flows deleted by retention.
     pub expired_flows: u64,
     /// Damaged flow rows that were skipped in lists and exports since the store was opened.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -22,12 +23,22 @@ const URGENT_FLOWS: usize = 128;
 /// limit by this factor.
 const HARD_LIMIT_FACTOR: usize = 4;
 
+/// Flows that wait for the recorder.
+#[derive(Default)]
+struct WaitingFlows {
+    wakers: Vec<Waker>,
+    /// Since when at least one waits.
+    since: Option<Instant>,
+    /// Time during which at least one waited, before `since`.
+    before: Duration,
+}
+
 /// The queue with its limits and counters.
 pub(crate) struct WriterQueue {
     shards: [Mutex<Vec<Arc<PendingFlow>>>; SHARDS],
     bytes: AtomicUsize,
     flows: AtomicUsize,
-    waiting: Mutex<Vec<Waker>>,
+    waiting: Mutex<WaitingFlows>,
     writer: OnceLock<Thread>,
     asleep: AtomicBool,
     urgent: AtomicBool,
@@ -106,9 +117,10 @@ impl WriterQueue {
         {
             let mut waiting = self.waiting.lock();
             // A task polls several flows; one entry for it is enough.
-            if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
+            if !waiting.wakers.iter().any(|w| w.will_wake(cx.waker())) {
+                waiting.wakers.push(cx.waker().clone());
             }
+            waiting.since.get_or_insert_with(Instant::now);
         }
         self.request_urgent_batch();
         // Capacity may have been freed between the check and the registration of the waker.
@@ -168,9 +180,19 @@ impl WriterQueue {
     }
 
     fn wake_all(&self) {
-        // The lock is released before the wake-ups, which may run code of the executor.
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        waiting.into_iter().for_each(Waker::wake);
+        let mut waiting = self.waiting.lock();
+        let wakers = std::mem::take(&mut waiting.wakers);
+        if let Some(since) = waiting.since.take() {
+            waiting.before += since.elapsed();
+        }
+        drop(waiting);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// How long at least one flow was made to wait, in total.
+    pub(crate) fn backpressure(&self) -> Duration {
+        let waiting = self.waiting.lock();
+        waiting.before + waiting.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// While the disk refuses writes, nothing is accepted and no flow waits.

@@ -310,6 +310,7 @@ impl FlowStore for SqliteStore {
             segment_bytes: files.iter().map(|(_, size)| size).sum(),
             database_bytes: size("flows.db") + size("flows.db-wal"),
             damaged_flows: self.damages.count(),
+            disk_free_bytes: fs4::available_space(&self.dir).ok(),
             ..StoreStats::default()
         };
         if let Some(w) = &self.writing {
@@ -323,6 +324,7 @@ impl FlowStore for SqliteStore {
             stats.dropped_bytes = queue.dropped_bytes.load(Relaxed);
             stats.lost_flows = s.lost_flows.load(Relaxed);
             stats.waits = queue.waits.load(Relaxed);
+            stats.backpressure_micros = queue.backpressure().as_micros() as u64;
             stats.expired_flows = s.expired_flows.load(Relaxed);
             stats.suspended = s.suspended();
         }

@@ -63,6 +63,8 @@ fn capture_waits_for_a_full_queue_and_is_woken() {
     assert_eq!(back, sent);
     let stats = store.stats().unwrap();
     assert!(stats.waits > 0 && stats.dropped_bytes == 0 && stats.queue_bytes == 0, "{stats:?}");
+    assert!(stats.backpressure_micros > 0, "{stats:?}");
+    assert_eq!(store.stats().unwrap().backpressure_micros, stats.backpressure_micros, "nobody waits any more");
 }
 
 #[test]

@@ -89,6 +89,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
             &config,
             Arc::clone(&running.engine),
             Arc::clone(&running.components),
+            Arc::clone(&running.reload_status),
             Box::new(move |config| flags.apply(config)),
         );
         tokio::spawn(reloader.run());

@@ -51,6 +51,9 @@ impl CompatApis {
         admin: &AdminServer,
         dns: Option<SocketAddr>,
     ) -> Result<(), String> {
+        if config.compat.philter_metrics {
+            interflow_compat::philter::metrics::attach(admin);
+        }
         if let Some(listener) = self.listener.take() {
             let server =
                 interflow_compat::greyproxy::GreyproxyServer::new(config.compat.clone(), listener, admin.state(), dns);

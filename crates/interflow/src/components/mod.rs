@@ -16,6 +16,8 @@ mod rules;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use interflow_admin::AdminServer;
+use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::gateway::LlmGateway;
@@ -179,6 +181,16 @@ impl ComponentSet {
         self.approvals.attach(engine);
     }
 
+    /// Adds metrics that the admin server cannot read by itself.
+    pub fn add_metrics(&self, admin: &AdminServer) {
+        let gateway = Arc::clone(&self.gateway);
+        admin.add_metrics(move |page| {
+            let breakers = gateway.breakers();
+            page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
+        });
+    }
+
+    /// Files whose modification triggers a reload.
     pub fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
         self.reloadable.iter().flat_map(|r| r.files(config)).collect()
     }

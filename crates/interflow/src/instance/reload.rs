@@ -6,9 +6,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+use interflow_admin::metrics::table;
+use interflow_codec::prometheus::MetricsPage;
 use interflow_proxy::ProxyServer;
+use interflow_types::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -21,6 +25,39 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay after a change, because editors write a file in several steps.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
+/// How reloads went, for metrics.
+#[derive(Debug)]
+pub struct ReloadStatus {
+    failed: AtomicBool,
+    /// When the active configuration was loaded, in seconds of Unix time.
+    loaded: AtomicU64,
+}
+
+impl Default for ReloadStatus {
+    fn default() -> Self {
+        Self { failed: AtomicBool::new(false), loaded: AtomicU64::new(unix_seconds()) }
+    }
+}
+
+impl ReloadStatus {
+    fn record(&self, succeeded: bool) {
+        self.failed.store(!succeeded, Relaxed);
+        if succeeded {
+            self.loaded.store(unix_seconds(), Relaxed);
+        }
+    }
+
+    pub fn write_metrics(&self, page: &mut MetricsPage) {
+        page.value(&table::CONFIG_RELOAD_SUCCESSFUL, u8::from(!self.failed.load(Relaxed)));
+        page.value(&table::CONFIG_RELOAD_TIMESTAMP, self.loaded.load(Relaxed));
+    }
+}
+
+fn unix_seconds() -> u64 {
+    Timestamp::now().micros() / 1_000_000
+}
+
+/// Reloads the configuration whenever it or a file that it refers to changes.
 pub struct ConfigReloader {
     file: Option<PathBuf>,
     apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
@@ -28,6 +65,7 @@ pub struct ConfigReloader {
     components: Arc<ComponentSet>,
     asked: mpsc::Receiver<()>,
     watched: Arc<Mutex<Vec<PathBuf>>>,
+    status: Arc<ReloadStatus>,
 }
 
 impl ConfigReloader {
@@ -38,12 +76,13 @@ impl ConfigReloader {
         config: &InterflowConfig,
         engine: Arc<ProxyServer>,
         components: Arc<ComponentSet>,
+        status: Arc<ReloadStatus>,
         apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
     ) -> Self {
         // One pending request is enough: a reload reads everything.
         let (ask, asked) = mpsc::channel(1);
         let watched = Arc::new(Mutex::new(Vec::new()));
-        let this = Self { file, apply, engine, components, asked, watched };
+        let this = Self { file, apply, engine, components, asked, watched, status };
         this.watch(config);
         // The first stamps are taken before the thread starts, so that no change is missed.
         let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
@@ -79,19 +118,20 @@ impl ConfigReloader {
     }
 
     fn reload(&self) {
-        let mut config = match config::load(self.file.as_deref()) {
-            Ok(loaded) => loaded.config,
-            Err(e) => return tracing::error!("configuration not reloaded, the previous one stays active: {e}"),
-        };
-        (self.apply)(&mut config);
-        match self.apply_config(&config) {
-            Ok(()) => {
-                // The new configuration may refer to other files.
-                self.watch(&config);
-                tracing::info!("reloaded");
-            }
+        let reloaded = self.load_and_apply();
+        self.status.record(reloaded.is_ok());
+        match reloaded {
+            Ok(()) => tracing::info!("reloaded"),
             Err(e) => tracing::error!("configuration not reloaded, the previous one stays active: {e}"),
         }
+    }
+
+    fn load_and_apply(&self) -> Result<(), String> {
+        let mut config = config::load(self.file.as_deref()).map_err(|e| e.to_string())?.config;
+        (self.apply)(&mut config);
+        self.apply_config(&config)?;
+        self.watch(&config);
+        Ok(())
     }
 
     /// Everything is prepared before anything is activated.

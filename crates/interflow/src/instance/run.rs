@@ -20,6 +20,7 @@ use interflow_types::Recorder;
 use crate::CliError;
 use crate::components::{CompatApis, ComponentSet};
 use crate::instance::config::{InterflowConfig, LogFormat};
+use crate::instance::reload::ReloadStatus;
 use crate::instance::{diagnosis, exposure};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
@@ -37,6 +38,7 @@ pub struct RunningInstance {
     dns: Option<SocketAddr>,
     pub token: String,
     pub components: Arc<ComponentSet>,
+    pub reload_status: Arc<ReloadStatus>,
     home: DataDir,
 }
 
@@ -109,8 +111,12 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         }
         None => None,
     };
+    let reload_status = Arc::new(ReloadStatus::default());
     if let Some((admin, _)) = &admin {
         compat.attach(config, admin, dns)?;
+        let reloads = Arc::clone(&reload_status);
+        admin.add_metrics(move |page| reloads.write_metrics(page));
+        components.add_metrics(admin);
     }
     if config.upstream.danger_insecure {
         tracing::warn!(
@@ -126,6 +132,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         dns,
         token,
         components: Arc::new(components),
+        reload_status,
         home: home.clone(),
     })
 }

@@ -46,21 +46,34 @@ async fn audit_log_and_metrics_record_requests_but_never_message_text() {
     assert_eq!((&lines[1]["error_code"], &lines[1]["http_status"]), (&"scope_denied_model".into(), &403.into()));
     let page = running.admin("GET", "/metrics", "").await.text();
     for line in [
-        "philter_proxy_requests_total{provider=\"openai\",status_code=\"200\",policy=\"default\"} 1",
-        "philter_proxy_entities_redacted_total{entity_type=\"email-address\",provider=\"openai\"} 1",
-        "interflow_llm_refused_total{code=\"scope_denied_model\"} 1",
-        "philter_proxy_active_requests 0",
-        "philter_proxy_tls_handshakes_shed_total 0",
+        "interflow_llm_requests_total{provider=\"openai\",model=\"gpt-4o\",code=\"200\"} 1",
+        "interflow_llm_requests_total{provider=\"openai\",model=\"o3\",code=\"403\"} 1",
+        "interflow_llm_request_duration_seconds_count{provider=\"openai\",model=\"gpt-4o\"} 1",
+        "interflow_llm_rejected_requests_total{code=\"scope_denied_model\"} 1",
+        "interflow_llm_requests_in_flight 0",
+        "interflow_llm_requests_in_flight_limit 0",
+        "interflow_redaction_entities_total{type=\"email-address\",direction=\"request\"} 1",
+        "interflow_redaction_duration_seconds_bucket{policy=\"default\",le=\"+Inf\"} 1",
         "# TYPE interflow_llm_unpriced_tokens_total counter",
-        "philter_proxy_request_duration_seconds_count{provider=\"openai\"} 2",
-        "philter_proxy_redaction_duration_seconds_bucket{provider=\"openai\",policy=\"default\",le=\"+Inf\"} 1",
-        "philter_proxy_philter_errors_total 0",
-        "# TYPE philter_proxy_upstream_errors_total counter",
-        "philter_proxy_concurrency_limit{scope=\"global\"} 0",
-        "philter_proxy_concurrency_shed_total{scope=\"global\"} 0",
+        "# TYPE interflow_llm_upstream_errors_total counter",
+        "interflow_audit_lost_lines_total 0",
     ] {
         assert!(page.contains(line), "{line}\n{page}");
     }
+    assert!(!page.contains("philter_proxy_"), "other products' names are for their compatibility mode:\n{page}");
+    let of_type = |name: &str| {
+        let start = format!("interflow_llm_tokens_total{{provider=\"openai\",model=\"gpt-4o\",type=\"{name}\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |n| n.parse::<u64>().unwrap())
+    };
+    let tokens = |member: &str| lines[0][member].as_u64().unwrap_or_default();
+    assert_eq!(
+        ["input", "output", "cache_read", "cache_write", "reasoning"].map(of_type).iter().sum::<u64>(),
+        tokens("input_tokens") + tokens("output_tokens"),
+        "each token has one type:\n{page}"
+    );
+    let cost = "interflow_llm_cost_usd_total{provider=\"openai\",model=\"gpt-4o\"} ";
+    let cost: f64 = page.lines().find_map(|line| line.strip_prefix(cost)).expect("the cost").parse().unwrap();
+    assert!((cost - lines[0]["dollars"].as_f64().unwrap()).abs() < 1e-6, "{cost}\n{page}");
     for text in [&log, &page] {
         assert!(!text.contains(MARKER) && !text.contains(&key) && !text.contains("sk-real"));
     }
@@ -93,6 +106,12 @@ async fn streamed_response_findings_are_audited_and_unpriced_models_counted() {
     assert_eq!(line["outbound_entity_count"], 1, "{line}");
     assert_eq!(line["dollars"], Value::Null, "{line}");
     let page = running.admin("GET", "/metrics", "").await.text();
+    let first_token = "interflow_llm_time_to_first_token_seconds_count{provider=\"openai\",model=\"house-model\"} 1\n";
+    assert!(page.contains(first_token), "{page}");
+    assert!(
+        page.contains("interflow_redaction_entities_total{type=\"email-address\",direction=\"response\"} 1\n"),
+        "{page}"
+    );
     let unpriced = "interflow_llm_unpriced_tokens_total{provider=\"openai\",model=\"house-model\"}";
     assert!(page.contains(unpriced), "{line}\n{page}");
     assert!(!log.contains(MARKER) && !page.contains(MARKER));

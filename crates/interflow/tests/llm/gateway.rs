@@ -115,8 +115,9 @@ async fn requests_over_the_concurrency_limit_get_503_and_slots_are_released() {
     assert_eq!(provider.served(), 0);
     let page = running.admin("GET", "/metrics", "").await.text();
     for line in [
-        "philter_proxy_concurrency_limit{scope=\"global\"} 2",
-        "philter_proxy_concurrency_shed_total{scope=\"global\"} 1",
+        "interflow_llm_requests_in_flight_limit 2",
+        "interflow_llm_requests_in_flight 2",
+        "interflow_llm_rejected_requests_total{code=\"concurrency_exceeded\"} 1",
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }

@@ -58,7 +58,7 @@ async fn requests_over_the_memory_limit_are_refused_with_and_without_redaction()
             continue;
         }
         assert!(answers[0].text().contains("limits.held_bytes"), "{mode}: {answers:?}");
-        assert!(metric(&running, "interflow_held_bytes_refused_total").await >= 12);
+        assert!(metric(&running, "interflow_held_bytes_rejections_total").await >= 12);
         running.until(async || metric(&running, "interflow_held_bytes").await == 0).await;
         let small = running.post("/v1/chat/completions", "", CHAT).await;
         assert_ne!(small.status, 503, "{mode}: others are served: {small:?}");
@@ -93,7 +93,7 @@ async fn websocket_messages_count_against_memory_and_are_uninspected_over_it() {
         if counted {
             running.until(async || metric(&running, "interflow_held_bytes").await >= 2 << 20).await;
         } else {
-            running.until(async || metric(&running, "interflow_held_bytes_refused_total").await > 0).await;
+            running.until(async || metric(&running, "interflow_held_bytes_rejections_total").await > 0).await;
             assert!(metric(&running, "interflow_held_bytes").await <= 1 << 20);
         }
         // No stage inspects the message, so all of it is relayed and echoed.
@@ -125,7 +125,7 @@ async fn client_disconnect_releases_its_concurrency_slot() {
     provider.wait_for_requests(2).await;
     assert_eq!(running.post("/v1/chat/completions", "", CHAT).await.status, 429, "both places are taken");
     drop(first);
-    running.until(async || metric(&running, "philter_proxy_active_requests").await == 0).await;
+    running.until(async || metric(&running, "interflow_llm_requests_in_flight").await == 0).await;
     let _next = [ask().await, ask().await];
     provider.wait_for_requests(4).await;
 }

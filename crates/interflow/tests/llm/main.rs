@@ -11,6 +11,7 @@ mod gateway;
 mod held;
 mod identity;
 mod instance;
+mod metrics;
 mod providers;
 mod recorded;
 mod sockets;

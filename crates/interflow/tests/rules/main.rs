@@ -166,7 +166,15 @@ async fn a_recorded_flow_is_explained_by_rule() {
     let id = ruled.matched_flow().await;
     let said = ruled.home.run(&["rules", "explain", "last", "--rules", &ruled.file]);
     assert!(said.out.contains("first  matched") && said.out.contains("held  did not match"), "{said:?}");
-    let explained = ruled.admin().ask("GET", &format!("/api/v1/rules/explain/{id}"), "").await;
+    let said = home.run(&["rules", "list"]);
+    assert!(said.out.contains("first  1 matches"), "{said:?}");
+
+    let admin = Api { admin: running.admin, token };
+    let metrics = admin.ask("GET", "/metrics", "").await;
+    assert!(metrics.text().contains("interflow_rules_matches_total{rule=\"first\"} 1"), "{}", metrics.text());
+    let id = home.run(&["flows", "list", "--format", "jsonl"]).out;
+    let id: Value = serde_json::from_str(id.lines().next().unwrap()).unwrap();
+    let explained = admin.ask("GET", &format!("/api/v1/rules/explain/{}", id["id"].as_str().unwrap()), "").await;
     assert!(explained.text().contains("\"outcome\":\"matched\""), "{}", explained.text());
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use interflow_admin::AdminConfig;
 use interflow_approvals::approvals::config::ApprovalsConfig;
 #[cfg(feature = "compat")]
-use interflow_compat::greyproxy::GreyproxyCompatConfig;
+use interflow_compat::CompatConfig;
 use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_llm::LlmConfig;
 use interflow_llm_gateway::llm_telemetry::{AuditConfig, TelemetryConfig};
@@ -58,7 +58,7 @@ pub struct InterflowConfig {
     pub dns: DnsConfig,
     /// Compatibility with other programs: their APIs and ports.
     #[cfg(feature = "compat")]
-    pub compat: GreyproxyCompatConfig,
+    pub compat: CompatConfig,
     /// TLS interception.
     pub intercept: InterceptConfig,
     /// Upstream connections.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Speaking as other programs do, so that what was made for them goes on working.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct GreyproxyCompatConfig {
+pub struct CompatConfig {
     /// Serve Greyproxy's API and WebSocket events on its port, take clients on its proxy ports and questions on its DNS port,
     /// and take the name that a client signs in with for its container's. Its API asks for no token, so every program on
     /// this machine can steer the approvals: it listens on loopback only, and refuses web pages of others.
@@ -22,9 +22,11 @@ pub struct GreyproxyCompatConfig {
     /// The hosts that a credential may be sent to whose session names none and which is not known by its label: without any,
     /// such a credential is put in nowhere.
     pub credential_hosts: Vec<String>,
+    /// Add philter-ai-proxy's metrics, `philter_proxy_…`, to `/metrics`, for its dashboards and alerts. Read at the start.
+    pub philter_metrics: bool,
 }
 
-impl Default for GreyproxyCompatConfig {
+impl Default for CompatConfig {
     fn default() -> Self {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
@@ -33,6 +35,7 @@ impl Default for GreyproxyCompatConfig {
             greyproxy_proxies: vec![local(43051), local(43052)],
             greyproxy_dns: local(43053),
             credential_hosts: Vec::new(),
+            philter_metrics: false,
         }
     }
 }

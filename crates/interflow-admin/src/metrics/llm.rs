@@ -1,0 +1,62 @@
+//! Metrics of LLM traffic, quotas and their telemetry.
+
+use interflow_codec::prometheus::{HistogramSample, MetricFamily, MetricsPage};
+use interflow_limits::CounterSnapshot;
+use interflow_llm_gateway::llm_telemetry::{
+    DurationHistogram, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS,
+};
+
+use super::table;
+use crate::api::limits::current_counters;
+use crate::state::LimitDeps;
+
+/// Bound on the subjects whose quotas a scrape reads: each is a command if the counters are in Redis.
+const MAX_QUOTA_SUBJECTS: usize = 200;
+/// Bound on the series of quotas.
+const MAX_QUOTA_SERIES: usize = 200;
+
+pub(super) async fn write(page: &mut MetricsPage, parts: &LimitDeps) {
+    requests(page, &parts.accounts.stats());
+    let rejections = parts.limits.rejections();
+    page.samples(&table::QUOTA_REJECTED, rejections.iter().map(|((rule, counter), n)| ([&**rule, counter], n)));
+    if parts.limits.has_rules() || parts.keys.ring().keys().iter().any(|k| k.limits.is_some()) {
+        quotas(page, current_counters(parts, MAX_QUOTA_SUBJECTS).await.0);
+    }
+    if let Some(redis) = parts.limits.shared_status() {
+        page.value(&table::REDIS_UP, u8::from(redis.reachable));
+        page.value(&table::REDIS_ERRORS, redis.errors);
+        page.value(&table::REDIS_FALLBACKS, redis.fallbacks);
+    }
+}
+
+fn requests(page: &mut MetricsPage, s: &LlmStats) {
+    page.samples(&table::LLM_REQUESTS, &s.requests);
+    durations(page, &table::LLM_DURATION, &REQUEST_BOUNDS, &s.duration);
+    durations(page, &table::LLM_FIRST_TOKEN, &REQUEST_BOUNDS, &s.first_token);
+    page.value(&table::LLM_IN_FLIGHT, s.in_flight);
+    page.value(&table::LLM_IN_FLIGHT_LIMIT, s.capacity);
+    page.samples(&table::LLM_TOKENS, &s.tokens);
+    page.samples(&table::LLM_COST, s.cost_micros.iter().map(|(labels, micros)| (labels, *micros as f64 / 1e6)));
+    page.samples(&table::LLM_UNPRICED, &s.unpriced_tokens);
+    page.samples(&table::LLM_REJECTED, &s.rejected);
+    page.samples(&table::LLM_UPSTREAM_ERRORS, &s.upstream_errors);
+    durations(page, &table::REDACTION_DURATION, &REDACTION_BOUNDS, &s.redaction);
+    page.value(&table::AUDIT_LOST, s.lost_audit_lines);
+    page.value(&table::SPANS_DROPPED, s.dropped_spans);
+}
+
+fn durations(page: &mut MetricsPage, family: &MetricFamily, bounds: &[f64], of: &LabeledValues<DurationHistogram>) {
+    let sample = |h: &DurationHistogram| h.micros as f64 / 1e6;
+    let values = of.iter().map(|(labels, h)| (labels, HistogramSample { bounds, counts: &h.counts, sum: sample(h) }));
+    page.histogram(family, values);
+}
+
+fn quotas(page: &mut MetricsPage, mut counters: Vec<CounterSnapshot>) {
+    // Rules that count by address would show one that no client has.
+    counters.retain(|c| !matches!(&*c.who, "0.0.0.0" | "client 0.0.0.0"));
+    counters.sort_by(|a, b| (b.used / b.limit).total_cmp(&(a.used / a.limit)));
+    counters.truncate(MAX_QUOTA_SERIES);
+    let labels = |c: &CounterSnapshot| [c.rule.to_string(), c.who.to_string(), c.counter.to_owned()];
+    page.samples(&table::QUOTA_USED, counters.iter().map(|c| (labels(c), c.used)));
+    page.samples(&table::QUOTA_LIMIT, counters.iter().map(|c| (labels(c), c.limit)));
+}
