@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod fluxzy;
 pub mod greyproxy;
 #[cfg(feature = "media")]
 pub mod mediaflow;

@@ -81,17 +81,6 @@ impl PhilterMount {
         add_document_headers(&mut response.head, &id, &done.policy, &done.policy_version);
         Ok(response)
     }
-
-    fn record_findings(&self, flow: &mut Flow, policy: &str, spans: &[Replacement], begun: Instant) {
-        let told = flow.extension_mut::<RedactionFindings>();
-        told.policy = policy.to_owned();
-        told.micros = begun.elapsed().as_micros() as u64;
-        for span in spans {
-            *told.request.entry(span.type_name.clone()).or_default() += 1;
-        }
-        let found = told.request.clone();
-        self.0.add_counts(interflow_types::Direction::Request, &found);
-    }
 }
 
 fn add_document_headers(head: &mut ResponseHead, id: &str, policy: &str, version: &str) {

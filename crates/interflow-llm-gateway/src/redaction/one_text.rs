@@ -86,7 +86,7 @@ impl RedactionService {
             *findings.request.entry(span.type_name.clone()).or_default() += 1;
         }
         let found = findings.request.clone();
-        self.add_counts(&found);
+        self.add_counts(interflow_types::Direction::Request, &found);
     }
 }
 
