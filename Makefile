@@ -76,6 +76,20 @@ docs: ## Generate what is made from the code: docs/reference/configuration.md, d
 	@$(MAKE) --no-print-directory ui/node_modules/.package-lock.json && cd ui && npm run --silent api
 	@scripts/say "docs/reference/configuration.md, docs/reference/rules.md, docs/reference/openapi.json, docs/reference/metrics.md and ui/src/lib/api.gen.ts are written"
 
+# mdBook renders docs/ as a book; installed once, in target/tools.
+MDBOOK := $(TARGET_DIR)/tools/bin/mdbook
+
+$(MDBOOK):
+	@scripts/say "installing mdBook in $(TARGET_DIR)/tools; some minutes"
+	@$(CARGO) install --locked --quiet --version 0.5.4 --root $(TARGET_DIR)/tools mdbook
+
+.PHONY: docs-site docs-serve
+docs-site: $(MDBOOK) ## Build the documentation as a book in target/book (installs mdBook in target/tools)
+	@$(MDBOOK) build docs
+
+docs-serve: $(MDBOOK) ## Serve the documentation at http://127.0.0.1:3000, rebuilt when a page changes
+	@$(MDBOOK) serve docs --hostname 127.0.0.1 --port 3000
+
 .PHONY: deploy-check
 deploy-check: ## Check the files in deploy/ with the tools of this machine
 	@scripts/deploy-check

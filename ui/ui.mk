@@ -22,6 +22,11 @@ ui-e2e: ui/dist/index.html ## Test the web UI in Chromium with real traffic (nee
 	@$(CARGO) build --locked -p interflow
 	@cd ui && npm run e2e
 
+.PHONY: screenshots
+screenshots: ui/dist/index.html ## Take the screenshots of the documentation from `interflow demo` (needs chromium and the debug binary)
+	@$(CARGO) build --locked -p interflow
+	@cd ui && node screenshots.mjs
+
 .PHONY: ui-million
 # Flows in the store, minutes of watching the page's memory: `make ui-million FLOWS=20000 MINUTES=60`.
 UI_FLOWS ?= $(or $(FLOWS),1000000)

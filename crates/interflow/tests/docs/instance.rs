@@ -109,6 +109,18 @@ impl Instance {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// What it has printed, once that is as expected or after ten seconds: the banner follows `instance.json`.
+    pub fn output_until(&self, is_expected: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let printed = self.output();
+            if is_expected(&printed) || Instant::now() > deadline {
+                return printed;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Replaces the documented addresses with those of this instance.
     pub fn translate(&self, script: &str) -> String {
         script

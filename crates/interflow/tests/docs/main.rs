@@ -146,7 +146,8 @@ fn run_page(blocks: &[Block], directory: &Path, shared: &(Home, Instance), inter
             let printed = if starts_an_instance(&command.script) {
                 // The former one is stopped first: both would use the same data directory.
                 own_instance = None;
-                own_instance.insert(home.start(&command.script, directory)).output()
+                let started = own_instance.insert(home.start(&command.script, directory));
+                started.output_until(|printed| output_matches(&command.output, printed))
             } else {
                 let instance = own_instance.as_ref().or(own_home.is_none().then_some(&shared.1));
                 let script = instance.map_or(command.script.clone(), |i| i.translate(&command.script));
