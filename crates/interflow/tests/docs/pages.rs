@@ -178,7 +178,7 @@ fn normalized(line: &str) -> String {
     while out.contains("#.#") {
         out = out.replace("#.#", "#");
     }
-    out.replace("# ms", "# s").replace("# µs", "# s")
+    out.replace("# ms", "# s").replace("# µs", "# s").replace("# us", "# s")
 }
 
 #[test]
