@@ -67,13 +67,14 @@ fmt: ## Format all code
 	@$(CARGO) fmt --all
 
 .PHONY: docs
-docs: ## Generate what is made from the code: docs/config.md, docs/rules-reference.md, docs/openapi.json, the UI's types of the API
+docs: ## Generate what is made from the code: the reference pages in docs/, docs/openapi.json, the UI's types of the API
 	@$(CARGO) run --locked -q -p interflow -- config reference > docs/config.md.new
 	@mv docs/config.md.new docs/config.md
+	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow cli::reference > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-rules --test fluxzy the_reference_page > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_document > /dev/null
 	@$(MAKE) --no-print-directory ui/node_modules/.package-lock.json && cd ui && npm run --silent api
-	@scripts/say "docs/config.md, docs/rules-reference.md, docs/openapi.json and ui/src/lib/api.gen.ts are written"
+	@scripts/say "the reference pages in docs/, docs/openapi.json and ui/src/lib/api.gen.ts are written"
 
 .PHONY: deploy-check
 deploy-check: ## Check the files in deploy/ with the tools of this machine

@@ -14,6 +14,7 @@ use interflow_media::MediaService;
 use tokio::net::TcpListener;
 
 use crate::auth::{self, AuthGuard};
+use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
 use crate::state::{AdminDeps, AdminState};
@@ -54,6 +55,12 @@ impl AdminServer {
     pub fn set_media(&self, media: Arc<MediaService>) {
         // A second one would be a mistake of the caller; the first stays.
         let _ = self.state.media.set(media);
+    }
+
+    /// Gives the reload of the configuration to the API.
+    pub fn set_reload(&self, reload: ReloadFn) {
+        // A second one would be a mistake of the caller; the first stays.
+        let _ = self.state.reload.set(reload);
     }
 
     /// The state that other APIs over the same components share.

@@ -219,7 +219,7 @@ fn system_trust(home: &DataDir) -> DoctorFinding {
 }
 
 /// Whether the system's trust store contains the CA.
-fn in_system_store(ca: &Path) -> Option<bool> {
+pub fn in_system_store(ca: &Path) -> Option<bool> {
     let pem = std::fs::read(ca).ok()?;
     let certificate = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;
     Some(rustls_native_certs::load_native_certs().certs.contains(&certificate))

@@ -91,7 +91,7 @@ async fn files_are_checked_listed_and_tested() {
     assert!(home.run(&["rules", "list", "--actions"]).out.contains("map_remote"));
     let schema: Value = serde_json::from_str(&home.run(&["rules", "schema"]).out).unwrap();
     assert_eq!(schema["title"], "Interflow rules");
-    let said = home.run(&["rules", "import", "map_remote", "|http://a.test/|http://b.test/"]);
+    let said = home.run(&["import", "mitmproxy", "--set", "map_remote=|http://a.test/|http://b.test/"]);
     assert!(said.out.contains("to: http://b.test/"), "{said:?}");
     let fluxzy = home.write("f.yaml", "rules:\n- filter: {typeKind: path, pattern: /x}\n  action: {typeKind: abort}\n");
     let said = home.run(&["rules", "check", &fluxzy]);
@@ -123,8 +123,8 @@ async fn running_instance_explains_counts_edits_and_holds_by_rules() {
     let url = home.origin.url("/held");
     let proxy = running.proxy;
     let held = tokio::spawn(async move { client::get_through(proxy, &url).await.unwrap().status });
-    until("the held flow", async || home.run(&["rules", "held"]).out.contains("have a look")).await;
-    let said = home.run(&["rules", "decide", "1", "answer", "--status", "299", "--body", "decided"]);
+    until("the held flow", async || home.run(&["pending", "list"]).out.contains("have a look")).await;
+    let said = home.run(&["pending", "answer", "rule-1", "--status", "299", "--body", "decided"]);
     assert!(said.code == 0, "{said:?}");
     assert_eq!(held.await.unwrap(), 299);
 

@@ -4,17 +4,18 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_rules::action::ACTIONS;
 use interflow_rules::{
-    RuleFileSource, RuleProblem, RuleProgram, RuleRuntime, RulesConfig, explain as explaining, mitmproxy, phase_names,
-    simulate,
+    RuleFileSource, RuleProblem, RuleProgram, RuleRuntime, RulesConfig, explain as explaining, phase_names, simulate,
 };
 use serde_json::{Value, json};
 
-use super::{ExplainArgs, FilesArgs, FormatArgs, ImportArgs, RuleListArgs};
+use super::{ExplainArgs, FilesArgs, RuleListArgs};
 use crate::CliError;
-use crate::cli::flows::{open, print_json};
+use crate::cli::flows::open;
+use crate::cli::output::{FormatArgs, TableFormat, print_json};
 use crate::components::{BuildCapabilities, RecordingArchives};
 use crate::instance::config::InterflowConfig;
 
@@ -32,7 +33,7 @@ fn source(path: &Path) -> Result<RuleFileSource, CliError> {
 }
 
 /// For rules that are only checked, recordings come from archives, not from a store.
-fn offline_runtime() -> RuleRuntime {
+pub fn offline_runtime() -> RuleRuntime {
     RuleRuntime::default()
         .with_recordings(Arc::new(RecordingArchives::Looking))
         .with_capabilities(Arc::new(BuildCapabilities))
@@ -50,7 +51,7 @@ pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError>
         Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
         Err(e) => (0, &e.problems[..], &e.notes[..]),
     };
-    if args.format.json() {
+    if args.format.is_json() {
         print_json(
             &json!({ "ok": read.is_ok(), "rules": rules, "problems": problems_json(problems), "notes": problems_json(notes) }),
         )?;
@@ -83,7 +84,7 @@ pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliErro
             json!({ "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions, "enabled": r.enabled })
         })
         .collect();
-    if args.format.json() {
+    if args.format.is_json() {
         return print_json(&json!({ "rules": rules }));
     }
     table(&rules);
@@ -91,7 +92,7 @@ pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliErro
 }
 
 /// One rule per line: name, condition, actions.
-pub fn table(rules: &[Value]) {
+fn table(rules: &[Value]) {
     let bold = anstyle::Style::new().bold();
     for rule in rules {
         let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
@@ -112,9 +113,19 @@ pub fn table(rules: &[Value]) {
     }
 }
 
+/// `rules list` without files: the rules of the running instance.
+pub fn active_rules(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<(), CliError> {
+    let active = InstanceApi::require(home)?.get("/rules")?;
+    if format.is_json() {
+        return print_json(&active);
+    }
+    table(active["rules"].as_array().map(Vec::as_slice).unwrap_or_default());
+    Ok(())
+}
+
 /// `rules list --actions`
-pub fn actions(format: &FormatArgs) -> Result<(), CliError> {
-    if format.json() {
+pub fn actions(format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+    if format.is_json() {
         let one = |a: &interflow_rules::action::ActionInfo| {
             let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phase_names::name);
             json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
@@ -138,7 +149,7 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
     let row = open::find(&store, &args.flow)?;
     let sample = interflow_admin::flow_fixture(&store, &row)?;
     let all = explaining::explain(&program, &sample);
-    if args.format.json() {
+    if args.format.is_json() {
         return print_json(&json!({ "flow": row.id.to_string(), "rules": all }));
     }
     anstream::println!("{} {}", row.id, row.url());
@@ -170,62 +181,17 @@ pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> 
             Err(e) => vec![e],
         };
         failed += usize::from(!wrong.is_empty());
-        if !args.format.json() {
+        if !args.format.is_json() {
             anstream::println!("{} {name}", if wrong.is_empty() { "ok    " } else { "FAILED" });
             wrong.iter().for_each(|w| anstream::println!("       {w}"));
         }
         results.push(json!({ "name": name, "file": test.file, "ok": wrong.is_empty(), "wrong": wrong }));
     }
-    if args.format.json() {
+    if args.format.is_json() {
         print_json(&results)?;
     }
     match failed {
         0 => Ok(()),
         n => Err(CliError::Failed(format!("{n} of {} tests failed", program.tests.len()))),
     }
-}
-
-/// `rules import`
-pub fn import(args: &ImportArgs, config: &InterflowConfig) -> Result<(), CliError> {
-    let file = Path::new(&args.option);
-    let options = if args.specs.is_empty() && file.is_file() {
-        from_config(file)?
-    } else {
-        let specs = if args.specs.is_empty() { vec![String::new()] } else { args.specs.clone() };
-        let made = mitmproxy::import_option(&args.option, &specs).map_err(CliError::Usage)?;
-        vec![(args.option.clone(), made)]
-    };
-    let (mut rules, mut notes) = (Vec::new(), Vec::new());
-    for (option, made) in options {
-        // The generated rules are validated by the loader.
-        let text = mitmproxy::to_yaml(made.rules.clone());
-        RuleProgram::from_sources(
-            vec![RuleFileSource::from_text("rule", text)],
-            &config.rules,
-            Arc::new(offline_runtime()),
-        )
-        .map_err(|e| CliError::Failed(format!("{option} cannot be imported: {e}")))?;
-        rules.extend(made.rules);
-        notes.extend(made.notes);
-    }
-    notes.iter().for_each(|n| anstream::eprintln!("note: {n}"));
-    anstream::print!("{}", mitmproxy::to_yaml(rules));
-    Ok(())
-}
-
-/// Converts the options of mitmproxy's `config.yaml` that correspond to rules.
-fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::ImportedRules)>, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    let failed = |e: String| CliError::Failed(format!("{}: {e}", path.display()));
-    let (options, notes) = mitmproxy::config_options(&text).map_err(failed)?;
-    let replays = mitmproxy::server_replay(&text).map_err(failed)?;
-    let mut all = vec![
-        ("options".to_owned(), mitmproxy::ImportedRules { notes, ..Default::default() }),
-        ("server_replay".to_owned(), mitmproxy::ImportedRules { rules: replays, ..Default::default() }),
-    ];
-    for (option, specs) in options {
-        let made = mitmproxy::import_option(&option, &specs).map_err(|e| failed(format!("{option}: {e}")))?;
-        all.push((option, made));
-    }
-    Ok(all)
 }
