@@ -253,7 +253,7 @@ async fn flows_are_listed_in_either_order_and_in_every_format() {
     let paths = |words: &[&str]| -> Vec<String> {
         let out = ok(home.path(), &[&["flows", "list"], words].concat());
         let flows: Vec<Value> = serde_json::from_str(&out).unwrap();
-        flows.iter().map(|f| f["path"].as_str().unwrap().to_owned()).collect()
+        flows.iter().map(|f| f["request"]["path"].as_str().unwrap_or_else(|| panic!("{f}")).to_owned()).collect()
     };
     let ascending = ["/bytes/1", "/bytes/2", "/bytes/3"];
     assert_eq!(paths(&["--json"]), ascending);
@@ -271,7 +271,8 @@ async fn flows_are_listed_in_either_order_and_in_every_format() {
 }
 
 fn proxy_of(home: &Path) -> SocketAddr {
-    file(&home.join("proxy")).trim_start_matches("http://").trim_end_matches('/').parse().unwrap()
+    let url = file(&home.join("proxy"));
+    url.trim_start_matches("http://").rsplit('@').next().unwrap().trim_end_matches('/').parse().unwrap()
 }
 
 fn end(home: &Path, child: Child) -> String {
