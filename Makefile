@@ -67,14 +67,15 @@ fmt: ## Format all code
 	@$(CARGO) fmt --all
 
 .PHONY: docs
-docs: ## Generate what is made from the code: docs/reference/configuration.md, docs/reference/rules.md, docs/reference/openapi.json, docs/reference/metrics.md, the UI's types of the API
+docs: ## Generate what is made from the code: the pages of docs/reference, docs/reference/openapi.json, the UI's types of the API
 	@$(CARGO) run --locked -q -p interflow -- config reference > docs/reference/configuration.md.new
 	@mv docs/reference/configuration.md.new docs/reference/configuration.md
+	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow cli::reference > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-compat --test fluxzy the_reference_page > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_document > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --test metrics the_reference_page > /dev/null
 	@$(MAKE) --no-print-directory ui/node_modules/.package-lock.json && cd ui && npm run --silent api
-	@scripts/say "docs/reference/configuration.md, docs/reference/rules.md, docs/reference/openapi.json, docs/reference/metrics.md and ui/src/lib/api.gen.ts are written"
+	@scripts/say "the reference pages in docs/reference, docs/reference/openapi.json and ui/src/lib/api.gen.ts are written"
 
 # mdBook renders docs/ as a book; installed once, in target/tools.
 MDBOOK := $(TARGET_DIR)/tools/bin/mdbook

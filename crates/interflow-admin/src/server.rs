@@ -15,6 +15,7 @@ use interflow_media::MediaService;
 use tokio::net::TcpListener;
 
 use crate::auth::{self, AuthGuard};
+use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
 use crate::state::{AdminDeps, AdminState};
@@ -62,6 +63,12 @@ impl AdminServer {
     /// Adds metrics to the page. Their families belong in the table, or in one of a compatibility mode.
     pub fn add_metrics(&self, write: impl Fn(&mut MetricsPage) + Send + Sync + 'static) {
         self.state.metrics.add(Box::new(write));
+    }
+
+    /// Gives the reload of the configuration to the API.
+    pub fn set_reload(&self, reload: ReloadFn) {
+        // A second one would be a mistake of the caller; the first stays.
+        let _ = self.state.reload.set(reload);
     }
 
     /// The state that other APIs over the same components share.

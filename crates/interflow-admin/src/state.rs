@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-#[cfg(feature = "media")]
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;
 use crate::metrics::MetricsSources;
+use crate::reload::ReloadFn;
 use crate::serve::PortLimits;
 use crate::sessions::BrowserSessions;
 
@@ -80,6 +80,8 @@ pub struct AdminState {
     pub schemas: Arc<ProtoSchemas>,
     pub approvals: Option<Arc<Approvals>>,
     pub doctor: Option<DoctorFn>,
+    /// Reloads the configuration, once the instance can.
+    pub reload: OnceLock<ReloadFn>,
     pub(crate) address: SocketAddr,
     pub(crate) questions: Arc<Semaphore>,
     pub(crate) transfers: Arc<Semaphore>,
@@ -114,6 +116,7 @@ impl AdminState {
             schemas: deps.schemas,
             approvals: deps.approvals,
             doctor: deps.doctor,
+            reload: OnceLock::new(),
             address,
             questions: Arc::new(Semaphore::new(MAX_QUERIES)),
             transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),

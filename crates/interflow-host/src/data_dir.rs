@@ -32,6 +32,22 @@ impl InstanceInfo {
         let one = self.gateway.iter().map(named("gateway")).chain(self.admin.iter().map(named("admin")));
         self.proxy.iter().map(named("proxy")).chain(one).chain(self.greyproxy.iter().map(named("greyproxy")))
     }
+
+    /// Asks the process to stop, as a service manager does (SIGTERM).
+    ///
+    /// # Errors
+    /// The process belongs to another user, or the system has no signals.
+    pub fn terminate(&self) -> Result<(), String> {
+        #[cfg(unix)]
+        {
+            let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
+            let pid = pid.ok_or_else(|| format!("{} is not a process ID", self.pid))?;
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .map_err(|e| format!("process {} cannot be stopped: {e}", self.pid))
+        }
+        #[cfg(not(unix))]
+        Err(format!("this system has no signals: end process {} with Ctrl-C or with its service manager", self.pid))
+    }
 }
 
 impl DataDir {
@@ -161,11 +177,19 @@ impl DataDir {
         Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
     }
 
+    /// Whether this instance has not ended: its process exists, and it has not removed its file.
+    pub fn has_not_ended(&self, instance: &InstanceInfo) -> bool {
+        is_process_alive(instance.pid) && self.announced_instance().is_some_and(|i| i.pid == instance.pid)
+    }
+
+    fn announced_instance(&self) -> Option<InstanceInfo> {
+        serde_json::from_slice(&fs::read(self.instance_file()).ok()?).ok()
+    }
+
     /// The instance that is currently running with this data directory; `None` if the file is left over from one that
     /// crashed.
     pub fn running_instance(&self) -> Option<InstanceInfo> {
-        let text = fs::read(self.instance_file()).ok()?;
-        let instance: InstanceInfo = serde_json::from_slice(&text).ok()?;
+        let instance = self.announced_instance()?;
         let addr = connect_address(*instance.proxy.first()?);
         // Check the process first: another program may be listening on its port by now.
         let alive = is_process_alive(instance.pid)

@@ -34,6 +34,24 @@ impl InstanceApi {
         Ok(Some(Self { agent: config.into(), address: connect_address(address), token: home.admin_token()? }))
     }
 
+    /// Connects to the running instance.
+    ///
+    /// # Errors
+    /// No instance is running, or it has no admin listener.
+    pub fn require(home: &DataDir) -> Result<Self, CliError> {
+        let running = home.running_instance();
+        Self::for_instance(home)?.ok_or_else(|| match running {
+            Some(instance) => CliError::Failed(format!(
+                "the running instance (process {}) has no admin port: set admin.listen in its configuration",
+                instance.pid
+            )),
+            None => CliError::NotRunning(format!(
+                "no instance is running with the data directory {}: start one with `interflow run`",
+                home.path().display()
+            )),
+        })
+    }
+
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

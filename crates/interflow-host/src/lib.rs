@@ -14,5 +14,5 @@ pub mod system_proxy;
 pub mod trust_store;
 
 pub use confirm::confirmed;
-pub use error::CliError;
+pub use error::{CliError, CliExit};
 pub use instance_api::InstanceApi;

@@ -77,43 +77,84 @@ fn has_prefix(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|n| n.eq_ignore_ascii_case(prefix))
 }
 
-/// The help text: grammar, keys, flags. Generated from the tables, so it cannot differ from the parser.
+/// Maximum width of a line of the help text, in characters.
+const WIDTH: usize = 90;
+
+/// The help text: grammar, keys, flags, in lines that fit a terminal. Generated from the tables, so it cannot differ from
+/// the parser.
 pub fn help() -> String {
     let mut out = String::from(GRAMMAR);
     out.push_str("\nKeys:\n");
     for info in KEYS.iter().filter(|k| !k.name.is_empty()) {
-        let mut names = info.name.to_owned();
-        for alias in info.aliases.iter().take(1) {
-            write!(names, ", {alias}").expect("writing to a String cannot fail");
-        }
-        writeln!(out, "  {names:<22} {}; {}", info.doc, info.example).expect("writing to a String cannot fail");
+        let names = [info.name].iter().chain(info.aliases.iter().take(1)).copied().collect::<Vec<_>>().join(", ");
+        entry(&mut out, &names, &format!("{}. Example: {}", info.doc.trim_end_matches('.'), info.example));
     }
     out.push_str("\nFlags:\n");
     for info in FLAGS {
-        writeln!(out, "  is:{:<19} {}", info.name, info.doc).expect("writing to a String cannot fail");
+        entry(&mut out, &format!("is:{}", info.name), info.doc);
     }
     out
 }
 
+/// Writes a name and its description, which is wrapped in a column of its own.
+fn entry(out: &mut String, name: &str, text: &str) {
+    const COLUMN: usize = 24;
+    let mut line = format!("  {name}");
+    if line.chars().count() + 2 > COLUMN {
+        writeln!(out, "{line}").expect("writing to a String cannot fail");
+        line.clear();
+    }
+    let mut width = COLUMN;
+    write!(out, "{line:<COLUMN$}").expect("writing to a String cannot fail");
+    for (i, word) in text.split_whitespace().enumerate() {
+        let length = word.chars().count();
+        if i > 0 && width + 1 + length > WIDTH {
+            write!(out, "\n{:COLUMN$}", "").expect("writing to a String cannot fail");
+            width = COLUMN;
+        } else if i > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out.push_str(word);
+        width += length;
+    }
+    out.push('\n');
+}
+
 const GRAMMAR: &str = "\
 Query language:
-  key:value              a term; several terms must all hold
-  a OR b, NOT a, -a      alternatives and opposites; (a OR b) c groups them
-  key:(a OR b)           several values of one key
-  word \"a phrase\"        text in the URL or in a body
-  /regex/ key:/regex/i   regular expressions; i ignores case; write \\s for a space in a path or word
-  key:*  key:=text       there at all; this very text
-  host:*.example.com     * matches anything
+  key:value             a term; all terms must match
+  a OR b, NOT a, -a     alternatives and negation; parentheses group: (a OR b) c
+  key:(a OR b)          several values of one key
+  word \"a phrase\"       text in the URL or in a body
+  /regex/ key:/regex/i  regular expressions; i ignores case; \\s is a space in a path
+  key:*  key:=text      any value; exactly this text
+  host:*.example.com    * matches any characters
   status:>=400 status:4xx status:400..499 dur:>2s size:<=1.5MB
   time:>=2026-01-31 time:<2026-01-31T12:00+01:00 time:-2h (the last two hours)
-  header.name:value      a header field by value; header:name by name; req. or resp. before it for one side
-Letters fit in either case, but in a regex. Quote a value that has spaces or parentheses: \"...\", with \\\" for a quote.
-mitmproxy's filters are understood too: ~m POST & ~d api | !(~c 404).
+  header.name:value     a header field by value; header:name by name; the prefix req. or
+                        resp. selects one side
+
+Case does not matter, except in regular expressions. Quote a value that contains spaces or
+parentheses: \"...\", with \\\" for a quote.
+mitmproxy's filters are understood, too: ~m POST & ~d api | !(~c 404).
 ";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_text_fits_a_terminal_and_has_every_key_and_flag() {
+        let text = help();
+        for line in text.lines() {
+            assert!(line.chars().count() <= WIDTH && line == line.trim_end(), "{line:?}");
+        }
+        for name in KEYS.iter().map(|k| k.name).filter(|n| !n.is_empty()) {
+            assert!(text.lines().any(|l| l.trim_start().split([',', ' ']).next() == Some(name)), "{name}");
+        }
+        assert!(FLAGS.iter().all(|f| text.contains(&format!("  is:{}", f.name))));
+    }
 
     fn texts(query: &str) -> Vec<(usize, String)> {
         complete(query).into_iter().map(|c| (c.start, c.text)).collect()

@@ -27,16 +27,18 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse_from(&words).unwrap_or_else(|e| renamed::suggest(e, &words).exit());
     match cli::dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(CliError::Child(code)) => ExitCode::from(code),
-        Err(CliError::Failed(text)) => print_error(&text, 1),
-        Err(CliError::Usage(text)) => print_error(&text, 2),
+        Err(error) => {
+            if !matches!(error, CliError::Child(_)) {
+                print_error(&error.to_string());
+            }
+            ExitCode::from(error.code())
+        }
     }
 }
 
-fn print_error(text: &str, code: u8) -> ExitCode {
+fn print_error(text: &str) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
     anstream::eprintln!("{red}interflow:{red:#} {text}");
-    ExitCode::from(code)
 }
 
 /// Prints a warning to stderr.

@@ -350,7 +350,7 @@ async fn stopped_instance_resolves_pending_requests_and_exits() {
         let held = |words: &[&str]| text(&interflow(home.path(), words).output().unwrap().stdout);
         let deadline = Instant::now() + Duration::from_secs(60);
         let port = origin.port().to_string();
-        while !held(&["approvals", "list"]).contains(&port) && !held(&["rules", "held"]).contains(&port) {
+        while !held(&["pending", "list"]).contains(&port) {
             assert!(Instant::now() < deadline, "nothing is held");
         }
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());

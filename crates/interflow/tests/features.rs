@@ -9,7 +9,7 @@ use interflow_testkit::{Origin, client};
 /// Features with their commands and configuration sections.
 const FEATURES: [(&str, bool, Option<&str>, Option<&str>); 3] = [
     ("media", cfg!(feature = "media"), Some("media"), Some("media")),
-    ("compat", cfg!(feature = "compat"), Some("import"), Some("compat")),
+    ("compat", cfg!(feature = "compat"), Some("import greyproxy"), Some("compat")),
     ("demo", cfg!(feature = "demo"), Some("demo"), None),
 ];
 
@@ -30,7 +30,8 @@ fn commands_exist_only_with_their_features() {
     let home = tempfile::tempdir().unwrap();
     for (feature, built, command, _) in FEATURES {
         let Some(command) = command else { continue };
-        let (output, text) = output(&mut interflow(home.path(), &[command, "--help"]));
+        let (output, text) =
+            output(&mut interflow(home.path(), &[command.split(' ').collect::<Vec<_>>(), vec!["--help"]].concat()));
         assert_eq!(output.status.success(), built, "{feature}: {text}");
     }
 }

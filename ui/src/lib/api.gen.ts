@@ -1736,6 +1736,13 @@ export interface components {
              */
             policy?: string | null;
         };
+        /** @description A reload that succeeded. */
+        ReloadReport: {
+            /** @description The files that were read: the configuration file and those that it names. */
+            files: string[];
+            /** @description Keys and sections that differ from those at the start and take effect after a restart only. */
+            restart: string[];
+        };
         /** @description One replacement, for explanations, audit and metrics. Does not contain the original. */
         Replacement: {
             /** @description The type's name under the policy. */
@@ -2694,6 +2701,7 @@ export type RedactionCounts = components['schemas']['RedactionCounts'];
 export type RedactionRoute = components['schemas']['RedactionRoute'];
 export type RedactionTrial = components['schemas']['RedactionTrial'];
 export type RedactionTrialInput = components['schemas']['RedactionTrialInput'];
+export type ReloadReport = components['schemas']['ReloadReport'];
 export type Replacement = components['schemas']['Replacement'];
 export type ReplayBody = components['schemas']['ReplayBody'];
 export type ReplayError = components['schemas']['ReplayError'];
@@ -2800,6 +2808,7 @@ export interface ApiCalls {
     'GET /events': { request: unknown; response: unknown };
     'GET /stats': { request: unknown; response: Stats };
     'GET /config': { request: unknown; response: ConfigView };
+    'POST /reload': { request: unknown; response: ReloadReport };
     'GET /ca': { request: unknown; response: CaView };
     'GET /doctor': { request: unknown; response: DoctorReport };
     'GET /passthrough': { request: unknown; response: BypassedClients };

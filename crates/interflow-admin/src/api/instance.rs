@@ -19,6 +19,7 @@ use super::input::{StrictJson, StrictQuery};
 use crate::doctor::DoctorFinding;
 use crate::error::{ApiError, Result};
 use crate::mcp::secret_masking::is_secret;
+use crate::reload::ReloadReport;
 use crate::sessions::{CODE_LIFETIME, LOGIN_PATH};
 use crate::state::AdminState;
 
@@ -258,6 +259,20 @@ pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<CaView> {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DoctorReport {
     findings: Vec<DoctorFinding>,
+}
+
+/// `POST /reload`: reads the configuration and the files that it names again.
+pub(crate) async fn reload(State(state): State<Arc<AdminState>>) -> Result<Json<ReloadReport>> {
+    let Some(reload) = state.reload.get() else {
+        let message = "this instance cannot reload its configuration";
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_reload", message));
+    };
+    let done = reload().await;
+    let refused = |why: String| {
+        let message = format!("configuration not reloaded, the previous one stays active: {why}");
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_config", message)
+    };
+    Ok(Json(done.map_err(refused)?))
 }
 
 pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<DoctorReport>> {

@@ -201,13 +201,14 @@ fn approval_routes() -> Vec<ApiRoute> {
 fn instance_routes() -> Vec<ApiRoute> {
     use events::{ClientCommand, EventMessage, events};
     use instance::{bypassed_clients, ca, clear_bypass, config, doctor, stats};
-    use instance::{issue_credential, login_link, revoke_credential};
+    use instance::{issue_credential, login_link, reload, revoke_credential};
     use query_assist::{check, complete, help};
     vec![
         get("/events", events, "WebSocket: flows as they begin, change and end")
             .messages::<ClientCommand, EventMessage>(),
         get("/stats", stats, "Figures of the proxy and the recorder"),
         get("/config", config, "The effective configuration, secrets masked"),
+        post("/reload", reload, "Reload the configuration and the files that it names"),
         get("/ca", ca, "The certificate authority"),
         get("/doctor", doctor, "Check this machine and instance"),
         get(

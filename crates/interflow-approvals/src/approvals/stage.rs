@@ -111,7 +111,7 @@ impl ApprovalsStage {
                     format!("{why} (approvals.max_held); decide some first"),
                 ));
             }
-            None => "it was not allowed in time (`interflow approvals list` shows pending requests)",
+            None => "it was not allowed in time (`interflow pending list` shows pending requests)",
         };
         RequestVerdict::Deny(Error::new(ErrorKind::Denied, format!("{host}:{port} may not be reached: {why}")))
     }

@@ -637,7 +637,7 @@ fn any_phase_action(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &st
             vec![(phase_of_scope(ledger, node), Action::AppendFile(AppendFileParams { file, text, verbatim: true }))]
         }
         "breakpoint" => {
-            ledger.note(node, "Fluxzy's command line has no breakpoints; here the flow is held until somebody decides, by `interflow rules held` or the API");
+            ledger.note(node, "Fluxzy's command line has no breakpoints; here the flow is held until somebody decides, by `interflow pending list` or the API");
             single_action(Action::Hold(HoldParams { timeout: None, pass: true, note: None }))
         }
         _ => return None,

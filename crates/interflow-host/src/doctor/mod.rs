@@ -217,7 +217,8 @@ fn system_trust(home: &DataDir) -> DoctorFinding {
     }
 }
 
-fn in_system_store(ca: &Path) -> Option<bool> {
+/// Whether the system's trust store contains the CA.
+pub fn in_system_store(ca: &Path) -> Option<bool> {
     let pem = std::fs::read(ca).ok()?;
     let certificate = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;
     Some(rustls_native_certs::load_native_certs().certs.contains(&certificate))

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::data_dir::DataDir;
-use crate::{CliError, InstanceApi};
+use crate::{CliError, CliExit, InstanceApi};
 
 pub use env::{EnvSetting, settings, trust_variables};
 pub use summary::print as print_summary;
@@ -83,9 +83,9 @@ fn is_secret(name: &str) -> bool {
 
 fn not_started(program: &str, e: &std::io::Error) -> CliError {
     // Shell exit codes: 127 not found, 126 not executable.
-    let code = if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    let exit = if e.kind() == std::io::ErrorKind::NotFound { CliExit::NotFound } else { CliExit::NotExecutable };
     anstream::eprintln!("interflow: `{program}` cannot be started: {e}");
-    CliError::Child(code)
+    CliError::Child(exit.code())
 }
 
 /// Waits for the child and forwards termination signals to it.
@@ -121,7 +121,7 @@ fn code_of(status: std::process::ExitStatus) -> u8 {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         // Shells report a signal as 128 plus its number.
-        return 128u8.wrapping_add(signal as u8);
+        return CliExit::Signal.code().wrapping_add(signal as u8);
     }
     status.code().unwrap_or(1) as u8
 }

@@ -1,6 +1,6 @@
 //! Per-host summary of a command's traffic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use interflow_query::Query;
@@ -60,6 +60,11 @@ pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
             );
         }
     }
+    let left = unredacted(rows.iter().filter(|r| r.started >= began).map(|r| r.tags.as_slice()));
+    if let Some(warning) = left.warning() {
+        let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
+        anstream::eprintln!("{yellow}  {warning}{yellow:#}");
+    }
     let place = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
     anstream::eprintln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
@@ -81,6 +86,39 @@ fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
     hosts
 }
 
+/// LLM requests that were sent with personal data or secrets in them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct UnredactedRequests {
+    requests: u64,
+    kinds: BTreeSet<String>,
+}
+
+/// Counts the flows whose findings were only flagged, by their tags. Rejected requests were not sent.
+fn unredacted<'t>(tags_of_flows: impl Iterator<Item = &'t [String]>) -> UnredactedRequests {
+    let mut left = UnredactedRequests::default();
+    for tags in tags_of_flows {
+        if tags.iter().any(|t| t == "redact:flagged") && !tags.iter().any(|t| t.starts_with("refused:")) {
+            left.requests += 1;
+            left.kinds.extend(tags.iter().filter_map(|t| t.strip_prefix("found:")).map(str::to_owned));
+        }
+    }
+    left
+}
+
+impl UnredactedRequests {
+    fn warning(&self) -> Option<String> {
+        let kinds = self.kinds.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        (self.requests > 0).then(|| {
+            format!(
+                "{} left unredacted with personal data or secrets in {} ({kinds}): `interflow exec --redact` redacts \
+                 them; `redact.proxied = \"redact\"` in the configuration does so for all clients",
+                pluralize(self.requests, "LLM request"),
+                if self.requests == 1 { "it" } else { "them" },
+            )
+        })
+    }
+}
+
 fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
@@ -93,6 +131,23 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sent_requests_with_flagged_findings_are_counted_with_their_kinds() {
+        let tags = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+        let flows = [
+            tags(&["redact:flagged", "found:ssn", "found:email-address"]),
+            tags(&["redact:flagged", "found:ssn"]),
+            tags(&["redacted", "found:iban"]),
+            tags(&["redact:flagged", "found:iban", "refused:denied"]),
+            tags(&[]),
+        ];
+        let left = unredacted(flows.iter().map(Vec::as_slice));
+        let warning = left.warning().unwrap();
+        assert!(warning.starts_with("2 LLM requests left unredacted"), "{warning}");
+        assert!(warning.contains("(email-address, ssn)") && warning.contains("exec --redact"), "{warning}");
+        assert_eq!(unredacted(flows[2..].iter().map(Vec::as_slice)).warning(), None);
+    }
 
     #[test]
     fn sizes_are_human_readable() {

@@ -4,27 +4,36 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use interflow_llm_gateway::llm_telemetry::verify;
+use serde_json::json;
 
+use super::output::{FormatArgs, TextFormat, print_json};
 use crate::CliError;
 
 /// The commands on audit logs.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Check that no line was changed, taken out, put in, moved or cut off, in the log and the older files beside it.
+    /// Verify that no line of the log and of its rotated files was changed, removed, inserted, moved or truncated.
     Verify {
-        /// The log.
+        /// Audit log.
         file: PathBuf,
-        /// The secret that its hashes were made with (audit.key): `env:NAME` or `file:PATH`.
-        #[arg(long, value_name = "WHERE")]
+        /// Secret of the hash chain, as in `audit.key`: `env:NAME` or `file:PATH`.
+        #[arg(long, value_name = "SECRET")]
         key: Option<String>,
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
     },
 }
 
 /// Runs one of them.
 pub fn run(command: &AuditCommand) -> Result<(), CliError> {
-    let AuditCommand::Verify { file, key } = command;
+    let AuditCommand::Verify { file, key, format } = command;
     let key = key.as_deref().map(interflow_files::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
     let done = verify(file, key.as_deref().map(str::as_bytes)).map_err(|e| CliError::Failed(e.to_string()))?;
+    if format.is_json() {
+        return print_json(&json!({
+            "files": done.files, "lines": done.lines, "oldest_file": done.oldest, "end_verified": done.anchored,
+        }));
+    }
     let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
     anstream::println!("{}: {} lines{more}, the hash chain is intact", file.display(), done.lines);
     if done.oldest > 1 {

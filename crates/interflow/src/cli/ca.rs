@@ -7,18 +7,23 @@ use clap::{Subcommand, ValueEnum};
 use interflow_host::data_dir::DataDir;
 use interflow_host::{InstanceApi, exec};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
+use serde_json::json;
 
+use super::output::{FormatArgs, TextFormat, print_json};
 use crate::CliError;
 
 #[derive(Debug, Subcommand)]
 pub enum CaCommand {
     /// Show the name, fingerprint, validity and location of the CA.
-    Show,
+    Show {
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
+    },
     /// Export the CA certificate (never the key).
     Export {
         /// Output format.
-        #[arg(long, value_enum, default_value_t = CaFormat::Pem)]
-        form: CaFormat,
+        #[arg(short, long, value_enum, default_value_t = CaFormat::Pem)]
+        format: CaFormat,
         /// Output file [default: stdout].
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -85,8 +90,8 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
     match command {
-        CaCommand::Show => show(&ca()?, home),
-        CaCommand::Export { form, output } => export(&ca()?, *form, output.as_deref())?,
+        CaCommand::Show { format } => show(&ca()?, home, format.is_json())?,
+        CaCommand::Export { format, output } => export(&ca()?, *format, output.as_deref())?,
         CaCommand::Rotate { yes } => {
             if !yes {
                 interflow_host::confirmed(
@@ -115,8 +120,7 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
 
 /// Makes the running instance intercept clients again that rejected the certificate.
 fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
-    let api = InstanceApi::for_instance(home)?
-        .ok_or_else(|| CliError::Failed("no instance is running with this data directory".to_owned()))?;
+    let api = InstanceApi::require(home)?;
     let passing = api.get("/passthrough")?;
     let all = passing["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
@@ -143,16 +147,22 @@ fn forget_refusals(home: &DataDir) {
     }
 }
 
-fn show(ca: &CertificateAuthority, home: &DataDir) {
-    let days = ca.remaining().as_secs() / 86_400;
+fn show(ca: &CertificateAuthority, home: &DataDir, as_json: bool) -> Result<(), CliError> {
+    let (days, file) = (ca.remaining().as_secs() / 86_400, home.ca().join("ca.pem"));
+    if as_json {
+        return print_json(&json!({
+            "name": ca.name(), "certificate": file, "sha256": ca.fingerprint_sha256(), "days_valid": days,
+        }));
+    }
     anstream::println!("name         {}", ca.name());
-    anstream::println!("certificate  {}", home.ca().join("ca.pem").display());
+    anstream::println!("certificate  {}", file.display());
     anstream::println!("SHA-256      {}", ca.fingerprint_sha256());
     anstream::println!("valid for    {days} more days");
+    Ok(())
 }
 
-fn export(ca: &CertificateAuthority, form: CaFormat, output: Option<&std::path::Path>) -> Result<(), CliError> {
-    let bytes = match form {
+fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&std::path::Path>) -> Result<(), CliError> {
+    let bytes = match format {
         CaFormat::Pem => ca.certificate_pem().as_bytes().to_vec(),
         CaFormat::Der => ca.certificate_der().to_vec(),
         CaFormat::P12 => exec::pkcs12(ca)?,

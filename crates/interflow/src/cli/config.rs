@@ -1,32 +1,67 @@
-//! `interflow config`: check, print, schema, reference.
+//! `interflow config`: init, check, print, env, schema, reference.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use interflow_llm_gateway::gateway::LlmGateway;
 
+use super::output::{print, print_json};
 use crate::CliError;
-use crate::instance::config::{InterflowConfig, LoadError, LoadedConfig, key_position, reference};
+use crate::instance::config::{InterflowConfig, LoadError, LoadedConfig, key_position, reference, template};
 use crate::instance::exposure;
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Validate the configuration.
-    Check,
+    /// Write an annotated configuration file: every key with its description and default, commented out.
+    Init {
+        /// File to create; an existing file is not replaced [default: stdout].
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Validate the configuration and the files that it names.
+    Check {
+        /// Configuration file; `-` for stdin [default: that of --config].
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
     /// Print the effective configuration, including defaults and environment variables.
-    Print,
+    Print {
+        /// Output format.
+        #[arg(short, long, value_enum, default_value_t = PrintFormat::Toml)]
+        format: PrintFormat,
+        /// Same as `--format json`.
+        #[arg(long, conflicts_with = "format")]
+        json: bool,
+    },
+    /// Print the names of all environment variables.
+    Env,
     /// Print the JSON Schema of the configuration file.
     Schema,
     /// Print the configuration reference in Markdown.
     Reference,
 }
 
-/// Runs one of the commands on the configuration.
-pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> Result<(), CliError> {
+/// Formats of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrintFormat {
+    /// TOML, as in the file.
+    Toml,
+    /// One JSON document.
+    Json,
+}
+
+/// Runs one of the commands on the configuration, which is loaded where it is needed.
+pub fn run(
+    command: &ConfigCommand,
+    load: impl Fn(Option<&Path>) -> Result<LoadedConfig, LoadError>,
+) -> Result<(), CliError> {
     let text = match command {
-        ConfigCommand::Check => {
-            let loaded = loaded?;
+        ConfigCommand::Init { file: Some(file) } => return init(file),
+        ConfigCommand::Init { file: None } => template::annotated(),
+        ConfigCommand::Env => super::manual::environment_variables(),
+        ConfigCommand::Check { file } => {
+            let loaded = load(file.as_deref())?;
             interflow_proxy::check(&loaded.config.engine()).map_err(|e| {
                 let file = loaded.file.as_ref().map(|f| key_location(f, &e.place)).unwrap_or_default();
                 CliError::Failed(format!("{file}{e}"))
@@ -46,18 +81,38 @@ pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> 
             exposure::config_warnings(&loaded.config).iter().for_each(|text| crate::warn(text));
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
-                None => "no file given (-c FILE): using the defaults\n".into(),
+                None => "no file given: the defaults are valid\n".into(),
             }
         }
-        ConfigCommand::Print => toml::to_string_pretty(&loaded?.config)
-            .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
+        ConfigCommand::Print { format, json } => {
+            let config = load(None)?.config;
+            if *json || *format == PrintFormat::Json {
+                return print_json(&config);
+            }
+            toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?
+        }
         ConfigCommand::Schema => {
             serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }
         ConfigCommand::Reference => reference::markdown(),
     };
-    // A reader that has seen enough (`head`) is no error.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print(&text);
+    Ok(())
+}
+
+/// Writes the annotated file.
+fn init(file: &Path) -> Result<(), CliError> {
+    let failed = |e: std::io::Error| {
+        let why = match e.kind() {
+            std::io::ErrorKind::AlreadyExists => "it exists already; give another name or remove it first".to_owned(),
+            _ => e.to_string(),
+        };
+        CliError::Failed(format!("{} is not written: {why}", file.display()))
+    };
+    let mut out = std::fs::File::create_new(file).map_err(failed)?;
+    out.write_all(template::annotated().as_bytes()).map_err(failed)?;
+    let shown = file.display();
+    anstream::eprintln!("interflow: {shown} is written; `interflow -c {shown} run` uses it");
     Ok(())
 }
 

@@ -4,23 +4,22 @@ use clap::Args;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
 
+use super::output::{FormatArgs, TextFormat, print_json};
 use crate::CliError;
 use crate::instance::config::InterflowConfig;
 use crate::instance::diagnosis::findings;
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
 }
 
 /// Runs all checks; fails if one is bad.
 pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let findings = findings(config, home);
-    if args.json {
-        let text = serde_json::to_string_pretty(&findings).map_err(|e| e.to_string())?;
-        anstream::println!("{text}");
+    if args.format.is_json() {
+        print_json(&findings)?;
     } else {
         findings.iter().for_each(print);
     }

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Args;
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::exec::{ExecCredential, print_summary, run_command};
+use interflow_redact::{RedactConfig, RedactMode};
 use interflow_store::{FlowStore as _, SqliteStore};
 use interflow_types::Timestamp;
+use serde_json::Value;
 
 use crate::CliError;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
@@ -15,14 +18,18 @@ use crate::instance::{log, run};
 
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// Start a private instance even if one is already running.
+    /// Start a private instance for this command even if an instance is running.
     #[arg(long)]
     pub private: bool,
+    /// Redact personal data and secrets in the command's LLM requests, overriding `redact.proxied` and the modes of
+    /// `[[redact.route]]`. By default they are only flagged. If the running instance does not redact, add --private.
+    #[arg(long)]
+    pub redact: bool,
     /// Do not print the summary.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Hosts that bypass the proxy, as in NO_PROXY.
-    #[arg(long, value_name = "LIST", default_value = "")]
+    /// Hosts that bypass the proxy, separated by commas, as in NO_PROXY.
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
     pub no_proxy: String,
     /// Do not verify upstream certificates (private instance only).
     #[arg(long)]
@@ -54,12 +61,18 @@ async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &
     if let Some(instance) = home.running_instance()
         && !args.private
     {
+        if args.redact {
+            require_redaction(home, &instance)?;
+        }
         let code = with_instance(args, home, &instance, &config).await?;
         return exit_result(code);
     }
     config.make_private();
     // All clients belong to the command: certificate rejections are reported in the summary, never bypassed.
     config.intercept.pinning_failures = 0;
+    if args.redact {
+        redact_everything(&mut config.redact);
+    }
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
     let mut aside = None;
     let mut started = run::start(&config, home).await;
@@ -87,6 +100,42 @@ async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &
     exit_result(code)
 }
 
+/// Redacts all proxied requests. Exceptions keep their policies, but none may exclude requests.
+fn redact_everything(config: &mut RedactConfig) {
+    config.proxied = RedactMode::Redact;
+    for route in &mut config.route {
+        route.mode = route.mode.map(|_| RedactMode::Redact);
+    }
+}
+
+/// Checks that a running instance redacts every proxied request. It cannot be changed for one command alone: clients that
+/// send no credentials cannot be told from those of other programs, and their requests would leave unredacted.
+fn require_redaction(home: &DataDir, instance: &InstanceInfo) -> Result<(), CliError> {
+    let active = match InstanceApi::for_instance(home)? {
+        Some(api) => api.get("/privacy/policies")?,
+        None => Value::Null,
+    };
+    if redacts_proxied(&active) {
+        return Ok(());
+    }
+    Err(CliError::Usage(format!(
+        "--redact: the running instance (process {}) does not redact all proxied LLM requests, and cannot do so for one \
+         command alone; add --private to run the command behind an instance of its own, or set redact.proxied = \
+         \"redact\" in the configuration of the running one",
+        instance.pid
+    )))
+}
+
+/// Whether the routes of `GET /privacy/policies` redact every proxied request.
+fn redacts_proxied(active: &Value) -> bool {
+    let routes = active["routes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_redact = |route: &Value| route["mode"] == "redact";
+    let proxied = |route: &&Value| route["exception"].is_null() && route["name"] != "gateway";
+    let exceptions = routes.iter().filter(|r| !r["exception"].is_null());
+    routes.iter().find(proxied).is_some_and(is_redact)
+        && exceptions.clone().all(|r| r["mode"].is_null() || is_redact(r))
+}
+
 async fn with_instance(
     args: &ExecArgs,
     home: &DataDir,
@@ -96,11 +145,10 @@ async fn with_instance(
     let began = Timestamp::now();
     let pass = match ExecCredential::issue(home, &args.user) {
         Ok(pass) => pass,
-        Err(CliError::Failed(why) | CliError::Usage(why)) => {
-            anstream::eprintln!("interflow: running the command without proxy credentials: {why}");
+        Err(e) => {
+            anstream::eprintln!("interflow: running the command without proxy credentials: {e}");
             None
         }
-        Err(other) => return Err(other),
     };
     let proxy: &SocketAddr =
         instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
@@ -123,4 +171,44 @@ fn summarise(args: &ExecArgs, store: &SqliteStore, began: Timestamp, aside: Opti
 
 fn exit_result(code: u8) -> Result<(), CliError> {
     if code == 0 { Ok(()) } else { Err(CliError::Child(code)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_redact::RedactRoute;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_exception_excludes_requests_of_a_command_that_is_redacted() {
+        let route = |mode| RedactRoute { mode, ..RedactRoute::default() };
+        let mut config = RedactConfig {
+            route: vec![route(Some(RedactMode::Off)), route(Some(RedactMode::Flag)), route(None)],
+            ..RedactConfig::default()
+        };
+        redact_everything(&mut config);
+        assert_eq!(config.proxied, RedactMode::Redact);
+        let modes: Vec<_> = config.route.iter().map(|r| r.mode).collect();
+        assert_eq!(modes, [Some(RedactMode::Redact), Some(RedactMode::Redact), None]);
+    }
+
+    #[test]
+    fn an_instance_redacts_only_if_no_route_may_exclude_a_proxied_request() {
+        let routes = |proxied: &str, exception: Value| {
+            json!({"routes": [
+                {"name": "intercepted", "mode": "off", "exception": {"path": "/v1"}}, {"name": "gateway", "mode": "off"},
+                {"name": "intercepted", "mode": proxied, "exception": null}, exception,
+            ]})
+        };
+        let harmless = json!({"name": "route 2", "mode": null, "exception": {"path": "/x"}});
+        let mut active = routes("redact", harmless.clone());
+        assert!(!redacts_proxied(&active), "an exception excludes requests");
+        active["routes"].as_array_mut().unwrap().remove(0);
+        assert!(redacts_proxied(&active));
+        let mut flagged = routes("flag", harmless);
+        flagged["routes"].as_array_mut().unwrap().remove(0);
+        assert!(!redacts_proxied(&flagged));
+        assert!(!redacts_proxied(&Value::Null), "without an admin port nothing is known");
+    }
 }

@@ -1,7 +1,5 @@
 //! `interflow keys`: creates, lists and revokes virtual keys. A running instance reloads the file automatically.
 
-use std::io::Write as _;
-
 use clap::{Args, Subcommand};
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
@@ -9,6 +7,7 @@ use interflow_types::units::HumanDuration;
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::output::{FormatArgs, TableFormat, TextFormat, print};
 use crate::CliError;
 use crate::instance::config::InterflowConfig;
 
@@ -18,9 +17,8 @@ pub enum KeysCommand {
     Add(Box<KeyAddArgs>),
     /// List keys with owner, scope, limits and state.
     List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
     },
     /// Revoke a key immediately.
     Revoke {
@@ -76,9 +74,8 @@ pub struct KeyAddArgs {
     /// Budget per calendar month in USD (UTC).
     #[arg(long, value_name = "DOLLARS")]
     pub money_per_month: Option<f64>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
 }
 
 pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
@@ -86,11 +83,11 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
     let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
     let text = match command {
         KeysCommand::Add(args) => add(*args, &store, config)?,
-        KeysCommand::List { json: true } => {
+        KeysCommand::List { format } if format.is_json() => {
             let keys: Vec<_> = store.ring().keys().iter().map(|k| as_json(k)).collect();
             serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
         }
-        KeysCommand::List { json: false } => table(&store),
+        KeysCommand::List { .. } => table(&store),
         KeysCommand::Revoke { id } => {
             if !store.revoke(&id).map_err(|e| e.to_string())? {
                 return Err(CliError::Failed(format!("no such key: {id}; see `interflow keys list`")));
@@ -98,8 +95,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             format!("{id} is revoked\n")
         }
     };
-    // Write errors are ignored: the reader may have closed the pipe (`head`).
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print(&text);
     Ok(())
 }
 
@@ -128,7 +124,7 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<S
         limits,
     };
     let (secret, id) = store.add(new).map_err(|e| e.to_string())?;
-    if args.json {
+    if args.format.is_json() {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
     }
     anstream::eprintln!("created key {id}; it is shown only once and stored as a hash in {}", store.path().display());

@@ -76,10 +76,7 @@ fn answer_message(store: &dyn FlowStore, text: &str, access: WriteAccess, home: 
 
 /// Forwards a tool call to the running instance.
 fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, String> {
-    let said = |e: CliError| match e {
-        CliError::Failed(text) | CliError::Usage(text) => text,
-        CliError::Child(code) => format!("exit code {code}"),
-    };
+    let said = |e: CliError| e.to_string();
     let none = "this needs a running instance: ask the operator to start `interflow run`";
     let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
     let path = call.path();
@@ -92,8 +89,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
 }
 
 fn settings(home: &DataDir) -> Result<(), CliError> {
-    let api = InstanceApi::for_instance(home)?
-        .ok_or_else(|| CliError::Failed("no instance with an admin port is running: start `interflow run`".into()))?;
+    let api = InstanceApi::require(home)?;
     let settings = serde_json::json!({"mcpServers": {"interflow": {
         "type": "http",
         "url": format!("http://{}/mcp", api.address()),

@@ -4,37 +4,50 @@ mod approvals;
 mod audit;
 mod ca;
 mod config;
+mod control;
 mod conversations;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
 mod exec;
 pub mod flows;
-#[cfg(feature = "compat")]
 mod import;
 mod keys;
 mod listen_address;
+mod manual;
 mod mcp;
 #[cfg(feature = "media")]
 mod media;
 mod open;
+mod output;
+mod pending;
 mod redact;
+#[cfg(test)]
+mod reference;
 mod rules;
 mod run;
 mod secrets;
+mod status;
 mod system_proxy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use interflow_host::data_dir::DataDir;
 
-use crate::instance::config::load;
+use crate::instance::config::{LoadError, LoadedConfig, load};
 use crate::{CliError, warn};
 
 /// Intercepting HTTP(S) proxy and LLM gateway: inspect, record, rewrite, replay and redact traffic.
 #[derive(Debug, Parser)]
-#[command(name = "interflow", version, max_term_width = 110, infer_subcommands = false)]
+#[command(
+    name = "interflow",
+    version,
+    max_term_width = 100,
+    infer_subcommands = false,
+    disable_help_subcommand = true,
+    after_help = manual::topics()
+)]
 pub struct Cli {
     /// Data directory: CA, recordings and tokens.
     #[arg(long, global = true, env = "INTERFLOW_DATA_DIR", value_name = "DIR", help_heading = "Global options")]
@@ -53,111 +66,127 @@ pub enum CliCommand {
     #[cfg(feature = "demo")]
     /// Start an instance with sample traffic: a local shop, a fake LLM provider, agents. Needs no network.
     Demo(demo::DemoArgs),
-    /// Open the web UI of the running instance in the browser and log in.
-    Open(open::OpenArgs),
     /// Run a command with the proxy and CA configured in its environment; print a summary when it exits.
     Exec(exec::ExecArgs),
-    /// Manage the certificate authority: show, export, install, uninstall, rotate.
-    #[command(subcommand)]
-    Ca(ca::CaCommand),
-    /// Work with recorded flows: list, show, follow, export, import, replay, compare, prune, check.
+    /// Show whether an instance is running, its listeners, uptime and pending requests.
+    Status(status::StatusArgs),
+    /// Reload the configuration of the running instance.
+    Reload(control::ReloadArgs),
+    /// Stop the running instance and wait for its end.
+    Stop(control::StopArgs),
+    /// Open the web UI of the running instance in the browser and log in.
+    Open(open::OpenArgs),
+    /// Print the admin token, a secret that gives access to the web UI and the API.
+    Token,
+    /// Work with recorded flows: list, show, tail, export, import, replay, diff, prune, check.
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
-    /// List, show and export conversations with language models.
+    /// Work with conversations with language models: list, show, export, rebuild.
     #[command(subcommand)]
     Conversations(conversations::ConversationsCommand),
-    /// Manage virtual keys for the gateway: add, list, revoke.
+    /// List and decide pending requests: those that await approval and those held by rules.
     #[command(subcommand)]
-    Keys(keys::KeysCommand),
-    /// Work with rules: check, list, explain, test, import, schema; list and decide held flows.
-    #[command(subcommand)]
-    Rules(rules::RuleFilesCommand),
-    /// Verify the hash chain of the audit log.
-    #[command(subcommand)]
-    Audit(audit::AuditCommand),
-    /// Manage outbound approvals: list and decide pending requests, edit rules, set the mode.
+    Pending(pending::PendingCommand),
+    /// Manage outbound approvals: rules, mode, presets, suggestions.
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
     /// Manage secrets that replace placeholders in outgoing requests: list, add, remove.
     #[command(subcommand)]
     Secrets(secrets::SecretsCommand),
     /// List active agent sessions.
-    Sessions,
-    #[cfg(feature = "compat")]
-    /// Import data or configuration from another program.
+    Sessions(secrets::SessionsArgs),
+    /// Work with rule files: check, list, explain, test, schema.
     #[command(subcommand)]
-    Import(import::ImportCommand),
+    Rules(rules::RuleFilesCommand),
+    /// Manage virtual keys for the gateway: add, list, revoke.
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Replace personal data and secrets in text or JSON.
     Redact(redact::RedactArgs),
+    /// Verify the hash chain of the audit log.
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     #[cfg(feature = "media")]
-    /// Inspect media files and decrypt them with your own keys.
+    /// Inspect media files, decrypt them with your own keys, and create links for players.
     #[command(subcommand)]
     Media(media::MediaCommand),
-    /// Serve the recorded traffic to agents over the Model Context Protocol (stdio, read-only).
+    /// Serve the recorded traffic to agents over the Model Context Protocol on stdio.
     Mcp(mcp::McpArgs),
-    /// Check or print the configuration, its JSON Schema or its reference page.
+    /// Import recorded traffic, rules or configuration of another program.
     #[command(subcommand)]
-    Config(config::ConfigCommand),
+    Import(import::ImportCommand),
+    /// Manage the certificate authority: show, export, install, uninstall, rotate.
+    #[command(subcommand)]
+    Ca(ca::CaCommand),
     /// Set or restore the system's proxy settings: on, off, status.
     #[command(subcommand)]
     SystemProxy(system_proxy::SystemProxyCommand),
+    /// Create, check or print the configuration, its JSON Schema or its reference page.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Diagnose problems: CA trust, ports, clock, disk, limits.
     Doctor(doctor::DoctorArgs),
+    /// Print a completion script for a shell.
+    Completions(manual::CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands to a directory.
+    Man(manual::ManArgs),
+    /// Print the help text of a command or topic.
+    Help(manual::HelpArgs),
 }
 
-/// Runs the command.
+/// Runs the command. Configuration and data directory are read only by commands that need them.
 pub fn dispatch(cli: Cli) -> Result<(), CliError> {
-    #[cfg(feature = "demo")]
-    if let CliCommand::Demo(args) = &cli.command {
-        return demo::run(args);
-    }
-    let loaded = load(cli.config.as_deref());
-    if let Ok(loaded) = &loaded {
-        loaded.warnings.iter().for_each(|text| warn(text));
-    }
-    // The `config` commands report errors of the configuration in more detail.
-    if let CliCommand::Config(command) = &cli.command {
-        return config::run(command, loaded);
-    }
-    let loaded = loaded?;
-    let home = cli.data_dir;
-    if let CliCommand::Approvals(approvals::ApprovalsCommand::Presets { name, json }) = &cli.command {
-        return approvals::presets(name.as_deref(), *json);
-    }
-    #[cfg(feature = "compat")]
-    if let CliCommand::Import(import::ImportCommand::Philter(args)) = &cli.command {
-        return import::run_philter(args);
-    }
-    if let CliCommand::Redact(args) = &cli.command {
-        return redact::run(args);
-    }
-    #[cfg(feature = "media")]
-    if let CliCommand::Media(command) = &cli.command {
-        return media::run(command, &loaded.config, home.as_deref());
-    }
-    let home = DataDir::find(home.as_deref().or(loaded.config.data_dir.as_deref()))?;
-    match cli.command {
-        CliCommand::Run(args) => run::run(&args, loaded, home),
-        CliCommand::Exec(args) => exec::run(&args, loaded, &home),
-        CliCommand::Ca(command) => ca::run(&command, &home),
-        CliCommand::Conversations(command) => conversations::run(command, &loaded.config, &home),
-        CliCommand::Flows(command) => flows::run(command, &loaded.config, &home),
-        #[cfg(feature = "compat")]
-        CliCommand::Import(command) => import::run(&command, &loaded.config, &home),
-        CliCommand::Audit(command) => audit::run(&command),
-        CliCommand::Keys(command) => keys::run(command, &loaded.config, &home),
-        CliCommand::Open(args) => open::run(&args, &home),
-        CliCommand::Mcp(args) => mcp::run(&args, &loaded.config, &home),
-        CliCommand::Rules(command) => rules::run(&command, &loaded.config, &home),
-        CliCommand::Approvals(command) => approvals::run(command, &home),
-        CliCommand::Secrets(command) => secrets::run(command, &home),
-        CliCommand::Sessions => secrets::sessions(&home),
-        CliCommand::SystemProxy(command) => system_proxy::run(&command, &home),
-        CliCommand::Doctor(args) => doctor::run(&args, &loaded.config, &home),
-        CliCommand::Config(_) | CliCommand::Redact(_) => Ok(()),
+    let Cli { config: file, data_dir, command } = cli;
+    let load = || load_and_warn(file.as_deref());
+    let with_home = || -> Result<(LoadedConfig, DataDir), CliError> {
+        let loaded = load()?;
+        let home = DataDir::find(data_dir.as_deref().or(loaded.config.data_dir.as_deref()))?;
+        Ok((loaded, home))
+    };
+    let home = || Ok::<_, CliError>(with_home()?.1);
+    let config_and_home = || Ok::<_, CliError>(with_home().map(|(loaded, home)| (loaded.config, home))?);
+    match command {
         #[cfg(feature = "demo")]
-        CliCommand::Demo(_) => Ok(()),
+        CliCommand::Demo(args) => demo::run(&args),
+        CliCommand::Help(args) => manual::help(&args),
+        CliCommand::Completions(args) => manual::completions(&args),
+        CliCommand::Man(args) => manual::man(&args),
+        CliCommand::Config(command) => config::run(&command, |given| match given {
+            Some(file) => load_and_warn(Some(file)),
+            None => load(),
+        }),
+        CliCommand::Run(args) => with_home().and_then(|(loaded, home)| run::run(&args, loaded, home)),
+        CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
+        CliCommand::Status(args) => status::run(&args, &home()?),
+        CliCommand::Reload(args) => control::reload(&args, &home()?),
+        CliCommand::Stop(args) => control::stop(&args, &home()?),
+        CliCommand::Open(args) => open::run(&args, &home()?),
+        CliCommand::Token => control::token(&home()?),
+        CliCommand::Flows(command) => config_and_home().and_then(|(config, home)| flows::run(command, &config, &home)),
+        CliCommand::Conversations(command) => {
+            config_and_home().and_then(|(config, home)| conversations::run(command, &config, &home))
+        }
+        CliCommand::Pending(command) => pending::run(command, &home()?),
+        CliCommand::Approvals(command) => approvals::run(command, home),
+        CliCommand::Secrets(command) => secrets::run(command, &home()?),
+        CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
+        CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
+        CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
+        CliCommand::Redact(args) => redact::run(&args),
+        CliCommand::Audit(command) => audit::run(&command),
         #[cfg(feature = "media")]
-        CliCommand::Media(_) => Ok(()),
+        CliCommand::Media(command) => media::run(&command, config_and_home),
+        CliCommand::Mcp(args) => config_and_home().and_then(|(config, home)| mcp::run(&args, &config, &home)),
+        CliCommand::Import(command) => import::run(&command, config_and_home),
+        CliCommand::Ca(command) => ca::run(&command, &home()?),
+        CliCommand::SystemProxy(command) => system_proxy::run(&command, &home()?),
+        CliCommand::Doctor(args) => config_and_home().and_then(|(config, home)| doctor::run(&args, &config, &home)),
     }
+}
+
+/// Loads the configuration; warnings about environment variables go to stderr.
+fn load_and_warn(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
+    let loaded = load(file)?;
+    loaded.warnings.iter().for_each(|text| warn(text));
+    Ok(loaded)
 }

@@ -16,12 +16,7 @@ pub struct OpenArgs {
 
 /// Opens the browser, or prints the URL if there is none.
 pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
-    let Some(api) = InstanceApi::for_instance(home)? else {
-        return Err(CliError::Failed(format!(
-            "no instance with an admin port is running from {}: start one with `interflow run`",
-            home.path().display()
-        )));
-    };
+    let api = InstanceApi::require(home)?;
     let link = api.post("/login-links", &json!({}))?;
     let path = link["path"].as_str().unwrap_or("/login");
     let url = format!("http://{}{path}", api.address());

@@ -52,6 +52,27 @@ pub struct RunArgs {
     /// Print the effective configuration and exit.
     #[arg(long)]
     pub print_config: bool,
+    /// Log level, as in `log.level`: `warn`, `debug`, `info,interflow_net=debug`.
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// Log more: -v for debug, -vv for trace.
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with_all = ["quiet", "log_level"])]
+    pub verbose: u8,
+    /// Log less and print no addresses: -q for warnings, -qq for errors only.
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "log_level")]
+    pub quiet: u8,
+}
+
+impl RunArgs {
+    fn log_level(&self) -> Option<&str> {
+        match (self.verbose, self.quiet) {
+            (0, 0) => self.log_level.as_deref(),
+            (1, _) => Some("debug"),
+            (2.., _) => Some("trace"),
+            (0, 1) => Some("warn"),
+            (0, 2..) => Some("error"),
+        }
+    }
 }
 
 /// Runs until a signal.
@@ -64,7 +85,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
         anstream::print!("{text}");
         return Ok(());
     }
-    log::start(&config.log)?;
+    log::start_with_level(&config.log, args.log_level())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -81,7 +102,9 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
         if args.system_proxy {
             running.set_system_proxy()?;
         }
-        running.banner(&config);
+        if args.quiet == 0 {
+            running.banner(&config);
+        }
         running.warn_of_exposure(&config);
         let flags = RunFlags::from_args(args);
         let reloader = ConfigReloader::new(
@@ -92,6 +115,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
             Arc::clone(&running.reload_status),
             Box::new(move |config| flags.apply(config)),
         );
+        running.set_reload(reloader.handle());
         tokio::spawn(reloader.run());
         #[cfg(target_os = "linux")]
         tokio::spawn(release_startup_memory());

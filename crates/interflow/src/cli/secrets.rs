@@ -1,19 +1,19 @@
 //! `interflow secrets` and `interflow sessions`: secrets that replace placeholders, and the agent sessions that bring them.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use serde_json::json;
 
+use super::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
 use crate::CliError;
-use crate::cli::approvals::{joined_values, member, members, print, print_json, running_instance};
 
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
     /// List secrets without their values.
     List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs<TableFormat>,
     },
     /// Store a secret read from stdin; prints its placeholder.
     Add {
@@ -38,10 +38,10 @@ pub enum SecretsCommand {
 }
 
 pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
-    let api = running_instance(home)?;
+    let api = InstanceApi::require(home)?;
     match command {
-        SecretsCommand::List { json: true } => print_json(&api.get("/secrets")?["secrets"]),
-        SecretsCommand::List { json: false } => {
+        SecretsCommand::List { format } if format.is_json() => print_json(&api.get("/secrets")?["secrets"])?,
+        SecretsCommand::List { .. } => {
             for s in members(&api.get("/secrets")?, "secrets") {
                 let (label, used) = (member(s, "label"), member(s, "used"));
                 print(&format!(
@@ -69,10 +69,19 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
+#[derive(Debug, Args)]
+pub struct SessionsArgs {
+    #[command(flatten)]
+    format: FormatArgs<TableFormat>,
+}
+
 /// Lists the agent sessions of the running instance.
-pub fn sessions(home: &DataDir) -> Result<(), CliError> {
-    let api = running_instance(home)?;
-    for s in members(&api.get("/sessions")?, "sessions") {
+pub fn sessions(args: &SessionsArgs, home: &DataDir) -> Result<(), CliError> {
+    let found = InstanceApi::require(home)?.get("/sessions")?;
+    if args.format.is_json() {
+        return print_json(&found["sessions"]);
+    }
+    for s in members(&found, "sessions") {
         let secrets = s["secrets"].as_array().map_or(0, Vec::len);
         let (id, agent, rules) = (member(s, "id"), member(s, "agent"), member(s, "rules"));
         print(&format!("{id:<24}  {agent:<12}  {rules} rules  {secrets} secrets\n"));

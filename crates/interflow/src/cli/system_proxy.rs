@@ -8,7 +8,7 @@ use interflow_host::system_proxy::{SystemProxyStatus, restore, set};
 use serde_json::json;
 
 use crate::CliError;
-use crate::cli::flows::print_json;
+use crate::cli::output::{FormatArgs, TextFormat, print_json};
 
 #[derive(Debug, Subcommand)]
 pub enum SystemProxyCommand {
@@ -22,9 +22,8 @@ pub enum SystemProxyCommand {
     Off,
     /// Show the system's proxy settings and whether they point to Interflow.
     Status {
-        /// Output format: `table` or `json`.
-        #[arg(long, default_value = "table", value_parser = ["table", "json"])]
-        format: String,
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
     },
 }
 
@@ -55,7 +54,7 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
             }
             Ok(())
         }
-        SystemProxyCommand::Status { format } => status(home, format == "json"),
+        SystemProxyCommand::Status { format } => status(home, format.is_json()),
     }
 }
 

@@ -11,8 +11,14 @@ use crate::instance::config::{LogConfig, LogFormat};
 
 /// Starts logging. `INTERFLOW_LOG` overrides the level.
 pub fn start(config: &LogConfig) -> Result<(), String> {
-    let level = std::env::var("INTERFLOW_LOG").unwrap_or_else(|_| config.level.clone());
-    let filter = EnvFilter::try_new(&level).map_err(|e| format!("log.level `{level}` is wrong: {e}"))?;
+    start_with_level(config, None)
+}
+
+/// Starts logging at this level, or else at that of `INTERFLOW_LOG` or the configuration.
+pub fn start_with_level(config: &LogConfig, level: Option<&str>) -> Result<(), String> {
+    let default = || std::env::var("INTERFLOW_LOG").unwrap_or_else(|_| config.level.clone());
+    let level = level.map_or_else(default, str::to_owned);
+    let filter = EnvFilter::try_new(&level).map_err(|e| format!("the log level `{level}` is invalid: {e}"))?;
     let bounded =
         Arc::new(BoundedLogFile { file: standard_error(), limit: config.max_size.0, full: AtomicBool::new(false) });
     let writer = move || LogLines(Arc::clone(&bounded));

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use interflow_admin::metrics::table;
+use interflow_admin::{ReloadFn, ReloadReport};
 use interflow_codec::prometheus::MetricsPage;
 use interflow_proxy::ProxyServer;
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::components::ComponentSet;
 use crate::instance::config;
@@ -63,9 +65,50 @@ pub struct ConfigReloader {
     apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
     engine: Arc<ProxyServer>,
     components: Arc<ComponentSet>,
+    /// Changes of files.
     asked: mpsc::Receiver<()>,
+    /// Requests of the admin API.
+    requested: mpsc::Receiver<ReloadRequest>,
+    requests: mpsc::Sender<ReloadRequest>,
+    /// What is read at the start only, as it was then.
+    fixed: Value,
     watched: Arc<Mutex<Vec<PathBuf>>>,
     status: Arc<ReloadStatus>,
+}
+
+/// Where the result of a requested reload goes.
+type ReloadRequest = oneshot::Sender<Result<ReloadReport, String>>;
+
+/// Pending requests of the admin API; more wait.
+const MAX_REQUESTS: usize = 8;
+
+/// Sections and keys that are read at the start only.
+const FIXED: [&str; 13] = [
+    "/log",
+    "/admin",
+    "/dns",
+    "/compat",
+    "/record",
+    "/workers",
+    "/data_dir",
+    "/proxy/listen",
+    "/proxy/transparent",
+    "/proxy/reverse",
+    "/gateway/listen",
+    "/media/compat/port",
+    "/upstream/max_connections_per_host",
+];
+
+/// What of a configuration is read at the start only.
+fn fixed_part(config: &InterflowConfig) -> Value {
+    let all = serde_json::to_value(config).unwrap_or_default();
+    FIXED.iter().map(|path| (*path, all.pointer(path).cloned().unwrap_or_default())).collect()
+}
+
+/// The names of those that differ: `admin`, `proxy.listen`.
+fn restart_needed(start: &Value, now: &Value) -> Vec<String> {
+    let differing = FIXED.iter().filter(|path| start[**path] != now[**path]);
+    differing.map(|path| path[1..].replace('/', ".")).collect()
 }
 
 impl ConfigReloader {
@@ -82,7 +125,9 @@ impl ConfigReloader {
         // One pending request is enough: a reload reads everything.
         let (ask, asked) = mpsc::channel(1);
         let watched = Arc::new(Mutex::new(Vec::new()));
-        let this = Self { file, apply, engine, components, asked, watched, status };
+        let (requests, requested) = mpsc::channel(MAX_REQUESTS);
+        let fixed = fixed_part(config);
+        let this = Self { file, apply, engine, components, asked, requested, requests, fixed, watched, status };
         this.watch(config);
         // The first stamps are taken before the thread starts, so that no change is missed.
         let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
@@ -96,6 +141,20 @@ impl ConfigReloader {
     fn watch(&self, config: &InterflowConfig) {
         let files = self.file.iter().chain(&config.auth.users).cloned();
         *self.watched.lock() = files.chain(self.components.files(config)).collect();
+    }
+
+    /// Reloads when called.
+    pub fn handle(&self) -> ReloadFn {
+        let requests = self.requests.clone();
+        Arc::new(move || {
+            let requests = requests.clone();
+            Box::pin(async move {
+                let stopping = || "the instance is stopping".to_owned();
+                let (reply, done) = oneshot::channel();
+                requests.send(reply).await.map_err(|_| stopping())?;
+                done.await.map_err(|_| stopping())?
+            })
+        })
     }
 
     pub async fn run(mut self) {
@@ -112,26 +171,35 @@ impl ConfigReloader {
                     }
                 }
                 () = hangup.recv() => {}
+                Some(reply) = self.requested.recv() => {
+                    // The client may have gone.
+                    let _ = reply.send(self.reload());
+                    continue;
+                }
             }
-            self.reload();
+            let _ = self.reload();
         }
     }
 
-    fn reload(&self) {
-        let reloaded = self.load_and_apply();
-        self.status.record(reloaded.is_ok());
-        match reloaded {
-            Ok(()) => tracing::info!("reloaded"),
+    /// Reloads, and logs the result.
+    fn reload(&self) -> Result<ReloadReport, String> {
+        let result = self.load_and_apply();
+        self.status.record(result.is_ok());
+        match &result {
+            Ok(report) if report.restart.is_empty() => tracing::info!("reloaded"),
+            Ok(report) => tracing::warn!("reloaded; changes of {} take effect at a restart", report.restart.join(", ")),
             Err(e) => tracing::error!("configuration not reloaded, the previous one stays active: {e}"),
         }
+        result
     }
 
-    fn load_and_apply(&self) -> Result<(), String> {
+    fn load_and_apply(&self) -> Result<ReloadReport, String> {
         let mut config = config::load(self.file.as_deref()).map_err(|e| e.to_string())?.config;
         (self.apply)(&mut config);
         self.apply_config(&config)?;
         self.watch(&config);
-        Ok(())
+        let files = self.watched.lock().iter().filter(|f| f.exists()).cloned().collect();
+        Ok(ReloadReport { files, restart: restart_needed(&self.fixed, &fixed_part(&config)) })
     }
 
     /// Everything is prepared before anything is activated.
@@ -215,6 +283,26 @@ impl SighupStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_that_need_a_restart_are_named() {
+        let start = InterflowConfig::default();
+        let mut config = start.clone();
+        config.admin.listen = None;
+        config.proxy.listen = vec!["127.0.0.1:1".parse().unwrap()];
+        config.redact.restore = false;
+        assert_eq!(restart_needed(&fixed_part(&start), &fixed_part(&config)), ["admin", "proxy.listen"]);
+        assert!(restart_needed(&fixed_part(&start), &fixed_part(&start)).is_empty());
+    }
+
+    #[cfg(all(feature = "media", feature = "compat"))]
+    #[test]
+    fn sections_that_need_a_restart_exist() {
+        let schema = InterflowConfig::schema().to_string();
+        for name in FIXED.iter().flat_map(|path| path[1..].split('/')) {
+            assert!(schema.contains(&format!("\"{name}\"")), "{name}");
+        }
+    }
 
     #[test]
     fn watched_file_changes_are_detected_and_other_files_ignored() {

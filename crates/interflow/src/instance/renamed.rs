@@ -3,18 +3,25 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Former and present flags, and the commands that have them; none stands for all commands.
-const FLAGS: [(&str, &str, &[&str]); 4] = [
+const FLAGS: [(&str, &str, &[&str]); 5] = [
     ("--home", "--data-dir", &[]),
     ("--proxy", "--listen-proxy", &["run", "demo"]),
     ("--gateway", "--listen-gateway", &["run", "demo"]),
     ("--admin", "--listen-admin", &["run", "demo"]),
+    ("--form", "--format", &["ca"]),
 ];
 
-/// Former and present commands, by the last word of the former one.
-const COMMANDS: [(&str, &str); 3] = [
-    ("secrets", "interflow secrets"),
-    ("sessions", "interflow sessions"),
-    ("import-philter", "interflow import philter"),
+/// Former commands by parent and name, and the present ones.
+const COMMANDS: [(&str, &str, &str); 9] = [
+    ("approvals", "secrets", "interflow secrets"),
+    ("approvals", "sessions", "interflow sessions"),
+    ("approvals", "list", "interflow pending list"),
+    ("approvals", "allow", "interflow pending allow"),
+    ("approvals", "deny", "interflow pending deny"),
+    ("rules", "held", "interflow pending list"),
+    ("rules", "decide", "interflow pending"),
+    ("rules", "import", "interflow import mitmproxy"),
+    ("config", "import-philter", "interflow import philter"),
 ];
 
 /// Former and present paths of configuration keys; a `*` stands for the name of a table.
@@ -85,7 +92,8 @@ pub fn suggest(mut error: clap::Error, words: &[std::ffi::OsString]) -> clap::Er
         }
         ErrorKind::InvalidSubcommand => {
             let Some(command) = given(&error, ContextKind::InvalidSubcommand) else { return error };
-            if let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == command) {
+            let known = COMMANDS.iter().find(|(parent, old, _)| *old == command && words.iter().any(|w| w == parent));
+            if let Some((.., new)) = known {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![(*new).into()]));
             }
         }
@@ -115,6 +123,13 @@ mod tests {
             ("interflow approvals secrets list", "'secrets'", "'interflow secrets'"),
             ("interflow approvals sessions", "'sessions'", "'interflow sessions'"),
             ("interflow config import-philter x", "'import-philter'", "'interflow import philter'"),
+            ("interflow rules import map_remote x", "'import'", "'interflow import mitmproxy'"),
+            ("interflow rules held", "'held'", "'interflow pending list'"),
+            ("interflow rules decide 1 deny", "'decide'", "'interflow pending'"),
+            ("interflow approvals list", "'list'", "'interflow pending list'"),
+            ("interflow approvals allow 3", "'allow'", "'interflow pending allow'"),
+            ("interflow approvals deny 3", "'deny'", "'interflow pending deny'"),
+            ("interflow ca export --form der", "'--form'", "'--format'"),
         ] {
             if line.contains(" demo ") && !cfg!(feature = "demo") {
                 continue;

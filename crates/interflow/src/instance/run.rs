@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::{AdminDeps, AdminServer, LimitDeps};
+use interflow_admin::{AdminDeps, AdminServer, LimitDeps, ReloadFn};
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
@@ -198,6 +198,13 @@ impl RunningInstance {
     pub fn set_system_proxy(&self) -> Result<(), String> {
         let proxy = self.engine.proxy_addresses().first().copied().ok_or("there is no proxy port")?;
         system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
+    }
+
+    /// Lets the admin API reload the configuration.
+    pub fn set_reload(&self, reload: ReloadFn) {
+        if let Some((admin, _)) = &self.admin {
+            admin.set_reload(reload);
+        }
     }
 
     fn ca_file(&self) -> PathBuf {

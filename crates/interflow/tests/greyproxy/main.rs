@@ -257,7 +257,7 @@ async fn pending_requests_are_capped_and_disconnecting_clients_free_theirs() {
     );
     let it = Running::start(&config, &[]);
     let held = || -> usize {
-        let out = said(it.command(&["approvals", "list", "--json"]));
+        let out = said(it.command(&["pending", "list", "--json"]));
         serde_json::from_str::<Value>(&out).unwrap()["pending"].as_array().unwrap().len()
     };
     let ask = |n: usize| {

@@ -360,9 +360,9 @@ async fn breakpoints_hold_flows_until_a_decision() {
     let running = home.start(&home.write("r.yaml", &file(&[on("/", "{typeKind: BreakPoint}")])));
     let (proxy, url) = (running.proxy, home.origin.url("/held"));
     let held = tokio::spawn(async move { interflow_testkit::client::get_through(proxy, &url).await.unwrap() });
-    until("the held flow", async || home.run(&["rules", "held"]).out.contains("/held")).await;
+    until("the held flow", async || home.run(&["pending", "list"]).out.contains("/held")).await;
     assert_eq!(home.origin.served(), 0);
-    assert_eq!(home.run(&["rules", "decide", "1", "change", "--method", "PUT", "-H", "X-Edited: 1"]).code, 0);
+    assert_eq!(home.run(&["pending", "edit", "rule-1", "--method", "PUT", "-H", "X-Edited: 1"]).code, 0);
     assert_eq!(held.await.unwrap().status, 200);
     let request = home.origin.only_request();
     assert_eq!((request.method.as_str(), request.header("x-edited")), ("PUT", Some("1")));

@@ -60,7 +60,7 @@ async fn mitmproxy_replay_options_are_imported() {
          server_replay_ignore_host: true\nserver_replay_ignore_content: true\nserver_replay_ignore_params: [stamp]\n\
          server_replay_ignore_payload_params: [token]\nserver_replay_use_headers: [X-Tenant]\nanticache: true\n";
     let config = home.write("config.yaml", &format!("server_replay: ['{kept}']\n{options}"));
-    let said = home.run(&["rules", "import", &config]);
+    let said = home.run(&["import", "mitmproxy", &config]);
     for part in [
         "kept.har",
         "extra: 204",
@@ -76,12 +76,12 @@ async fn mitmproxy_replay_options_are_imported() {
         assert!(said.out.contains(part), "{part}: {said:?}");
     }
     let killed = home.write("killed.yaml", &format!("server_replay: ['{kept}']\nserver_replay_kill_extra: true\n"));
-    assert!(home.run(&["rules", "import", &killed]).out.contains("extra: abort"));
+    assert!(home.run(&["import", "mitmproxy", &killed]).out.contains("extra: abort"));
     let wrong = home.write("wrong.yaml", "server_replay: [a.flow]\nserver_replay_extra: maybe\n");
-    let said = home.run(&["rules", "import", &wrong]);
+    let said = home.run(&["import", "mitmproxy", &wrong]);
     assert!(said.code == 1 && said.err.contains("write forward, kill, or a status"), "{said:?}");
     let missing = home.write("missing.yaml", "server_replay: [none.har]\n");
-    let said = home.run(&["rules", "import", &missing]);
+    let said = home.run(&["import", "mitmproxy", &missing]);
     assert!(said.code == 1 && said.err.contains("server_replay cannot be imported"), "{said:?}");
 }
 

@@ -176,14 +176,14 @@ async fn tags_and_variables_of_a_tunnel_apply_to_its_requests() {
 async fn unloadable_import_fails_with_the_option_name() {
     let home = Home::new().await;
     let config = home.write("config.yaml", "mode: [socks5]\nssl_insecure: true\nblock_list: ['/!jpg/418']\n");
-    let said = home.run(&["rules", "import", &config]);
+    let said = home.run(&["import", "mitmproxy", &config]);
     assert!(
         said.out.contains("block:") && said.err.contains("ssl_insecure") && said.err.contains("mode"),
         "{} {}",
         said.out,
         said.err
     );
-    let said = home.run(&["rules", "import", "stickycookie", "~b secret"]);
+    let said = home.run(&["import", "mitmproxy", "--set", "stickycookie=~b secret"]);
     assert!(said.err.contains("stickycookie cannot be imported") && said.out.is_empty(), "{} {}", said.out, said.err);
     assert_ne!(said.code, 0);
 }

@@ -9,9 +9,10 @@ use interflow_conversations::conversations::load;
 use interflow_query::Query;
 use interflow_store::{ConversationOptions, FlowStore};
 
-use super::{ConversationExportArgs, ignore_broken_pipe};
+use super::ConversationExportArgs;
 use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
+use crate::cli::output::ignore_broken_pipe;
 
 /// Conversations per page.
 const PAGE: usize = 100;

@@ -6,19 +6,23 @@ use interflow_query::Query;
 use interflow_store::{ConversationOptions, ConversationSummary, FlowStore};
 use interflow_types::Timestamp;
 
-use super::{ConversationListArgs, ignore_broken_pipe};
+use super::ConversationListArgs;
 use crate::CliError;
-use crate::cli::flows::{ListFormat, width};
+use crate::cli::flows::width;
+use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json};
 
-/// Prints the newest conversations of a query, newest last.
+/// Prints the newest conversations of a query, newest last unless reversed.
 pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), CliError> {
     let text = args.query.join(" ");
     let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
     let options = ConversationOptions { query, all: args.all, limit: args.limit, ..ConversationOptions::default() };
     let mut found = store.conversations(&options)?;
-    found.reverse();
+    if !args.reverse {
+        found.reverse();
+    }
     let mut out = anstream::stdout().lock();
-    ignore_broken_pipe(match args.format {
+    ignore_broken_pipe(match args.format.get() {
+        ListFormat::Json => return print_json(&found),
         ListFormat::Jsonl => found.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
         ListFormat::Table => table(&mut out, &found),
     })

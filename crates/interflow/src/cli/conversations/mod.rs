@@ -4,23 +4,25 @@ mod export;
 mod list;
 mod show;
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::builder::PossibleValue;
+use clap::{Args, Subcommand, ValueEnum};
 use interflow_conversations::conversations::indexer::ConversationIndexer;
 use interflow_conversations::conversations::{export::ExportFormat, load};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::{FlowStore, SqliteStore};
 
-use crate::cli::flows::{ListFormat as ListForm, ProgressDisplay, open_for_reading};
+use crate::cli::flows::{ProgressDisplay, open_for_reading};
+use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, ignore_broken_pipe, one_of};
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
 
 #[derive(Debug, Subcommand)]
 pub enum ConversationsCommand {
-    /// List conversations, newest last.
+    /// List the newest conversations, the newest last.
     List(ConversationListArgs),
     /// Show one conversation: turns, tool calls, results, tokens, cost.
     Show(ConversationShowArgs),
@@ -37,24 +39,25 @@ const ID: &str = "Conversation ID or a prefix of it, `last`, or `last-2` for the
 pub struct ConversationListArgs {
     /// Query: `agent:claude-code model:opus tokens:>100000 time:>-1d`; bare words search the title.
     pub query: Vec<String>,
-    /// Maximum number of conversations, newest first.
-    #[arg(short = 'n', long, default_value_t = 50)]
+    /// Maximum number of conversations: the newest ones that match.
+    #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
     pub limit: usize,
     /// Include sub-agents and utility calls that belong to no conversation.
     #[arg(long)]
     pub all: bool,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = ListForm::Table)]
-    pub format: ListForm,
+    /// Print the newest conversation first instead of last.
+    #[arg(short, long)]
+    pub reverse: bool,
+    #[command(flatten)]
+    pub format: FormatArgs<ListFormat>,
 }
 
 #[derive(Debug, Args)]
 pub struct ConversationShowArgs {
     #[arg(help = ID, default_value = "last")]
     pub id: String,
-    /// Output format: text, json, markdown, jsonl, html or otel.
-    #[arg(long, default_value = "text")]
-    pub format: String,
+    #[command(flatten)]
+    pub format: FormatArgs<ShowFormat>,
     /// Show everything in full: reasoning, context, tool arguments and results.
     #[arg(long)]
     pub full: bool,
@@ -67,9 +70,8 @@ pub struct ConversationShowArgs {
 pub struct ConversationExportArgs {
     /// Conversation ID, or a query as for `list` [default: all].
     pub query: Vec<String>,
-    /// Output format: markdown, jsonl, html, or otel (OpenTelemetry GenAI spans as OTLP JSON) [default: by file
-    /// extension].
-    #[arg(long)]
+    /// Output format [default: by file extension, or markdown].
+    #[arg(short, long, value_parser = one_of(&EXPORT_FORMATS, export_format))]
     pub format: Option<ExportFormat>,
     /// Output file, or directory for several conversations as markdown or html [default: stdout].
     #[arg(short, long, value_name = "FILE")]
@@ -77,6 +79,55 @@ pub struct ConversationExportArgs {
     /// Send the spans to this collector instead of a file: `http://127.0.0.1:4318`. Requires `--format otel`.
     #[arg(long, value_name = "URL", conflicts_with = "output")]
     pub otlp: Option<String>,
+}
+
+/// Formats of one conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShowFormat {
+    Text,
+    Json,
+    Export(ExportFormat),
+}
+
+const EXPORT_FORMATS: [ExportFormat; 4] =
+    [ExportFormat::Markdown, ExportFormat::Jsonl, ExportFormat::Html, ExportFormat::Otel];
+
+fn export_format(format: ExportFormat) -> PossibleValue {
+    match format {
+        ExportFormat::Markdown => PossibleValue::new("markdown").alias("md").help("Markdown"),
+        ExportFormat::Jsonl => PossibleValue::new("jsonl").help("One JSON object per line"),
+        ExportFormat::Html => PossibleValue::new("html").help("One HTML file"),
+        ExportFormat::Otel => {
+            PossibleValue::new("otel").alias("otlp").help("OpenTelemetry GenAI spans as an OTLP/JSON request")
+        }
+    }
+}
+
+impl ValueEnum for ShowFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [ShowFormat; 6] = [
+            ShowFormat::Text,
+            ShowFormat::Json,
+            ShowFormat::Export(ExportFormat::Markdown),
+            ShowFormat::Export(ExportFormat::Jsonl),
+            ShowFormat::Export(ExportFormat::Html),
+            ShowFormat::Export(ExportFormat::Otel),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Text => PossibleValue::new("text").help("Text for people"),
+            Self::Json => PossibleValue::new("json").help("One JSON document"),
+            Self::Export(format) => export_format(*format),
+        })
+    }
+}
+
+impl OutputFormat for ShowFormat {
+    const JSON: Self = Self::Json;
+    const DEFAULT: &'static str = "text";
 }
 
 pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
@@ -112,12 +163,4 @@ fn find(store: &dyn FlowStore, word: &str) -> Result<String, CliError> {
         ))
     };
     load::find_conversation(store, word)?.ok_or_else(none)
-}
-
-/// A closed pipe is not an error.
-fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
-    match result {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("could not write: {e}"))),
-        _ => Ok(()),
-    }
 }

@@ -3,14 +3,15 @@
 use std::io::{self, Write};
 
 use interflow_conversations::assembly::view::{CallView, ItemKind, ThreadItem};
-use interflow_conversations::conversations::export::{self, ExportFormat, content_text, pluralize};
+use interflow_conversations::conversations::export::{self, content_text, pluralize};
 use interflow_conversations::conversations::load::{self, ConversationView};
 use interflow_llm::message::MessageRole;
 use interflow_store::FlowStore;
 
 use super::list::{count, truncate};
-use super::{ConversationShowArgs, find, ignore_broken_pipe};
+use super::{ConversationShowArgs, ShowFormat, find};
 use crate::CliError;
+use crate::cli::output::{ignore_broken_pipe, print_json};
 
 /// Maximum lines of a text in the short form.
 const MAX_LINES: usize = 12;
@@ -21,19 +22,14 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
     let id = find(store, &args.id)?;
     let gone = || CliError::Failed(format!("the conversation {id} is gone"));
     let mut out = anstream::stdout().lock();
-    match args.format.as_str() {
-        "text" => {
+    match args.format.get() {
+        ShowFormat::Text => {
             let opened = load::load_conversation(store, &id, None)?.ok_or_else(gone)?;
             ignore_broken_pipe(ConversationPrinter { out: &mut out, full: args.full }.conversation(&opened))?;
             if args.changes { changes(&mut out, store, &opened) } else { Ok(()) }
         }
-        "json" => {
-            let opened = load::load_conversation(store, &id, None)?.ok_or_else(gone)?;
-            let text = serde_json::to_string_pretty(&opened).map_err(|e| e.to_string())?;
-            ignore_broken_pipe(writeln!(io::stdout(), "{text}"))
-        }
-        other => {
-            let form: ExportFormat = other.parse().map_err(|e| CliError::Usage(format!("{e}, or text, or json")))?;
+        ShowFormat::Json => print_json(&load::load_conversation(store, &id, None)?.ok_or_else(gone)?),
+        ShowFormat::Export(form) => {
             let tree = export::load_tree(store, &id)?.ok_or_else(gone)?;
             ignore_broken_pipe(io::stdout().write_all(export::write(&tree, form).as_bytes()))
         }

@@ -15,8 +15,9 @@ use interflow_types::Direction;
 use super::compressed_output::CompressedOutput;
 use super::progress::ProgressDisplay;
 use super::store_access::StoreAccess;
-use super::{FlowExportArgs, ignore_broken_pipe, open};
+use super::{FlowExportArgs, open};
 use crate::CliError;
+use crate::cli::output::ignore_broken_pipe;
 use crate::instance::config::InterflowConfig;
 
 /// Flows per page.
@@ -122,29 +123,34 @@ fn secret_file(path: &Path) -> io::Result<File> {
     owner_only(File::options().write(true).create(true).truncate(true)).open(path)
 }
 
-/// Imports flows from files. A rejected file does not stop the others.
-pub fn import(files: &[PathBuf], config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+/// Imports flows from files, of this format or else by detection. A rejected file does not stop the others.
+pub fn import(
+    files: &[PathBuf],
+    format: Option<ArchiveFormat>,
+    config: &InterflowConfig,
+    home: &DataDir,
+) -> Result<(), CliError> {
     let writing = StoreAccess::open(config, home)?;
     let mut refused = Vec::new();
     for path in files {
-        match import_one(&writing, path) {
+        match import_one(&writing, path, format) {
             Ok(report) => anstream::println!("{}: {report}", path.display()),
-            Err(CliError::Failed(why) | CliError::Usage(why)) => refused.push(format!("{}: {why}", path.display())),
-            Err(other) => return Err(other),
+            Err(why) => refused.push(format!("{}: {why}", path.display())),
         }
     }
     if refused.is_empty() { Ok(()) } else { Err(CliError::Failed(refused.join("\n"))) }
 }
 
-fn import_one(writing: &StoreAccess, path: &Path) -> Result<String, CliError> {
+fn import_one(writing: &StoreAccess, path: &Path, format: Option<ArchiveFormat>) -> Result<String, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot be read: {e}"));
     let done = if path == Path::new("-") {
-        writing.import(io::stdin().lock())?
+        writing.import(io::stdin().lock(), format)?
     } else {
         let file = if path.is_dir() { fxzy::pack_to_temp_file(path) } else { File::open(path) };
         let file = file.map_err(cannot)?;
         let size = file.metadata().map_err(cannot)?.len();
-        writing.import(ProgressReader { file, read: 0, size, progress: ProgressDisplay::new("importing") })?
+        let reader = ProgressReader { file, read: 0, size, progress: ProgressDisplay::new("importing") };
+        writing.import(reader, format)?
     };
     for reason in &done.reasons {
         anstream::eprintln!("  left out: {reason}");

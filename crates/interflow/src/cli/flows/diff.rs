@@ -5,8 +5,9 @@ use interflow_archive::text::TextStyle;
 use interflow_archive::{FlowWithBodies, StoreBodySource};
 use interflow_store::FlowStore;
 
-use super::{ignore_broken_pipe, open, print_json};
+use super::open;
 use crate::CliError;
+use crate::cli::output::{ignore_broken_pipe, print_json};
 
 pub fn diff(store: &dyn FlowStore, a: &str, b: &str, json: bool) -> Result<(), CliError> {
     let read = |word: &str| {

@@ -6,15 +6,16 @@ use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder};
 use interflow_types::{FlowId, Timestamp};
 
 use super::table::FlowTable;
-use super::{FlowListArgs, ListFormat, ignore_broken_pipe, open};
+use super::{FlowListArgs, open};
 use crate::CliError;
+use crate::cli::output::{ListFormat, ignore_broken_pipe};
 
 /// Flows per page.
 const PAGE: usize = 500;
 /// Above this number of flows, only one page at a time is held in memory.
 const MAX_HELD: usize = 10 * PAGE;
 
-/// Prints the newest flows of a query, newest last.
+/// Prints the newest flows of a query, newest last unless reversed.
 pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     let listed = print(store, args);
     open::warn_of_damage(store);
@@ -22,26 +23,32 @@ pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> 
 }
 
 fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
-    let query = open::query(&args.select.query)?;
+    let (query, format) = (open::query(&args.select.query)?, args.format.get());
     let newest = ListOptions { query, order: ListOrder::Newest, after: None, limit: args.limit };
-    if args.all {
-        return print_pages(store, &ListOptions { limit: usize::MAX, ..newest }, None, args.format);
-    }
-    if args.limit > MAX_HELD {
-        return print_pages(store, &newest, before(store, &newest)?, args.format);
+    let all = || ListOptions { limit: usize::MAX, ..newest.clone() };
+    let oldest = |options: ListOptions| ListOptions { order: ListOrder::Oldest, ..options };
+    match (args.reverse, args.all) {
+        (true, true) => return print_pages(store, &all(), format),
+        (false, true) => return print_pages(store, &oldest(all()), format),
+        (true, false) if args.limit > MAX_HELD => return print_pages(store, &newest, format),
+        (false, false) if args.limit > MAX_HELD => {
+            let after = before(store, &newest)?;
+            return print_pages(store, &oldest(ListOptions { after, ..newest }), format);
+        }
+        _ => {}
     }
     let mut flows = store.list(&newest)?;
-    flows.reverse();
+    if !args.reverse {
+        flows.reverse();
+    }
     let now = Timestamp::now();
     let table = FlowTable::for_flows(&flows.iter().map(|f| f.summary(now)).collect::<Vec<_>>());
-    let mut out = anstream::stdout().lock();
-    let mut print = || {
-        if args.format == ListFormat::Table && !flows.is_empty() {
-            table.heading(&mut out)?;
-        }
-        flows.iter().try_for_each(|flow| line(&mut out, flow, args.format, &table))
-    };
-    ignore_broken_pipe(print())
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    let mut writer = FlowWriter { format, table, written: 0 };
+    ignore_broken_pipe((|| {
+        flows.iter().try_for_each(|flow| writer.flow(&mut out, flow))?;
+        writer.finish(&mut out)
+    })())
 }
 
 /// The flow just before the newest `options.limit` flows; `None` if there are not more.
@@ -62,44 +69,60 @@ fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>
     }
 }
 
-/// Prints page by page, oldest after `after` first, in constant memory.
-fn print_pages(
-    store: &dyn FlowStore,
-    options: &ListOptions,
-    mut after: Option<FlowId>,
-    form: ListFormat,
-) -> Result<(), CliError> {
-    let table = FlowTable::streaming(true);
+/// Prints page by page, in constant memory.
+fn print_pages(store: &dyn FlowStore, options: &ListOptions, format: ListFormat) -> Result<(), CliError> {
     let mut out = io::BufWriter::new(anstream::stdout().lock());
-    let mut heading = form == ListFormat::Table;
-    let mut left = options.limit;
+    let mut writer = FlowWriter { format, table: FlowTable::streaming(true), written: 0 };
+    let (mut left, mut after) = (options.limit, options.after);
     loop {
-        let page = ListOptions { order: ListOrder::Oldest, after, limit: PAGE.min(left), ..options.clone() };
+        let page = ListOptions { after, limit: PAGE.min(left), ..options.clone() };
         let flows = store.list(&page)?;
-        let printed = (|| {
-            if std::mem::take(&mut heading) && !flows.is_empty() {
-                table.heading(&mut out)?;
-            }
-            flows.iter().try_for_each(|flow| line(&mut out, flow, form, &table))?;
-            out.flush()
-        })();
-        if printed.is_err() {
-            return ignore_broken_pipe(printed);
-        }
         left -= flows.len();
         after = flows.last().map(|f| f.id);
-        if left == 0 || flows.len() < page.limit {
-            return Ok(());
+        let end = left == 0 || flows.len() < page.limit;
+        let printed = flows.iter().try_for_each(|flow| writer.flow(&mut out, flow));
+        let printed = printed.and_then(|()| if end { writer.finish(&mut out) } else { out.flush() });
+        if end || printed.is_err() {
+            return ignore_broken_pipe(printed);
         }
     }
 }
 
-pub fn line(out: &mut (impl Write + ?Sized), flow: &FlowRow, form: ListFormat, table: &FlowTable) -> io::Result<()> {
-    match form {
-        ListFormat::Jsonl => {
-            serde_json::to_writer(&mut *out, flow)?;
-            out.write_all(b"\n")
+/// Writes flows in one format.
+struct FlowWriter {
+    format: ListFormat,
+    table: FlowTable,
+    written: u64,
+}
+
+impl FlowWriter {
+    fn flow(&mut self, out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
+        let first = self.written == 0;
+        self.written += 1;
+        match self.format {
+            ListFormat::Table => {
+                if first {
+                    self.table.heading(out)?;
+                }
+                self.table.line(out, &flow.summary(Timestamp::now()))
+            }
+            ListFormat::Json => {
+                out.write_all(if first { b"[\n" } else { b",\n" })?;
+                Ok(serde_json::to_writer(out, flow)?)
+            }
+            ListFormat::Jsonl => json_line(out, flow),
         }
-        ListFormat::Table => table.line(out, &flow.summary(Timestamp::now())),
     }
+
+    fn finish(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.format == ListFormat::Json {
+            out.write_all(if self.written == 0 { b"[]\n" } else { b"\n]\n" })?;
+        }
+        out.flush()
+    }
+}
+
+pub fn json_line(out: &mut (impl Write + ?Sized), flow: &FlowRow) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, flow)?;
+    out.write_all(b"\n")
 }

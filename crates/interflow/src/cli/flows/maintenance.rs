@@ -13,13 +13,14 @@ use interflow_types::{Direction, Timestamp};
 
 use super::progress::ProgressDisplay;
 use super::store_access::StoreAccess;
-use super::{PruneArgs, QueryArgs, TagArgs, ignore_broken_pipe, open, print_json};
+use super::{CountArgs, PruneArgs, TagArgs, open};
 use crate::CliError;
+use crate::cli::output::{ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 
 /// Deletes flows after confirmation.
 pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let mut query = open::query(&args.select.query)?;
+    let mut query = open::query(&args.query)?;
     if let Some(age) = args.older {
         let before = Timestamp::now().micros().saturating_sub(age.0.as_micros() as u64);
         let point = TimePoint::At { start: before, lasts: 1 };
@@ -68,8 +69,11 @@ fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError>
 }
 
 /// Prints the number of flows that a query selects.
-pub fn count(store: &dyn FlowStore, args: &QueryArgs) -> Result<(), CliError> {
-    let n = count_selected(store, &open::query(&args.query)?)?;
+pub fn count(store: &dyn FlowStore, args: &CountArgs) -> Result<(), CliError> {
+    let n = count_selected(store, &open::query(&args.select.query)?)?;
+    if args.format.is_json() {
+        return print_json(&serde_json::json!({"flows": n}));
+    }
     ignore_broken_pipe(writeln!(anstream::stdout(), "{n}"))
 }
 

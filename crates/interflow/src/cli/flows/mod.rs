@@ -3,6 +3,7 @@
 mod archive;
 mod compressed_output;
 mod diff;
+mod formats;
 mod list;
 mod maintenance;
 mod negated_terms;
@@ -14,7 +15,6 @@ mod store_access;
 mod table;
 mod tail;
 
-use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -24,19 +24,23 @@ use interflow_archive::view::ProtoSchemas;
 use interflow_host::data_dir::DataDir;
 use interflow_types::units::HumanDuration;
 
+pub use archive::import as import_archives;
+pub use formats::{ShowFormat, TailFormat};
 pub use negated_terms::normalize_negated_terms;
 pub use open::open_for_reading;
 pub use progress::ProgressDisplay;
+pub use replay::read_body_argument;
 #[cfg(feature = "compat")]
 pub use store_access::StoreAccess;
 pub use table::width;
 
+use super::output::{FormatArgs, ListFormat, TextFormat, one_of};
 use crate::CliError;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
 pub enum FlowsCommand {
-    /// List flows, newest last.
+    /// List the newest flows, the newest last.
     List(FlowListArgs),
     /// Show a flow: headers, bodies, messages, timings.
     Show(FlowShowArgs),
@@ -58,72 +62,72 @@ pub enum FlowsCommand {
         a: String,
         /// Second flow.
         b: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
     },
     /// Delete flows and reclaim disk space; asks for confirmation.
     Prune(PruneArgs),
-    /// Verify the integrity of the store.
+    /// Verify the integrity of the recording.
     Check {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
     },
-    /// Show store statistics.
+    /// Show the number of recorded flows and their size on disk.
     Stats {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
     },
     /// Add or remove tags of a flow, or set its comment.
     Tag(TagArgs),
     /// Count the flows that match a query.
-    Count(QueryArgs),
+    Count(CountArgs),
 }
+
+const QUERY_HELP: &str = "`interflow help query` describes the query language.";
 
 /// How a flow is selected on the command line.
 const ID: &str = "Flow ID or the end of it, `last`, or `last-2` for the second before the last";
 
 #[derive(Debug, Args)]
-#[command(after_long_help = interflow_query::help())]
+#[command(after_long_help = QUERY_HELP)]
 pub struct QueryArgs {
     /// Query: `host:api.example.com status:>=400` [default: all flows].
     pub query: Vec<String>,
 }
 
 #[derive(Debug, Args)]
+pub struct CountArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
+}
+
+#[derive(Debug, Args)]
 pub struct FlowListArgs {
     #[command(flatten)]
     pub select: QueryArgs,
-    /// Maximum number of flows, newest first.
-    #[arg(short = 'n', long, default_value_t = 50)]
+    /// Maximum number of flows: the newest ones that match.
+    #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
     pub limit: usize,
     /// Show all flows.
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
-    pub format: ListFormat,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ListFormat {
-    /// Table.
-    Table,
-    /// One JSON object per line.
-    Jsonl,
+    /// Print the newest flow first instead of last.
+    #[arg(short, long)]
+    pub reverse: bool,
+    #[command(flatten)]
+    pub format: FormatArgs<ListFormat>,
 }
 
 #[derive(Debug, Args)]
 pub struct FlowShowArgs {
     #[arg(help = ID)]
     pub id: String,
-    /// Output format: `text`, `json`, or an export format (curl, raw, har, fetch, python, httpie, jsonl).
-    #[arg(long, default_value = "text")]
-    pub format: String,
+    #[command(flatten)]
+    pub format: FormatArgs<ShowFormat>,
     /// Print only this body, as sent on the wire.
-    #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "format")]
+    #[arg(long, value_enum, value_name = "SIDE", conflicts_with_all = ["format", "json"])]
     pub body: Option<SideArg>,
     /// With --body: decompress the content coding (gzip, br, …).
     #[arg(long, requires = "body")]
@@ -161,23 +165,22 @@ pub struct TailArgs {
     #[command(flatten)]
     pub select: QueryArgs,
     /// Print this number of completed flows first.
-    #[arg(short = 'n', long, default_value_t = 10)]
+    #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
     pub limit: usize,
     /// Output format.
-    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
-    pub format: ListFormat,
+    #[arg(short, long, value_enum, default_value_t = TailFormat::Table)]
+    pub format: TailFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct FlowExportArgs {
     #[command(flatten)]
     pub select: QueryArgs,
-    /// Output format: har, jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response,
-    /// table [default: by file extension].
-    #[arg(long)]
+    /// Output format [default: by file extension, or har].
+    #[arg(short, long, value_parser = one_of(ArchiveFormat::ALL, formats::archive_format))]
     pub format: Option<ArchiveFormat>,
-    /// With pcapng: side to export: client, upstream or both.
-    #[arg(long, default_value = "client", value_name = "LEG")]
+    /// With pcapng: side to export.
+    #[arg(long, default_value = "client", value_name = "SIDE", value_parser = one_of(&formats::SIDES, formats::side))]
     pub leg: PacketSides,
     /// With pcapng: also write the TLS secrets to this file (the pcapng file contains them, too).
     #[arg(long, value_name = "FILE")]
@@ -209,16 +212,16 @@ pub struct ReplayArgs {
     /// Do not verify the upstream certificate (only if no instance is running).
     #[arg(long)]
     pub danger_insecure_upstream: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_long_help = QUERY_HELP)]
 pub struct PruneArgs {
-    #[command(flatten)]
-    pub select: QueryArgs,
-    /// Only flows older than this: 7d, 12h.
+    /// Query that selects the flows to delete: `host:api.example.com status:>=400`.
+    pub query: Vec<String>,
+    /// Delete only flows older than this: 7d, 12h.
     #[arg(long, value_name = "AGE")]
     pub older: Option<HumanDuration>,
     /// Delete all flows.
@@ -233,12 +236,12 @@ pub struct PruneArgs {
 pub struct TagArgs {
     #[arg(help = ID)]
     pub id: String,
-    /// Tags.
+    /// Tags to add.
     pub tags: Vec<String>,
-    /// Remove the tags.
+    /// Remove the tags instead of adding them.
     #[arg(long)]
     pub remove: bool,
-    /// Comment; an empty one removes it.
+    /// Set the comment; an empty text removes it.
     #[arg(long)]
     pub comment: Option<String>,
 }
@@ -254,28 +257,15 @@ pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> R
         }
         FlowsCommand::Tail(args) => tail::tail(&args, config, home),
         FlowsCommand::Export(args) => archive::export(&open::open_for_reading(config, home)?, &args),
-        FlowsCommand::Import { files } => archive::import(&files, config, home),
+        FlowsCommand::Import { files } => archive::import(&files, None, config, home),
         FlowsCommand::Replay(args) => replay::replay(&args, config, home),
-        FlowsCommand::Diff { a, b, json } => diff::diff(&open::open_for_reading(config, home)?, &a, &b, json),
+        FlowsCommand::Diff { a, b, format } => {
+            diff::diff(&open::open_for_reading(config, home)?, &a, &b, format.is_json())
+        }
         FlowsCommand::Prune(args) => maintenance::prune(&args, config, home),
-        FlowsCommand::Check { json } => maintenance::check(&open::open_for_reading(config, home)?, json),
-        FlowsCommand::Stats { json } => maintenance::stats(json, config, home),
+        FlowsCommand::Check { format } => maintenance::check(&open::open_for_reading(config, home)?, format.is_json()),
+        FlowsCommand::Stats { format } => maintenance::stats(format.is_json(), config, home),
         FlowsCommand::Tag(args) => maintenance::tag(&args, config, home),
         FlowsCommand::Count(args) => maintenance::count(&open::open_for_reading(config, home)?, &args),
     }
-}
-
-/// Reports write errors, except for a closed pipe (`head`).
-fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
-    match result {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("output failed: {e}"))),
-        _ => Ok(()),
-    }
-}
-
-/// Pretty-prints a value as JSON.
-pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
-    use io::Write as _;
-    let text = serde_json::to_string_pretty(value).map_err(|e| format!("cannot serialize as JSON: {e}"))?;
-    ignore_broken_pipe(writeln!(io::stdout().lock(), "{text}"))
 }

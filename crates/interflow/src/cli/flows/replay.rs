@@ -13,8 +13,9 @@ use interflow_store::{FlowRow, FlowStore};
 use interflow_types::{Body, BodyFrame, Direction, Error, FlowId, Request};
 use serde_json::{Value, json};
 
-use super::{ReplayArgs, ignore_broken_pipe, open, print_json};
+use super::{ReplayArgs, open};
 use crate::CliError;
+use crate::cli::output::{ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 use crate::instance::{log, run};
 
@@ -34,11 +35,11 @@ pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Re
             replay_locally(request, &row, args, config, home)?
         }
     };
-    print_outcome(&outcome, args.json)
+    print_outcome(&outcome, args.format.is_json())
 }
 
 /// Body from text or from a file.
-fn read_body_argument(text: &str) -> Result<Bytes, CliError> {
+pub fn read_body_argument(text: &str) -> Result<Bytes, CliError> {
     let Some(path) = text.strip_prefix('@') else { return Ok(Bytes::copy_from_slice(text.as_bytes())) };
     let read = if path == "-" {
         let mut bytes = Vec::new();

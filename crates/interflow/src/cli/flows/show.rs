@@ -4,22 +4,19 @@ use std::io::{self, Write};
 
 use interflow_archive::text::{self, TextStyle, duration};
 use interflow_archive::view::ProtoSchemas;
-use interflow_archive::{self, ArchiveFormat, BodySource, OriginalBodySource, StoreBodySource};
+use interflow_archive::{self, BodySource, OriginalBodySource, StoreBodySource};
 use interflow_store::{FlowRow, FlowStore, decoded_body};
 use interflow_types::{Direction, FlowTimings, Headers};
 
-use super::{FlowShowArgs, ignore_broken_pipe, open, print_json};
+use super::{FlowShowArgs, ShowFormat, open};
 use crate::CliError;
+use crate::cli::output::{ignore_broken_pipe, print_json};
 
 /// Maximum bytes of a body to decode.
 const MAX_DECODED: usize = 1 << 30;
 
 /// Prints a flow.
 pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) -> Result<(), CliError> {
-    let format = match args.format.as_str() {
-        "text" | "json" => None,
-        other => Some(other.parse::<ArchiveFormat>().map_err(|e| CliError::Usage(format!("{e}, or text, or json")))?),
-    };
     let mut flow = open::find(store, &args.id)?;
     if args.original {
         if flow.original.is_none() {
@@ -33,8 +30,8 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
     }
     let (sent, came) = (StoreBodySource(store), OriginalBodySource(store));
     let contents: &dyn BodySource = if args.original { &came } else { &sent };
-    match format {
-        Some(format) => {
+    match args.format.get() {
+        ShowFormat::Archive(format) => {
             let mut out = io::stdout().lock();
             let mut print = || {
                 let mut exporter = interflow_archive::exporter(format, &mut out)?;
@@ -43,8 +40,8 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
             };
             ignore_broken_pipe(print())
         }
-        None if args.format == "json" => print_json(&flow),
-        None => {
+        ShowFormat::Json => print_json(&flow),
+        ShowFormat::Text => {
             let mut out = anstream::stdout().lock();
             let shown =
                 text::detail_with(&mut out, &flow, contents, (args.max_body, schemas), TextStyle { colour: true });

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use interflow_archive::{self, ImportError};
+use interflow_archive::{self, ArchiveFormat, ImportError};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
@@ -67,12 +67,13 @@ impl StoreAccess {
         }
     }
 
-    /// Imports the flows of a file.
-    pub fn import(&self, file: impl Read) -> Result<ImportCounts, CliError> {
+    /// Imports the flows of a file, of this format or else by detection.
+    pub fn import(&self, file: impl Read, format: Option<ArchiveFormat>) -> Result<ImportCounts, CliError> {
         match self {
-            Self::Here(store) => import_locally(store, file),
+            Self::Here(store) => import_locally(store, file, format),
             Self::Instance(api) => {
-                let done = api.upload("/import", file)?;
+                let query = format.map(|f| format!("?format={}", f.name())).unwrap_or_default();
+                let done = api.upload(&format!("/import{query}"), file)?;
                 let count = |name: &str| done[name].as_u64().unwrap_or_default();
                 let reasons = done["reasons"].as_array().into_iter().flatten();
                 Ok(ImportCounts {
@@ -86,9 +87,13 @@ impl StoreAccess {
     }
 }
 
-fn import_locally(store: &SqliteStore, file: impl Read) -> Result<ImportCounts, CliError> {
+fn import_locally(
+    store: &SqliteStore,
+    file: impl Read,
+    format: Option<ArchiveFormat>,
+) -> Result<ImportCounts, CliError> {
     let mut done = ImportCounts::default();
-    let report = interflow_archive::import(None, file, &mut |flow| {
+    let report = interflow_archive::import(format, file, &mut |flow| {
         let new = store.insert(flow.into()).map_err(io::Error::other)?;
         *(if new { &mut done.imported } else { &mut done.present }) += 1;
         Ok(())

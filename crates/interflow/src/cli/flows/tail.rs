@@ -19,8 +19,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::table::FlowTable;
-use super::{ListFormat, TailArgs, ignore_broken_pipe, list, open};
+use super::{TailArgs, TailFormat, list, open};
 use crate::CliError;
+use crate::cli::output::ignore_broken_pipe;
 use crate::instance::config::InterflowConfig;
 
 /// Polling interval of the store.
@@ -63,7 +64,7 @@ enum NeverReturns {}
 
 struct FlowFollower<'a> {
     query: Query,
-    form: ListFormat,
+    form: TailFormat,
     table: FlowTable,
     config: &'a InterflowConfig,
     home: &'a DataDir,
@@ -75,7 +76,7 @@ struct FlowFollower<'a> {
 
 impl FlowFollower<'_> {
     async fn follow(&mut self, first: usize) -> Result<NeverReturns, TailEnd> {
-        if self.form == ListFormat::Table {
+        if self.form == TailFormat::Table {
             self.print(|table, out| table.heading(out))?;
         }
         self.poll_store(Some(first))?;
@@ -140,7 +141,10 @@ impl FlowFollower<'_> {
             self.seen.pop_first();
         }
         let form = self.form;
-        self.print(|table, out| list::line(out, &row, form, table))
+        self.print(|table, out| match form {
+            TailFormat::Table => table.line(out, &row.summary(Timestamp::now())),
+            TailFormat::Jsonl => list::json_line(out, &row),
+        })
     }
 
     fn print(&self, write: impl FnOnce(&FlowTable, &mut dyn Write) -> std::io::Result<()>) -> Result<(), TailEnd> {

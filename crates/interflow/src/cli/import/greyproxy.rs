@@ -8,7 +8,7 @@ use clap::Args;
 use interflow_approvals::approvals::config::{RuleSpec, SecretSpec};
 use interflow_approvals::approvals::{Approvals, default_hosts};
 use interflow_archive::jsonl::JsonlWriter;
-use interflow_archive::{FlowExporter as _, ImportReport};
+use interflow_archive::{ArchiveFormat, FlowExporter as _, ImportReport};
 use interflow_compat::greyproxy::{GreyproxyDb, GreyproxyEndpoint, convert_rule, decrypt_credentials};
 use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides, format_by_name};
 use interflow_conversations::conversations::indexer::ConversationIndexer;
@@ -112,14 +112,14 @@ impl RuleSink {
     fn rule(&self, spec: RuleSpec) -> Result<(), String> {
         match self {
             Self::Here(approvals) => approvals.add_rule(spec).map(drop).map_err(|e| e.to_string()),
-            Self::Instance(api) => api.post("/approvals/rules", &json!(spec)).map(drop).map_err(failure_text),
+            Self::Instance(api) => api.post("/approvals/rules", &json!(spec)).map(drop).map_err(|e| e.to_string()),
         }
     }
 
     fn secret(&self, spec: SecretSpec) -> Result<(), String> {
         match self {
             Self::Here(approvals) => approvals.add_secret(spec).map(drop).map_err(|e| e.to_string()),
-            Self::Instance(api) => api.post("/secrets", &json!(spec)).map(drop).map_err(failure_text),
+            Self::Instance(api) => api.post("/secrets", &json!(spec)).map(drop).map_err(|e| e.to_string()),
         }
     }
 
@@ -133,13 +133,6 @@ impl RuleSink {
                 all.filter_map(|s| s["placeholder"].as_str().map(str::to_owned)).collect()
             }
         })
-    }
-}
-
-fn failure_text(failure: CliError) -> String {
-    match failure {
-        CliError::Failed(why) | CliError::Usage(why) => why,
-        CliError::Child(code) => format!("exit code {code}"),
     }
 }
 
@@ -297,7 +290,7 @@ fn traffic(
             lines.finish().map_err(wrong)?;
             drop(lines);
             spool.flush().and_then(|()| spool.rewind()).map_err(wrong)?;
-            let done = StoreAccess::open(config, home)?.import(spool)?;
+            let done = StoreAccess::open(config, home)?.import(spool, Some(ArchiveFormat::Jsonl))?;
             (done.imported, done.present, read)
         }
         RuleSink::Here(_) => {

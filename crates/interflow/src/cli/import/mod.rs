@@ -1,32 +1,87 @@
 //! `interflow import`: data and configuration of other programs.
 
+#[cfg(feature = "compat")]
 mod greyproxy;
+#[cfg(feature = "compat")]
+mod mitmproxy;
+#[cfg(feature = "compat")]
 mod philter;
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use interflow_archive::ArchiveFormat;
 use interflow_host::data_dir::DataDir;
 
 use crate::CliError;
+use crate::cli::flows::import_archives;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
+    #[cfg(feature = "compat")]
     /// Import Greyproxy's database: rules, credentials, recorded traffic and conversations. The database is not modified;
     /// existing data is kept.
     Greyproxy(greyproxy::GreyproxyArgs),
+    #[cfg(feature = "compat")]
     /// Convert the configuration of philter-ai-proxy; print the result as TOML.
     Philter(philter::PhilterArgs),
+    #[cfg(feature = "compat")]
+    /// Import mitmproxy's recorded flows, or convert its options to a rule file.
+    Mitmproxy(mitmproxy::MitmproxyArgs),
+    /// Import Fluxzy's recordings.
+    Fluxzy(FluxzyArgs),
+    /// Import flows from HAR files, as browsers and many proxies export them.
+    Har(ArchiveArgs),
+    /// Import flows from Fiddler's archives (SAZ).
+    Fiddler(ArchiveArgs),
 }
 
-/// Converts the configuration of philter-ai-proxy, which needs no data directory.
-pub fn run_philter(args: &philter::PhilterArgs) -> Result<(), CliError> {
-    philter::run(args)
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// Files; `-` for stdin.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
 }
 
-/// Runs one of the commands.
-pub fn run(command: &ImportCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+#[derive(Debug, Args)]
+pub struct FluxzyArgs {
+    /// Archives (`.fxzy`) or directories of recordings. Rule files need no import: name them in `rules.files`.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// Runs one of the commands. Conversions of configuration need no data directory.
+pub fn run(
+    command: &ImportCommand,
+    setup: impl Fn() -> Result<(InterflowConfig, DataDir), CliError>,
+) -> Result<(), CliError> {
+    let archives = |files: &[PathBuf], format| {
+        let (config, home) = setup()?;
+        import_archives(files, Some(format), &config, &home)
+    };
     match command {
-        ImportCommand::Greyproxy(args) => greyproxy::run(args, config, home),
+        #[cfg(feature = "compat")]
+        ImportCommand::Greyproxy(args) => setup().and_then(|(config, home)| greyproxy::run(args, &config, &home)),
+        #[cfg(feature = "compat")]
         ImportCommand::Philter(args) => philter::run(args),
+        #[cfg(feature = "compat")]
+        ImportCommand::Mitmproxy(args) => setup().and_then(|(config, home)| mitmproxy::run(args, &config, &home)),
+        ImportCommand::Fluxzy(args) => {
+            if let Some(rules) = args.files.iter().find(|f| is_yaml(f)) {
+                let shown = rules.display();
+                return Err(CliError::Usage(format!(
+                    "{shown} is a rule file, which needs no import: `interflow rules check {shown}` reports what differs \
+                     from Fluxzy, and rules.files in the configuration or `interflow run --rules {shown}` uses it"
+                )));
+            }
+            archives(&args.files, ArchiveFormat::Fxzy)
+        }
+        ImportCommand::Har(args) => archives(&args.files, ArchiveFormat::Har),
+        ImportCommand::Fiddler(args) => archives(&args.files, ArchiveFormat::Saz),
     }
+}
+
+fn is_yaml(file: &std::path::Path) -> bool {
+    file.extension().is_some_and(|e| e.eq_ignore_ascii_case("yaml") || e.eq_ignore_ascii_case("yml"))
 }

@@ -37,7 +37,7 @@ pub fn run(args: &PhilterArgs) -> Result<(), CliError> {
         }
         (None, _) => {}
     }
-    crate::cli::approvals::print(&imported.text);
+    crate::cli::output::print(&imported.text);
     Ok(())
 }
 

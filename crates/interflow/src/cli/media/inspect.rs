@@ -3,43 +3,35 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use interflow_media::bmff::{BoxNode, codec_string};
 use interflow_media::cenc::InitSegment;
 use serde_json::{Value, json};
 
 use super::file::MediaFile;
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TextFormat};
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// MP4 file or segment.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = InspectFormat::Text)]
-    pub format: InspectFormat,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum InspectFormat {
-    /// Human-readable.
-    Text,
-    /// JSON.
-    Json,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
 }
 
 pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     let file = MediaFile::read(&args.file)?;
     let mut text = String::new();
-    match args.format {
-        InspectFormat::Json => {
+    match args.format.get() {
+        TextFormat::Json => {
             let tracks = file.init.as_ref().map(tracks).unwrap_or_default();
             let boxes: Vec<Value> = file.boxes.iter().map(as_json).collect();
             text = json!({ "tracks": tracks, "pssh": systems(&file), "boxes": boxes }).to_string();
             text.push('\n');
         }
-        InspectFormat::Text => {
+        TextFormat::Text => {
             file.boxes.iter().for_each(|node| draw(node, 0, &mut text));
             describe(&file, &mut text);
         }

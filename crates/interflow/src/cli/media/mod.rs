@@ -30,12 +30,16 @@ pub enum MediaCommand {
     Url(url::UrlArgs),
 }
 
-pub fn run(command: &MediaCommand, config: &InterflowConfig, home: Option<&Path>) -> Result<(), CliError> {
+/// Runs one of the commands. Only links need the configuration.
+pub fn run(
+    command: &MediaCommand,
+    setup: impl Fn() -> Result<(InterflowConfig, DataDir), CliError>,
+) -> Result<(), CliError> {
     match command {
         MediaCommand::Inspect(args) => inspect::run(args),
         MediaCommand::Probe(args) => probe::run(args),
         MediaCommand::Decrypt(args) => decrypt::run(args),
-        MediaCommand::Url(args) => url::run(args, config, &DataDir::find(home.or(config.data_dir.as_deref()))?),
+        MediaCommand::Url(args) => setup().and_then(|(config, home)| url::run(args, &config, &home)),
     }
 }
 

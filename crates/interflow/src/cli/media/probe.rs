@@ -10,9 +10,10 @@ use interflow_media::cenc::{CencDecrypter, ContentKeyRing, IndexProbe, InitSegme
 use serde_json::{Value, json};
 
 use super::file::MediaFile;
-use super::inspect::{InspectFormat, describe, tracks};
+use super::inspect::{describe, tracks};
 use super::keys;
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TextFormat};
 
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
@@ -22,9 +23,8 @@ pub struct ProbeArgs {
     /// Key to try, as KID:KEY, or KEY alone for any KID (repeatable).
     #[arg(long, value_name = "KID:KEY")]
     pub key: Vec<String>,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = InspectFormat::Text)]
-    pub format: InspectFormat,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
 }
 
 /// Maximum bytes of the first fragment that are decrypted to try keys.
@@ -36,14 +36,14 @@ pub fn run(args: &ProbeArgs) -> Result<(), CliError> {
     let file = MediaFile::read(&args.file)?;
     let kind = kind(&file);
     let tried = if ring.is_empty() { None } else { Some(try_keys(&file, &ring)) };
-    let text = match args.format {
-        InspectFormat::Json => {
+    let text = match args.format.get() {
+        TextFormat::Json => {
             let verdict =
                 tried.as_ref().map(|t| json!({ "ok": t.is_ok(), "detail": t.as_ref().unwrap_or_else(|e| e) }));
             let found = file.init.as_ref().map(tracks).unwrap_or_default();
             format!("{}\n", json!({ "kind": kind, "tracks": found, "needs": required_keys(&file), "keys": verdict }))
         }
-        InspectFormat::Text => describe_probe(&file, kind, tried.as_ref()),
+        TextFormat::Text => describe_probe(&file, kind, tried.as_ref()),
     };
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     match tried {

@@ -11,6 +11,7 @@ use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
+use crate::cli::output::{FormatArgs, TextFormat};
 use crate::components::media::{KEY_FILE, link_secret};
 use crate::instance::config::InterflowConfig;
 
@@ -48,18 +49,8 @@ pub struct UrlArgs {
     /// Do not encrypt the link; works only if no password is required.
     #[arg(long, conflicts_with_all = ["expires", "ip", "host", "key"])]
     pub clear: bool,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = UrlFormat::Text)]
-    pub format: UrlFormat,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum UrlFormat {
-    /// The link only.
-    Text,
-    /// A JSON object with `url` and `expires`.
-    Json,
+    #[command(flatten)]
+    pub format: FormatArgs<TextFormat>,
 }
 
 /// Creates and prints the link.
@@ -90,9 +81,9 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
         }
     };
     let linked = media.link(&request, &base).map_err(CliError::Usage)?;
-    match args.format {
-        UrlFormat::Text => println!("{}", linked.url),
-        UrlFormat::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
+    match args.format.get() {
+        TextFormat::Text => println!("{}", linked.url),
+        TextFormat::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_rules::action::ACTIONS;
 use interflow_rules::{
@@ -11,9 +12,10 @@ use interflow_rules::{
 };
 use serde_json::{Value, json};
 
-use super::{ExplainArgs, FilesArgs, FormatArgs, RuleListArgs};
+use super::{ExplainArgs, FilesArgs, RuleListArgs};
 use crate::CliError;
-use crate::cli::flows::{open, print_json};
+use crate::cli::flows::open;
+use crate::cli::output::{FormatArgs, TableFormat, print_json};
 use crate::components::{BuildCapabilities, RecordingArchives, rule_formats};
 use crate::instance::config::InterflowConfig;
 
@@ -31,7 +33,7 @@ fn source(path: &Path) -> Result<RuleFileSource, CliError> {
 }
 
 /// For rules that are only checked, recordings come from archives, not from a store.
-pub(super) fn offline_runtime() -> RuleRuntime {
+pub fn offline_runtime() -> RuleRuntime {
     RuleRuntime::default()
         .with_recordings(Arc::new(RecordingArchives::Looking))
         .with_capabilities(Arc::new(BuildCapabilities))
@@ -50,7 +52,7 @@ pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError>
         Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
         Err(e) => (0, &e.problems[..], &e.notes[..]),
     };
-    if args.format.json() {
+    if args.format.is_json() {
         print_json(
             &json!({ "ok": read.is_ok(), "rules": rules, "problems": problems_json(problems), "notes": problems_json(notes) }),
         )?;
@@ -83,7 +85,7 @@ pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliErro
             json!({ "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions, "enabled": r.enabled })
         })
         .collect();
-    if args.format.json() {
+    if args.format.is_json() {
         return print_json(&json!({ "rules": rules }));
     }
     table(&rules);
@@ -91,7 +93,7 @@ pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliErro
 }
 
 /// One rule per line: name, condition, actions.
-pub fn table(rules: &[Value]) {
+fn table(rules: &[Value]) {
     let bold = anstyle::Style::new().bold();
     for rule in rules {
         let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
@@ -112,9 +114,19 @@ pub fn table(rules: &[Value]) {
     }
 }
 
+/// `rules list` without files: the rules of the running instance.
+pub fn active_rules(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<(), CliError> {
+    let active = InstanceApi::require(home)?.get("/rules")?;
+    if format.is_json() {
+        return print_json(&active);
+    }
+    table(active["rules"].as_array().map(Vec::as_slice).unwrap_or_default());
+    Ok(())
+}
+
 /// `rules list --actions`
-pub fn actions(format: &FormatArgs) -> Result<(), CliError> {
-    if format.json() {
+pub fn actions(format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+    if format.is_json() {
         let one = |a: &interflow_rules::action::ActionInfo| {
             let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phase_names::name);
             json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
@@ -138,7 +150,7 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
     let row = open::find(&store, &args.flow)?;
     let sample = interflow_admin::flow_fixture(&store, &row)?;
     let all = explaining::explain(&program, &sample);
-    if args.format.json() {
+    if args.format.is_json() {
         return print_json(&json!({ "flow": row.id.to_string(), "rules": all }));
     }
     anstream::println!("{} {}", row.id, row.url());
@@ -170,13 +182,13 @@ pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> 
             Err(e) => vec![e],
         };
         failed += usize::from(!wrong.is_empty());
-        if !args.format.json() {
+        if !args.format.is_json() {
             anstream::println!("{} {name}", if wrong.is_empty() { "ok    " } else { "FAILED" });
             wrong.iter().for_each(|w| anstream::println!("       {w}"));
         }
         results.push(json!({ "name": name, "file": test.file, "ok": wrong.is_empty(), "wrong": wrong }));
     }
-    if args.format.json() {
+    if args.format.is_json() {
         print_json(&results)?;
     }
     match failed {

@@ -1,15 +1,13 @@
-//! `interflow rules`: checks, lists, explains, tests and imports rule files, and decides held flows.
+//! `interflow rules`: checks, lists, explains and tests rule files.
 
-mod decide;
-mod files;
-#[cfg(feature = "compat")]
-mod import;
+pub mod files;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use interflow_host::data_dir::DataDir;
 
+use super::output::{FormatArgs, TableFormat, TextFormat};
 use crate::CliError;
 use crate::instance::config::InterflowConfig;
 
@@ -23,15 +21,8 @@ pub enum RuleFilesCommand {
     Explain(ExplainArgs),
     /// Run the test cases in the rule files.
     Test(FilesArgs),
-    #[cfg(feature = "compat")]
-    /// Convert mitmproxy options to rules: `rules import map_remote '|http://a/|http://b/'`.
-    Import(ImportArgs),
     /// Print the JSON Schema of rule files.
     Schema,
-    /// List held flows.
-    Held(FormatArgs),
-    /// Decide a held flow: continue, modify, answer, deny or drop.
-    Decide(DecideArgs),
 }
 
 #[derive(Debug, Args)]
@@ -40,20 +31,7 @@ pub struct FilesArgs {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
-    pub format: FormatArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct FormatArgs {
-    /// Output format: `table` or `json`.
-    #[arg(long, default_value = "table", value_parser = ["table", "json"])]
-    pub format: String,
-}
-
-impl FormatArgs {
-    fn json(&self) -> bool {
-        self.format == "json"
-    }
+    pub format: FormatArgs<TextFormat>,
 }
 
 #[derive(Debug, Args)]
@@ -65,7 +43,7 @@ pub struct RuleListArgs {
     #[arg(long)]
     pub actions: bool,
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub format: FormatArgs<TableFormat>,
 }
 
 #[derive(Debug, Args)]
@@ -77,61 +55,17 @@ pub struct ExplainArgs {
     #[arg(long = "rules", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
-    pub format: FormatArgs,
-}
-
-#[cfg(feature = "compat")]
-#[derive(Debug, Args)]
-pub struct ImportArgs {
-    /// Option: map_local, map_remote, modify_headers, modify_body, block_list, ignore_hosts, allow_hosts, stickycookie,
-    /// stickyauth, anticache, anticomp or server_replay; or a mitmproxy `config.yaml` file.
-    #[arg(value_name = "OPTION")]
-    pub option: String,
-    /// Values of the option.
-    #[arg(value_name = "SPEC")]
-    pub specs: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct DecideArgs {
-    /// Number of the held flow.
-    #[arg(value_name = "NUMBER")]
-    pub number: u64,
-    /// Action to take.
-    #[arg(value_name = "ACTION", value_parser = ["continue", "change", "answer", "deny", "drop"])]
-    pub action: String,
-    /// Replace the method.
-    #[arg(long)]
-    pub method: Option<String>,
-    /// Replace the URL.
-    #[arg(long)]
-    pub url: Option<String>,
-    /// Response status.
-    #[arg(long)]
-    pub status: Option<u16>,
-    /// Header to set, `Name: value`; without a value it is removed (repeatable).
-    #[arg(short = 'H', long = "header", value_name = "FIELD")]
-    pub headers: Vec<String>,
-    /// Replace the body, or set that of the answer.
-    #[arg(long)]
-    pub body: Option<String>,
-    /// Reason for the denial.
-    #[arg(long)]
-    pub reason: Option<String>,
+    pub format: FormatArgs<TextFormat>,
 }
 
 pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
         RuleFilesCommand::Check(args) => files::check(args, config),
         RuleFilesCommand::List(args) if args.actions => files::actions(&args.format),
-        RuleFilesCommand::List(args) if args.files.is_empty() => decide::active_rules(&args.format, home),
+        RuleFilesCommand::List(args) if args.files.is_empty() => files::active_rules(&args.format, home),
         RuleFilesCommand::List(args) => files::list(args, config),
         RuleFilesCommand::Explain(args) => files::explain(args, config, home),
         RuleFilesCommand::Test(args) => files::test(args, config),
-        #[cfg(feature = "compat")]
-        RuleFilesCommand::Import(args) => import::import(args, config),
-        RuleFilesCommand::Schema => super::flows::print_json(&interflow_rules::schema()),
-        RuleFilesCommand::Held(args) => decide::held_flows(args, home),
-        RuleFilesCommand::Decide(args) => decide::decide(args, home),
+        RuleFilesCommand::Schema => super::output::print_json(&interflow_rules::schema()),
     }
 }

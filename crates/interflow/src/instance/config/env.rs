@@ -95,7 +95,7 @@ fn value(text: &str) -> Value {
 }
 
 /// All configuration keys, as variable name and path.
-fn keys() -> Vec<(String, Vec<String>)> {
+pub fn keys() -> Vec<(String, Vec<String>)> {
     let schema = InterflowConfig::schema();
     let mut found = Vec::new();
     walk(&schema, &schema, &mut Vec::new(), &mut found);

@@ -34,7 +34,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Loads the file, or the defaults if there is none, and applies the `INTERFLOW_…` variables.
+/// Loads the file (`-` for stdin), or the defaults if there is none, and applies the `INTERFLOW_…` variables.
 ///
 /// # Errors
 /// The file cannot be read, is not valid TOML, or has an unknown key or an invalid value; or a variable has an invalid
@@ -50,9 +50,12 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     let mut config = match file {
         None => parse("", "defaults", &overrides.values)?,
         Some(path) => {
-            let place = path.display().to_string();
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| LoadError { place: place.clone(), what: format!("cannot read the file: {e}") })?;
+            let stdin = path == Path::new("-");
+            let place = if stdin { "standard input".to_owned() } else { path.display().to_string() };
+            let read =
+                if stdin { std::io::read_to_string(std::io::stdin().lock()) } else { std::fs::read_to_string(path) };
+            let text =
+                read.map_err(|e| LoadError { place: place.clone(), what: format!("cannot read the file: {e}") })?;
             parse(&text, &place, &overrides.values)?
         }
     };

@@ -1,8 +1,9 @@
 //! The configuration file: a TOML document whose keys are defined by these structs. Unknown keys are rejected.
 
-mod env;
+pub mod env;
 mod load;
 pub mod reference;
+pub mod template;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -52,25 +52,25 @@ fn list(page: &mut String, item: &Json, root: &Json, path: &str) {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
+pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.into() } else { format!("{path}.{name}") }
 }
 
-fn target<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
+pub(super) fn target<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
     let direct = schema["$ref"].as_str().or_else(|| schema["anyOf"][0]["$ref"].as_str());
     direct.and_then(|r| root.pointer(r.strip_prefix('#')?)).unwrap_or(schema)
 }
 
-fn items<'a>(schema: &'a Json, root: &'a Json) -> Option<&'a Json> {
+pub(super) fn items<'a>(schema: &'a Json, root: &'a Json) -> Option<&'a Json> {
     let item = target(schema.get("items")?, root);
     item["properties"].is_object().then_some(item)
 }
 
-fn sentence(schema: &Json) -> String {
+pub(super) fn sentence(schema: &Json) -> String {
     schema["description"].as_str().unwrap_or_default().replace('\n', " ")
 }
 
-fn meaning(schema: &Json, root: &Json) -> String {
+pub(super) fn meaning(schema: &Json, root: &Json) -> String {
     let mut text = sentence(schema);
     let values = target(schema, root);
     let names = |v: &Json| v["const"].as_str().or_else(|| v.as_str()).map(|s| format!("`{s}`"));

@@ -1,0 +1,362 @@
+//! The command line of the built binary: control of a running instance, exit codes, generated files, help topics, and
+//! redaction by `exec`.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{Origin, Wire, llm};
+use serde_json::Value;
+
+fn interflow(home: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+    command.args(words).env("INTERFLOW_DATA_DIR", home).env("NO_COLOR", "1").current_dir(home).stdin(Stdio::null());
+    for name in ["INTERFLOW_CONFIG", "INTERFLOW_RECORD_DIR", "INTERFLOW_TOKEN", "INTERFLOW_LOG", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Exit code, stdout and stderr of a command.
+fn run(home: &Path, words: &[&str]) -> (i32, String, String) {
+    read(&interflow(home, words).output().unwrap())
+}
+
+fn read(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// Stdout of a command that must succeed.
+#[track_caller]
+fn ok(home: &Path, words: &[&str]) -> String {
+    let (code, out, err) = run(home, words);
+    assert_eq!(code, 0, "{words:?}: {out}{err}");
+    out
+}
+
+/// Waits for a file that another process writes.
+fn file(path: &Path) -> String {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Ok(text) = std::fs::read_to_string(path) {
+            return text.trim().to_owned();
+        }
+        assert!(Instant::now() < deadline, "{} is never written", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A running instance with the configuration file `c.toml`; killed when dropped.
+struct Running {
+    child: Child,
+    info: Value,
+}
+
+impl Running {
+    fn start(home: &Path, config: &str, more: &[&str]) -> Self {
+        std::fs::write(home.join("c.toml"), config).unwrap();
+        let words = ["run", "-c", "c.toml", "--listen-proxy", "0", "--listen-gateway", "0", "--listen-admin", "0"];
+        let log = std::fs::File::create(home.join("log")).unwrap();
+        let out = std::fs::File::create(home.join("out")).unwrap();
+        let child = interflow(home, &[&words, more].concat()).stdout(out).stderr(log).spawn().unwrap();
+        Self { child, info: serde_json::from_str(&file(&home.join("instance.json"))).unwrap() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn commands_that_need_an_instance_exit_with_3_without_one() {
+    let home = tempfile::tempdir().unwrap();
+    for words in [
+        &["status"][..],
+        &["reload"],
+        &["stop"],
+        &["open"],
+        &["pending", "list"],
+        &["sessions"],
+        &["secrets", "list"],
+        &["rules", "list"],
+        &["approvals", "mode"],
+        &["mcp", "--http"],
+        &["ca", "retry"],
+    ] {
+        let (code, _, err) = run(home.path(), words);
+        assert_eq!(code, 3, "{words:?}: {err}");
+        assert!(err.contains("no instance is running"), "{words:?}: {err}");
+    }
+    let (code, out, _) = run(home.path(), &["status", "--json"]);
+    let status: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &status["running"]), (3, &Value::Bool(false)));
+}
+
+#[test]
+fn other_failures_have_the_documented_exit_codes() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("bad.toml"), "[proxi]\n").unwrap();
+    for (code, words) in [
+        (2, &["flows", "nonsense"][..]),
+        (2, &["doctor", "-c", "bad.toml"]),
+        (2, &["config", "check", "bad.toml"]),
+        (1, &["flows", "list"]),
+        (1, &["keys", "revoke", "nobody"]),
+        (127, &["exec", "--", "/no/such/command"]),
+    ] {
+        let (found, _, err) = run(home.path(), words);
+        assert_eq!(found, code, "{words:?}: {err}");
+    }
+}
+
+#[test]
+fn status_shows_a_running_instance() {
+    let home = tempfile::tempdir().unwrap();
+    let running = Running::start(home.path(), "", &[]);
+    let text = ok(home.path(), &["status"]);
+    assert!(text.starts_with("state      running (version "), "{text}");
+    for word in [running.info["proxy"][0].as_str().unwrap(), "flows      0", "0 for approval, 0 held", "CA  "] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let status: Value = serde_json::from_str(&ok(home.path(), &["status", "--json"])).unwrap();
+    assert_eq!(status["pid"], running.info["pid"]);
+    assert_eq!(status["listeners"]["admin"], running.info["admin"]);
+    assert_eq!((&status["flows"], &status["running"]), (&0.into(), &true.into()));
+}
+
+#[test]
+fn reload_reports_files_restarts_and_refused_configurations() {
+    let home = tempfile::tempdir().unwrap();
+    let _running = Running::start(home.path(), "", &[]);
+    std::fs::write(home.path().join("users"), "").unwrap();
+    std::fs::write(home.path().join("c.toml"), "[auth]\nusers = \"users\"\n[log]\nformat = \"json\"\n").unwrap();
+    let (code, out, err) = run(home.path(), &["reload"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.starts_with("reloaded\n  c.toml\n") && out.contains("users"), "{out}");
+    assert!(err.contains("take effect at a restart: log"), "{err}");
+    std::fs::write(home.path().join("c.toml"), "[proxy]\nvai = 1\n").unwrap();
+    let (code, out, err) = run(home.path(), &["reload"]);
+    assert_eq!((code, out.as_str()), (1, ""), "{err}");
+    assert!(err.contains("c.toml:2:1") && err.contains("did you mean `via`?"), "{err}");
+    assert!(err.contains("the previous one stays active"), "{err}");
+}
+
+#[cfg(unix)]
+#[test]
+fn stop_ends_the_running_instance() {
+    let home = tempfile::tempdir().unwrap();
+    let mut running = Running::start(home.path(), "", &[]);
+    let said = ok(home.path(), &["stop"]);
+    assert!(said.contains(&format!("stopped (process {})", running.info["pid"])), "{said}");
+    assert_eq!(run(home.path(), &["status"]).0, 3);
+    assert!(running.child.wait().unwrap().success());
+}
+
+#[test]
+fn token_prints_the_admin_token_of_the_data_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let token = ok(home.path(), &["token"]);
+    assert_eq!(token.trim(), std::fs::read_to_string(home.path().join("admin.token")).unwrap().trim());
+    assert!(token.trim().len() >= 32 && ok(home.path(), &["token"]) == token);
+}
+
+#[test]
+fn quiet_and_verbose_set_the_log_level_of_run() {
+    let home = tempfile::tempdir().unwrap();
+    let log = |options: &[&str]| {
+        let running = Running::start(home.path(), "", options);
+        ok(home.path(), &["reload"]);
+        drop(running);
+        std::fs::remove_file(home.path().join("instance.json")).unwrap();
+        let read = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
+        (read("log"), read("out"))
+    };
+    let (quiet, banner) = log(&["-q"]);
+    assert!(!quiet.contains("INFO") && banner.is_empty(), "{quiet}{banner}");
+    let (normal, banner) = log(&[]);
+    assert!(normal.contains("INFO") && !normal.contains("DEBUG") && banner.contains("proxy "), "{normal}{banner}");
+    assert!(log(&["--log-level", "debug"]).0.contains("DEBUG"));
+    assert!(log(&["-v"]).0.contains("DEBUG"));
+    assert_eq!(run(home.path(), &["run", "-v", "-q"]).0, 2);
+}
+
+#[test]
+fn the_annotated_configuration_is_valid_and_is_not_overwritten() {
+    let home = tempfile::tempdir().unwrap();
+    let text = ok(home.path(), &["config", "init"]);
+    assert!(text.contains("#[proxy]") && text.contains("#listen = "), "{text}");
+    let mut check = interflow(home.path(), &["config", "check", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut check.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    assert!(check.wait().unwrap().success());
+    ok(home.path(), &["config", "init", "new.toml"]);
+    assert_eq!(std::fs::read_to_string(home.path().join("new.toml")).unwrap(), text);
+    let (code, _, err) = run(home.path(), &["config", "init", "new.toml"]);
+    assert!(code == 1 && err.contains("exists already"), "{err}");
+    assert_eq!(ok(home.path(), &["config", "check", "new.toml"]), "new.toml: ok\n");
+}
+
+#[test]
+fn config_env_names_every_variable() {
+    let home = tempfile::tempdir().unwrap();
+    let names = ok(home.path(), &["config", "env"]);
+    for name in ["INTERFLOW_DATA_DIR", "INTERFLOW_LOG", "INTERFLOW_INTERCEPT_MODE", "INTERFLOW_REDACT_PROXIED"] {
+        assert!(names.lines().any(|l| l == name), "{name}: {names}");
+    }
+    let config: Value = serde_json::from_str(&ok(home.path(), &["config", "print", "--json"])).unwrap();
+    assert_eq!(config["redact"]["proxied"], "flag");
+}
+
+#[test]
+fn help_topics_and_commands_are_printed() {
+    let home = tempfile::tempdir().unwrap();
+    let query = ok(home.path(), &["help", "query"]);
+    assert!(query.contains("Query language:") && query.lines().all(|l| l.chars().count() <= 90), "{query}");
+    assert!(ok(home.path(), &["help", "exit-codes"]).contains("  3      The command needs a running instance"));
+    assert!(ok(home.path(), &["help", "environment"]).contains("INTERFLOW_TOKEN"));
+    assert!(ok(home.path(), &["help", "flows", "list"]).contains("Usage: interflow flows list"));
+    let top = ok(home.path(), &["--help"]);
+    assert!(top.contains("help query") && top.contains("completions"), "{top}");
+    let (code, _, err) = run(home.path(), &["help", "nonsense"]);
+    assert!(code == 2 && err.contains("no command or topic `nonsense`"), "{err}");
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let home = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = ok(home.path(), &["completions", shell]);
+        assert!(script.contains("interflow") && script.contains("conversations"), "{shell}");
+    }
+    assert!(ok(home.path(), &["man"]).contains(".TH interflow"));
+    ok(home.path(), &["man", "--dir", "man1"]);
+    let page = std::fs::read_to_string(home.path().join("man1/interflow-flows-list.1")).unwrap();
+    assert!(page.contains("\\-\\-reverse"), "{page}");
+    assert!(home.path().join("man1/interflow.1").exists());
+}
+
+#[tokio::test]
+async fn flows_are_listed_in_either_order_and_in_every_format() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::http().start().await;
+    let script = "echo $http_proxy > part; mv part proxy; while [ ! -e over ]; do sleep 0.05; done";
+    let child = interflow(home.path(), &["exec", "-q", "--", "sh", "-c", script]).spawn().unwrap();
+    let proxy = proxy_of(home.path());
+    for n in 1..=3 {
+        interflow_testkit::client::get_through(proxy, &origin.url(&format!("/bytes/{n}"))).await.unwrap();
+    }
+    end(home.path(), child);
+    let paths = |words: &[&str]| -> Vec<String> {
+        let out = ok(home.path(), &[&["flows", "list"], words].concat());
+        let flows: Vec<Value> = serde_json::from_str(&out).unwrap();
+        flows.iter().map(|f| f["request"]["path"].as_str().unwrap_or_else(|| panic!("{f}")).to_owned()).collect()
+    };
+    let ascending = ["/bytes/1", "/bytes/2", "/bytes/3"];
+    assert_eq!(paths(&["--json"]), ascending);
+    assert_eq!(paths(&["-f", "json", "--all"]), ascending);
+    let descending: Vec<_> = ascending.into_iter().rev().collect();
+    for words in [&["-f", "json", "--reverse"][..], &["--json", "-r", "--all"], &["--json", "-r", "-n", "6000"]] {
+        assert_eq!(paths(words), descending, "{words:?}");
+    }
+    assert_eq!(paths(&["--json", "-n", "2"]), ascending[1..]);
+    assert_eq!(paths(&["--json", "host:nobody"]), [""; 0]);
+    assert_eq!(ok(home.path(), &["flows", "list", "-f", "jsonl"]).lines().count(), 3);
+    assert_eq!(ok(home.path(), &["flows", "count", "--json"]).split_whitespace().collect::<String>(), "{\"flows\":3}");
+    let (code, _, err) = run(home.path(), &["flows", "list", "--format", "yaml"]);
+    assert!(code == 2 && err.contains("possible values: table, json, jsonl"), "{err}");
+}
+
+fn proxy_of(home: &Path) -> SocketAddr {
+    let url = file(&home.join("proxy"));
+    url.trim_start_matches("http://").rsplit('@').next().unwrap().trim_end_matches('/').parse().unwrap()
+}
+
+fn end(home: &Path, child: Child) -> String {
+    std::fs::write(home.join("over"), "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    for name in ["over", "proxy"] {
+        let _ = std::fs::remove_file(home.join(name));
+    }
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A social security number that no test text contains by chance.
+const SSN: &str = "536-22-8123";
+
+/// Sends a prompt with personal data through `exec`; returns what the provider received and the summary.
+async fn prompt_through_exec(home: &Path, options: &[&str]) -> (String, String) {
+    let (provider, _) = llm::start().await;
+    let script = "echo $http_proxy > part; mv part proxy; while [ ! -e over ]; do sleep 0.05; done";
+    let words = [&["exec"], options, &["--", "sh", "-c", script]].concat();
+    let child = interflow(home, &words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut wire = Wire::connect(proxy_of(home)).await.unwrap();
+    let body = format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"Her SSN is {SSN}."}}]}}"#);
+    let (host, url) = (provider.authority(), provider.url("/v1/chat/completions"));
+    wire.send(format!(
+        "POST {url} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer sk-x\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+    .await
+    .unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    let summary = end(home, child);
+    (String::from_utf8_lossy(&provider.only_request().body).into_owned(), summary)
+}
+
+#[tokio::test]
+async fn exec_redacts_prompts_only_if_told_to_and_warns_otherwise() {
+    let home = tempfile::tempdir().unwrap();
+    let (received, summary) = prompt_through_exec(home.path(), &[]).await;
+    assert!(received.contains(SSN), "{received}");
+    assert!(summary.contains("1 LLM request left unredacted with personal data or secrets in it (ssn)"), "{summary}");
+    assert!(summary.contains("`interflow exec --redact`"), "{summary}");
+    let (received, summary) = prompt_through_exec(home.path(), &["--redact"]).await;
+    assert!(!received.contains(SSN) && received.contains("Her SSN is "), "{received}");
+    assert!(summary.contains("1 flow") && !summary.contains("unredacted"), "{summary}");
+    // An exception of the configuration excludes nothing either.
+    std::fs::write(home.path().join("c.toml"), "[[redact.route]]\npath = \"/v1\"\nmode = \"off\"\n").unwrap();
+    let (received, _) = prompt_through_exec(home.path(), &["-c", "c.toml", "--redact"]).await;
+    assert!(!received.contains(SSN), "{received}");
+    // The recording holds the redacted form.
+    assert!(ok(home.path(), &["flows", "show", "last"]).contains("Her SSN is "));
+    assert!(!ok(home.path(), &["flows", "show", "last"]).contains(SSN));
+}
+
+#[tokio::test]
+async fn exec_redact_is_refused_by_an_instance_that_only_flags() {
+    let home = tempfile::tempdir().unwrap();
+    {
+        let _running = Running::start(home.path(), "", &[]);
+        let (code, _, err) = run(home.path(), &["exec", "--redact", "--", "touch", "ran"]);
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("--private") && err.contains("redact.proxied"), "{err}");
+        assert!(!home.path().join("ran").exists(), "the command ran unredacted");
+        let (received, _) = prompt_through_exec(home.path(), &["--redact", "--private"]).await;
+        assert!(!received.contains(SSN), "{received}");
+    }
+    std::fs::remove_file(home.path().join("instance.json")).unwrap();
+    let _running = Running::start(home.path(), "[redact]\nproxied = \"redact\"\n", &[]);
+    let (received, _) = prompt_through_exec(home.path(), &["--redact"]).await;
+    assert!(!received.contains(SSN), "{received}");
+}
+
+#[test]
+fn archives_of_other_programs_are_imported_in_one_place() {
+    let home = tempfile::tempdir().unwrap();
+    let har = r#"{"log":{"version":"1.2","creator":{"name":"t","version":"1"},"entries":[{"startedDateTime":"2026-01-01T00:00:00Z","time":1,"request":{"method":"GET","url":"http://a.test/","httpVersion":"HTTP/1.1","headers":[],"queryString":[],"cookies":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],"cookies":[],"content":{"size":1,"mimeType":"text/plain","text":"a"},"redirectURL":"","headersSize":-1,"bodySize":1},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}]}}"#;
+    std::fs::write(home.path().join("a.har"), har).unwrap();
+    assert!(ok(home.path(), &["import", "har", "a.har"]).contains("1 flow imported"));
+    let (code, _, err) = run(home.path(), &["import", "fiddler", "a.har"]);
+    assert!(code == 1 && err.contains("a.har"), "{err}");
+    let (code, _, err) = run(home.path(), &["import", "fluxzy", "rules.yaml"]);
+    assert!(code == 2 && err.contains("--rules rules.yaml"), "{err}");
+    let rules = ok(home.path(), &["import", "mitmproxy", "--set", "anticache", "--set", "block_list=/~d ads.test/444"]);
+    assert!(rules.contains("anticache") && rules.contains("ads.test"), "{rules}");
+    let (code, _, err) = run(home.path(), &["rules", "import", "x"]);
+    assert!(code == 2 && err.contains("interflow import mitmproxy"), "{err}");
+}
