@@ -5,7 +5,6 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description An active rule. */
         ActiveRule: {
             name: string;
             file: string;
@@ -51,20 +50,19 @@ export interface components {
             comment?: string | null;
         };
         /** @description An API format, named after its creator; other providers may use it. */
-        ApiFormat: "anthropic" | "chat" | "responses" | "gemini" | "converse" | "ollama";
+        ApiFormat: ("anthropic" | "chat" | "responses" | "gemini" | "converse") | "ollama";
         /** @description A rule's decision. */
         ApprovalAction: "allow" | "deny";
-        /** @description Requests that are no longer pending, the latest first. */
+        /** @description Requests that are no longer pending, the latest first. Only those since the start. */
         ApprovalHistory: {
             answers: components["schemas"]["ResolvedQuestion"][];
         };
         /** @description What happens to a flow that no rule decides, and whether rules are enforced. */
         ApprovalMode: "observe" | "ask" | "enforce";
-        /** @description A rule for display. */
+        /** @description A rule. Empty fields match everything. */
         ApprovalRule: {
             id: string;
             source: components["schemas"]["ApprovalRuleSource"];
-            /** @description Whether it can be removed at runtime. */
             removable: boolean;
             /** @description How often it decided since the start. */
             used: number;
@@ -124,7 +122,7 @@ export interface components {
             url?: string;
             /** @description Its title or file name. */
             title?: string;
-            /** @description Length of the base64 (or text) that was sent. */
+            /** @description Length of the base64 (or text) that was sent, in bytes. */
             size?: number;
             /** @description BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image. */
             hash?: string;
@@ -133,7 +131,7 @@ export interface components {
         Body: {
             /** @description Size as transferred: transfer coding removed, content coding kept. */
             size: number;
-            /** @description Bytes recorded, from the beginning. */
+            /** @description Bytes recorded, always from the beginning of the body. */
             kept: number;
             /** @description Why `kept` is less than `size`, if it is. */
             missing?: components["schemas"]["MissingReason"];
@@ -157,14 +155,15 @@ export interface components {
         } | {
             /** @constant */
             kind: "binary";
-            /** @description Size in the first flow. */
             before: number;
-            /** @description Size in the second flow. */
             after: number;
         };
         /** @description The representation of a body. */
         BodyView: "text" | "raw" | "decoded" | "hex" | "json-pretty" | "pretty";
-        /** @description Why a branch starts. */
+        /**
+         * @description Why a branch starts.
+         * @enum {string}
+         */
         BranchReason: "edited" | "retried" | "compacted" | "cleared";
         /** @description A program with an active bypass. */
         BypassedClient: {
@@ -177,7 +176,6 @@ export interface components {
             /** @description Seconds until it is intercepted again. */
             seconds_left: number;
         };
-        /** @description Clients that bypass interception. */
         BypassedClients: {
             clients: components["schemas"]["BypassedClient"][];
         };
@@ -185,21 +183,18 @@ export interface components {
         Bytes: string | {
             base64: string;
         };
-        /** @description The certificate authority. */
         CaView: {
             name: string;
             fingerprint_sha256: string;
-            /** @description End of its validity. */
             not_after: components["schemas"]["Timestamp"];
-            /** @description The certificate. */
+            /** @description The certificate in PEM form, without its key. */
             pem: string;
-            /** @description Leaves signed since the start. */
+            /** @description Leaf certificates signed since the start. */
             leaves_signed: number;
             leaves_cached: number;
         };
-        /** @description The purpose of a call. */
         CallPurpose: "step" | "compact" | "title" | "probe" | "utility";
-        /** @description Token usage of one call. Of a stream, the last count applies. */
+        /** @description Token usage of one call. Streams repeat it; the last count applies. */
         CallUsage: {
             /**
              * @description Input tokens, including those read from and written to a cache.
@@ -227,7 +222,6 @@ export interface components {
              */
             reasoning: number;
         };
-        /** @description A call, for display. */
         CallView: {
             flow: string;
             /** @description For a WebSocket, the number of the message that started the call; else 0. */
@@ -254,38 +248,35 @@ export interface components {
             /** @default 0 */
             turn: number;
             /**
-             * @description The response's status; 0 if there was none.
+             * @description The response's status; 0 if there was no response.
              * @default 0
              */
             status: number;
             /**
-             * @description Microseconds until its end.
+             * @description Microseconds from the start until the end of the response.
              * @default 0
              */
             duration: number;
-            /** @description Microseconds until the first byte of the response. */
+            /** @description Microseconds from the start until the first byte of the response. */
             first_byte?: number;
-            /** @description The provider's stop reason. */
+            /** @description The provider's stop reason, in its own words. */
             stop?: string;
             error?: string;
             /**
-             * @description The reply is complete.
+             * @description Whether the reply has come to its end.
              * @default false
              */
             complete: boolean;
-            /**
-             * @description Streaming was requested.
-             * @default false
-             */
+            /** @default false */
             stream: boolean;
             /**
              * @description The usage was reported by the provider.
              * @default false
              */
             counted: boolean;
-            /** @description The last message of the request. */
+            /** @description A message's hash, serialized as 32 hexadecimal digits. */
             asked?: string;
-            /** @description The first message of the reply. */
+            /** @description A message's hash, serialized as 32 hexadecimal digits. */
             answer?: string;
             /**
              * @description Number of messages in the request's history.
@@ -297,10 +288,7 @@ export interface components {
              * @default 0
              */
             fresh: number;
-            /**
-             * @description Number of tools.
-             * @default 0
-             */
+            /** @default 0 */
             tools: number;
             /**
              * @description Length of the system prompt in characters.
@@ -311,19 +299,17 @@ export interface components {
             note?: string;
         };
         ChangedMessage: {
-            /** @description Its index in the history, from 0. */
+            /** @description Its index in the history, from 0: for removed messages in the old one, for added ones in the new one. */
             index: number;
             role: components["schemas"]["MessageRole"];
             blocks: components["schemas"]["ContentBlock"][];
         };
-        /** @description Whether a policy is valid. */
         CheckedPolicy: {
             ok: boolean;
             /** @description The policy's name, if it is valid. */
             name: string | null;
             problems: components["schemas"]["PolicyProblem"][];
         };
-        /** @description Whether a query is valid. */
         CheckedQuery: {
             ok: boolean;
             /** @description The query in its canonical form, if it is valid. */
@@ -332,24 +318,21 @@ export interface components {
             all?: boolean;
             error?: components["schemas"]["ErrorDetails"];
         };
-        /** @description Whether rules are valid. */
         CheckedRules: {
             ok: boolean;
             problems: components["schemas"]["RuleProblem"][];
-            /** @description The rules, if they are valid. */
             rules: components["schemas"]["RulesView"] | null;
         };
         /** @description A conversation with its token usage. */
         ChildConversation: {
-            /** @description The conversation id. */
             id: string;
             /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
             session: string;
             /** @description The conversation that started this one, if it belongs to a sub-agent. */
             parent?: string;
-            /** @description Start of its first exchange. */
+            /** @description When its first exchange started. */
             started: components["schemas"]["Timestamp"];
-            /** @description End of its last exchange. */
+            /** @description When its last exchange ended, by which lists are sorted. */
             updated: components["schemas"]["Timestamp"];
             /** @description The client program, such as `claude-code`. */
             agent: string;
@@ -359,16 +342,12 @@ export interface components {
             provider: string;
             host: string;
             user?: string;
-            /** @description A one-line title. */
             title: string;
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
-            /** @description The sum over its exchanges. */
             used: components["schemas"]["TokenUsage"];
-            /** @description The tool call that started it. */
             link: components["schemas"]["SubagentLink"] | null;
         };
-        /** @description The downstream side of a flow. */
         Client: {
             /** @description Connection number, unique within the recording process. */
             connection: number;
@@ -377,7 +356,7 @@ export interface components {
             local: string | null;
             listener: string;
             accepted: components["schemas"]["Timestamp"];
-            /** @description TLS parameters, if TLS was terminated here. */
+            /** @description TLS parameters, if TLS was terminated here; absent for plain HTTP and for tunnels that were passed through. */
             tls?: components["schemas"]["ClientTls"];
             /** @description Akamai fingerprint of its HTTP/2 connection preface. */
             http2?: string;
@@ -388,7 +367,6 @@ export interface components {
             /** @description The name of the client's Docker or Podman container, if lookup is enabled and found it. */
             container?: string;
         };
-        /** @description A client message. */
         ClientCommand: {
             subscribe: {
                 query: string;
@@ -404,11 +382,8 @@ export interface components {
             sni?: string;
             /** @description Negotiated protocol version, such as `TLSv1.3`. */
             version?: string;
-            /** @description Negotiated cipher suite. */
             cipher?: string;
-            /** @description Offered application protocols (ALPN). */
             alpn_offered?: string[];
-            /** @description Negotiated application protocol (ALPN). */
             alpn?: string;
             /** @description JA3 fingerprint (MD5 in hex). */
             ja3?: string;
@@ -424,14 +399,13 @@ export interface components {
         Completions: {
             completions: components["schemas"]["Completion"][];
         };
-        /** @description The active configuration. */
         ConfigView: {
             /** @description Its sections, as in the configuration file, with secrets masked. */
             config: {
                 [key: string]: unknown;
             };
         };
-        /** @description A part of a message. */
+        /** @description A part of a message, in the form that all API formats are translated to. */
         ContentBlock: {
             /** @constant */
             type: "text";
@@ -456,7 +430,7 @@ export interface components {
             /** @description The tool's name, if the format includes it. */
             name?: string;
             content: components["schemas"]["ContentBlock"][];
-            /** @description The tool failed. */
+            /** @description Whether the tool reported a failure. */
             is_error?: boolean;
         } | (components["schemas"]["Attachment"] & {
             /** @constant */
@@ -478,10 +452,9 @@ export interface components {
             /** @description The original value. */
             value: unknown;
         };
-        /** @description A page of conversations. */
         ConversationPage: {
             conversations: components["schemas"]["ListedConversation"][];
-            /** @description The cursor for the next page. */
+            /** @description The cursor for the next page; null on the last one. */
             next: string | null;
         };
         /** @description Usage of one agent and model within a time bucket. */
@@ -492,17 +465,16 @@ export interface components {
             model: string;
             used: components["schemas"]["TokenUsage"];
         };
-        /** @description A conversation as a view. */
+        /** @description A conversation with its token usage. */
         ConversationView: {
-            /** @description The conversation id. */
             id: string;
             /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
             session: string;
             /** @description The conversation that started this one, if it belongs to a sub-agent. */
             parent?: string;
-            /** @description Start of its first exchange. */
+            /** @description When its first exchange started. */
             started: components["schemas"]["Timestamp"];
-            /** @description End of its last exchange. */
+            /** @description When its last exchange ended, by which lists are sorted. */
             updated: components["schemas"]["Timestamp"];
             /** @description The client program, such as `claude-code`. */
             agent: string;
@@ -512,23 +484,18 @@ export interface components {
             provider: string;
             host: string;
             user?: string;
-            /** @description A one-line title. */
             title: string;
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
-            /** @description The sum over its exchanges. */
             used: components["schemas"]["TokenUsage"];
-            /** @description The agent's version. */
             version: string;
-            /** @description The parent's tool call that started it. */
             link: components["schemas"]["SubagentLink"] | null;
             children: components["schemas"]["ChildConversation"][];
-            /** @description Turns, calls, branches. */
             thread: components["schemas"]["ThreadView"];
         };
         /** @description What is counted separately. */
         CountBy: "global" | "key" | "user" | "route" | "provider" | "model" | "client";
-        /** @description Current value of a counter, for display. */
+        /** @description Current value of a counter, for display in the UI and the API. */
         CounterSnapshot: {
             rule: string;
             /** @description The party counted. */
@@ -546,51 +513,40 @@ export interface components {
              */
             limit: number;
         };
-        /** @description A new virtual key. */
         CreatedKey: {
             id: string;
-            /** @description The key itself, which is shown this once. */
+            /** @description The key itself. It is shown this once, because only its hash is stored. */
             key: string;
         };
-        /** @description The user name for an ephemeral credential. */
         CredentialRequest: {
             user: string;
         };
-        /** @description A flow that was held. */
         DecidedFlow: {
             held: components["schemas"]["HeldFlow"];
         };
-        /** @description The effect of a decision. */
         DecidedItem: {
             id: string;
-            /** @description The number of flows it decided. */
             flows: number;
-            /** @description The rule of approvals that was created. */
+            /** @description The approval rule that was created with the decision, if any. */
             rule: components["schemas"]["ApprovalRule"] | null;
         };
-        /** @description How many flows were deleted. */
         DeletedFlows: {
             deleted: number;
         };
-        /** @description A line of a text diff. */
         DiffLine: {
             side: components["schemas"]["DiffSide"];
-            /** @description The line without its terminator. */
             text: string;
         };
         /** @description Which of the two texts contains a line. */
-        DiffSide: "both" | "before" | "after" | "gap";
+        DiffSide: ("both" | "before" | "after") | "gap";
         /**
-         * @description The direction in which data travels.
+         * @description The direction in which data travels, seen from the client: requests go to the origin, responses come from it.
          * @enum {string}
          */
         Direction: "request" | "response";
-        /** @description The result of one check. */
         DoctorFinding: {
-            /** @description Subject of the check. */
             what: string;
             state: components["schemas"]["FindingState"];
-            /** @description Observation and remedy. */
             text: string;
         };
         DoctorReport: {
@@ -598,7 +554,7 @@ export interface components {
         };
         /** @description An override for an endpoint. Patterns are case-insensitive, and `*` matches any characters. */
         EndpointOverride: {
-            /** @description Its id, from 1001 on. */
+            /** @description Its id, from 1001 on; lower ones are reserved for built-in endpoints. */
             id: number;
             /** @description The origin's host, without the port. */
             host: string;
@@ -612,13 +568,11 @@ export interface components {
             priority: number;
             enabled: boolean;
         };
-        /** @description The operator's endpoint overrides. */
         EndpointOverrideList: {
             endpoints: components["schemas"]["EndpointOverride"][];
         };
         /** @description How a request or tunnel reached the proxy. */
         EntryKind: "absolute" | "connect" | "socks5" | "transparent" | "reverse" | "gateway" | "internal";
-        /** @description The body of an error response. */
         ErrorBody: {
             error: components["schemas"]["ErrorDetails"];
         };
@@ -627,7 +581,6 @@ export interface components {
             /** @description A constant name, such as `not_found`. */
             kind: string;
             message: string;
-            /** @description What to do about it. */
             remedy?: string;
             /** @description Of a query: where the error begins, in characters from 1. */
             column?: number;
@@ -637,7 +590,7 @@ export interface components {
             end?: number;
             /** @description Of an import: flows imported before the error. */
             imported?: number;
-            /** @description The files that can be named. */
+            /** @description The files that exist, if the named one does not. */
             files?: string[];
             /** @description Of rules or a policy: every error with its position. */
             problems?: components["schemas"]["TextProblem"][];
@@ -683,27 +636,25 @@ export interface components {
         };
         /** @description Flows to export, and how. */
         ExportSelectionInput: {
-            /** @description Ids of flows. */
             ids: string[];
             /**
-             * @description As for `GET /export`.
+             * @description As for `GET /export`: har by default.
              * @default null
              */
             format?: string | null;
             /**
-             * @description As for `GET /export`.
+             * @description As for `GET /export`: the side whose packets pcapng shows.
              * @default null
              */
             leg?: string | null;
             /**
-             * @description As for `GET /export`.
+             * @description As for `GET /export`: with jsonl, the received versions too.
              * @default false
              */
             originals?: boolean;
         };
         /** @enum {string} */
         FindingState: "good" | "notice" | "bad";
-        /** @description Flows in which redaction found something. */
         FindingsHistory: {
             /** @description Start of the first bucket, in microseconds since the Unix epoch. */
             since: number;
@@ -719,7 +670,6 @@ export interface components {
             /** @description The value in the second flow. */
             after?: string;
         };
-        /** @description The differences between two flows. */
         FlowComparison: {
             a: string;
             b: string;
@@ -728,11 +678,9 @@ export interface components {
             head: components["schemas"]["FlowChange"][];
             /** @description The request's fields, by name. */
             request_headers: components["schemas"]["FlowChange"][];
-            /** @description The request's body. */
             request_body: components["schemas"]["BodyDiff"];
             /** @description The response's fields, by name. */
             response_headers: components["schemas"]["FlowChange"][];
-            /** @description The response's body. */
             response_body: components["schemas"]["BodyDiff"];
         };
         /** @description The columns of the traffic table for a flow that carries a model call. */
@@ -740,9 +688,7 @@ export interface components {
             conversation: string;
             agent: string;
             model: string;
-            /** @description Input tokens. */
             input: number;
-            /** @description Output tokens. */
             output: number;
             /**
              * Format: double
@@ -756,7 +702,6 @@ export interface components {
                 [key: string]: components["schemas"]["FlowConversation"];
             };
         };
-        /** @description How many flows a query selects. */
         FlowCount: {
             count: number;
         };
@@ -766,14 +711,11 @@ export interface components {
             state: components["schemas"]["FlowState"];
             kind: components["schemas"]["FlowKind"];
             started: components["schemas"]["Timestamp"];
-            /** @description How the client addressed the origin. */
+            /** @description How the client addressed the proxy. */
             transport: components["schemas"]["EntryKind"];
-            /** @description The origin's scheme. */
             scheme: components["schemas"]["Scheme"];
-            /** @description The origin's host and port. */
             authority: string;
             user?: string;
-            /** @description The downstream side. */
             client: components["schemas"]["Client"];
             /** @description The upstream side, if a connection was made. */
             upstream?: components["schemas"]["Upstream"];
@@ -833,14 +775,10 @@ export interface components {
          *     The text form is 26 characters of Crockford's base 32, which sort like the ids.
          */
         FlowId: string;
-        /** @description Chosen flows. */
         FlowIdsInput: {
-            /** @description Ids of flows. */
             ids: string[];
         };
-        /** @description The kind of a flow. */
         FlowKind: "websocket" | "http" | "tunnel";
-        /** @description A page of flows. */
         FlowPage: {
             flows: components["schemas"]["FlowSummary"][];
             /** @description The cursor for the next page in the requested direction. */
@@ -849,7 +787,7 @@ export interface components {
             damaged?: number;
         };
         /** @description The recording state of a flow. */
-        FlowState: "open" | "complete" | "failed" | "cut";
+        FlowState: ("complete" | "failed") | "open" | "cut";
         /** @description The summary of a flow for live views; contains no headers or bodies. */
         FlowSummary: {
             id: components["schemas"]["FlowId"];
@@ -861,10 +799,8 @@ export interface components {
             scheme: components["schemas"]["Scheme"];
             authority: string;
             method?: string;
-            /** @description Path and query. */
             path?: string;
             status?: number;
-            /** @description The downstream version. */
             version: string;
             user?: string;
             client: string | null;
@@ -876,7 +812,6 @@ export interface components {
             response_type?: string;
             /** @description Number of recorded messages. */
             messages: number;
-            /** @description The label of the error's kind. */
             error?: string;
             /** @description Why a tunnel was passed through uninspected. */
             passthrough?: string;
@@ -884,7 +819,6 @@ export interface components {
             /** @description The flow that this one replays. */
             parent?: components["schemas"]["FlowId"];
         };
-        /** @description The flows of one bucket, kind, host and route. */
         FoundKind: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
             from: number;
@@ -894,11 +828,9 @@ export interface components {
             route: string;
             flows: number;
         };
-        /** @description Flows that wait for a decision. */
         HeldCounts: {
             /** @description Pending requests of approvals. */
             approvals: number;
-            /** @description Flows held by rules. */
             rules: number;
         };
         /** @description A flow that waits for a decision. */
@@ -940,7 +872,6 @@ export interface components {
             /** @description The held body or message, if the phase has it and it is text. */
             body: string | null;
         };
-        /** @description Flows held by rules. */
         HeldFlows: {
             held: components["schemas"]["HeldFlow"][];
         };
@@ -1016,20 +947,17 @@ export interface components {
         };
         /** @description a duration such as 500ms, 30s, 5m, 2h or 7d */
         HumanDuration: string | number;
-        /** @description What an import did. */
         ImportResult: {
-            /** @description New flows. */
             imported: number;
-            /** @description Flows that were recorded already. */
+            /** @description Flows whose id was recorded already; they are left unchanged. */
             present: number;
             /** @description Entries that could not be read. */
             skipped: number;
             /** @description Why, of the first of them. */
             reasons: string[];
         };
-        /** @description An interim response. */
+        /** @description An interim response (RFC 9110 15.2) that was relayed to the client. */
         Interim: {
-            /** @description 100 to 199. */
             status: number;
             /** @description The header fields in order, with secrets masked. */
             headers: [
@@ -1037,21 +965,19 @@ export interface components {
                 components["schemas"]["Bytes"]
             ][];
         };
-        /** @description An ephemeral credential of the proxy. */
+        /** @description An ephemeral credential of the proxy: it is not stored, and is lost with the process. */
         IssuedCredential: {
             user: string;
             password: string;
         };
         /** @enum {string} */
         KeyState: "active" | "expired" | "revoked";
-        /** @description Limits and usage. */
         LimitsView: {
             /** @description The configured rules. */
             rules: components["schemas"]["QuotaRule"][];
             counters: components["schemas"]["CounterSnapshot"][];
-            /** @description Usage since the start. */
+            /** @description Usage since the start, by key, user, provider and model. */
             usage: components["schemas"]["UsageRow"][];
-            /** @description Requests rejected since the start. */
             refused: number;
             /** @description Health of the shared counter store; null if there is none. */
             shared: components["schemas"]["SharedStoreStatus"] | null;
@@ -1167,15 +1093,14 @@ export interface components {
         };
         /** @description A conversation with its token usage. */
         ListedConversation: {
-            /** @description The conversation id. */
             id: string;
             /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
             session: string;
             /** @description The conversation that started this one, if it belongs to a sub-agent. */
             parent?: string;
-            /** @description Start of its first exchange. */
+            /** @description When its first exchange started. */
             started: components["schemas"]["Timestamp"];
-            /** @description End of its last exchange. */
+            /** @description When its last exchange ended, by which lists are sorted. */
             updated: components["schemas"]["Timestamp"];
             /** @description The client program, such as `claude-code`. */
             agent: string;
@@ -1185,33 +1110,28 @@ export interface components {
             provider: string;
             host: string;
             user?: string;
-            /** @description A one-line title. */
             title: string;
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
-            /** @description The sum over its exchanges. */
             used: components["schemas"]["TokenUsage"];
-            /** @description Its last exchange was a moment ago. */
+            /** @description Whether its last exchange was at most 90 seconds ago. */
             live: boolean;
         };
-        /** @description The addresses that Interflow listens on. */
         ListenAddresses: {
             proxy: string[];
             gateway: string[];
             admin: string;
         };
-        /** @description A path that logs one browser in. */
         LoginLink: {
             path: string;
             /** @description Seconds until it is no longer valid. */
             expires_in: number;
         };
-        /** @description A link for a player. */
         MediaLink: {
             url: string;
             expires: components["schemas"]["Timestamp"] | null;
         };
-        /** @description A message of a flow. */
+        /** @description One message of a WebSocket, event stream or gRPC stream. */
         Message: {
             /** @description Its position among the flow's messages, from 0. */
             index: number;
@@ -1226,18 +1146,15 @@ export interface components {
             /** @description A gRPC message decoded to text by its schema, or from the wire format alone. */
             decoded?: string;
         };
-        /** @description The kind of a message. */
         MessageKind: "text" | "binary" | "ping" | "pong" | "close" | "event" | "grpc";
-        /** @description A page of messages. */
         MessagePage: {
             messages: components["schemas"]["Message"][];
-            /** @description Messages of the flow. */
             total: number;
             /** @description The number of the first message of the next page. */
             next: number | null;
         };
         /** @description The author of a message. */
-        MessageRole: "user" | "assistant";
+        MessageRole: "assistant" | "user";
         /**
          * Format: micros
          * @description A duration in microseconds.
@@ -1245,7 +1162,6 @@ export interface components {
         Microseconds: Micros;
         /** @description Why a body is not recorded in full. */
         MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted";
-        /** @description Another mode. */
         ModeRequest: {
             /** @description Null or absent for the configured one. */
             mode?: components["schemas"]["ApprovalMode"] | null;
@@ -1306,11 +1222,9 @@ export interface components {
             /** @description The response as received from the origin, if it was edited. */
             response?: components["schemas"]["OriginalResponse"];
         };
-        /** @description A request as received from the client. */
         OriginalRequest: {
             /** @description The original URL, with secrets in the query masked. */
             url: string;
-            /** @description The method in its original case. */
             method: string;
             /** @description Path and query as the client wrote them; `*` for a server-wide OPTIONS. */
             path: string;
@@ -1323,7 +1237,7 @@ export interface components {
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
             ][];
-            /** @description The trailer section. */
+            /** @description The trailer section (RFC 9110 6.5), with secrets masked. */
             trailers?: [
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
@@ -1338,7 +1252,6 @@ export interface components {
             /** @description Whether the body was edited as well and is recorded twice; otherwise the body sent on is the original. */
             body_edited: boolean;
         };
-        /** @description A response as received from the origin. */
         OriginalResponse: {
             status: number;
             /** @description The reason phrase as received; empty over HTTP/2. */
@@ -1350,7 +1263,7 @@ export interface components {
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
             ][];
-            /** @description The trailer section. */
+            /** @description The trailer section (RFC 9110 6.5), with secrets masked. */
             trailers?: [
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
@@ -1367,13 +1280,11 @@ export interface components {
         };
         /** @description What is done with findings in a response. */
         OutboundMode: "off" | "flag" | "redact" | "block";
-        /** @description The client of a pending item. */
         PendingClient: {
             address: string;
             user: string | null;
             process: string | null;
             container: string | null;
-            /** @description Its sessions, by id. */
             sessions: string[];
         };
         PendingDecision: components["schemas"]["Resolution"] | components["schemas"]["HoldDecision"];
@@ -1383,9 +1294,9 @@ export interface components {
             id: string;
             kind: components["schemas"]["PendingKind"];
             what: components["schemas"]["PendingPart"];
-            /** @description Null for a tunnel. */
+            /** @description Null for a tunnel, which has no request yet. */
             method: string | null;
-            /** @description Host and port of a tunnel. */
+            /** @description For a tunnel, host and port. */
             url: string;
             host: string;
             port: number | null;
@@ -1404,10 +1315,9 @@ export interface components {
             /** @description The first of those flows. */
             flows: string[];
             since: components["schemas"]["Timestamp"];
-            /** @description When it times out. */
+            /** @description When it times out; then `on_timeout` applies. */
             until: components["schemas"]["Timestamp"];
             on_timeout: components["schemas"]["TimeoutAction"];
-            /** @description The rule that holds it. */
             rule: string | null;
             /** @description The phase in which a rule holds it. */
             phase: string | null;
@@ -1422,15 +1332,9 @@ export interface components {
             version: number;
             pending: components["schemas"]["PendingItem"][];
         };
-        /**
-         * @description What holds a pending item.
-         * @enum {string}
-         */
+        /** @enum {string} */
         PendingKind: "approval" | "rule";
-        /**
-         * @description What is pending.
-         * @enum {string}
-         */
+        /** @enum {string} */
         PendingPart: "request" | "tunnel" | "response" | "message";
         /** @description A pending request. */
         PendingRequest: {
@@ -1448,11 +1352,9 @@ export interface components {
             method: string | null;
             /** @description The path without its query; `None` for a tunnel. */
             path: string | null;
-            /** @description The number of waiting flows. */
             waiting: number;
             /** @description The first of the waiting flows. */
             flows: string[];
-            /** @description When it became pending. */
             since: components["schemas"]["Timestamp"];
             /** @description When its last flow times out. */
             until: components["schemas"]["Timestamp"];
@@ -1461,7 +1363,7 @@ export interface components {
             phase: string;
             outcome: components["schemas"]["PhaseOutcome"];
             why: string;
-            /** @description The actions of this phase. */
+            /** @description Names of the actions of this phase. */
             actions: string[];
         };
         /** @description Whether a rule's condition holds in a phase. */
@@ -1471,13 +1373,13 @@ export interface components {
             policies: components["schemas"]["PolicyFileView"][];
             routes: components["schemas"]["RedactionRoute"][];
         };
-        /** @description A policy's file. */
+        /** @description A policy's file, as the web UI lists it. */
         PolicyFileView: {
             file: string;
             /** @description Whether the file exists; otherwise the built-in policy is active. */
             exists: boolean;
             name: string;
-            /** @description The routes that use it. */
+            /** @description The routes that use it; empty if only keys select it. */
             routes: string[];
         };
         /** @description An error in a policy's text. */
@@ -1489,21 +1391,17 @@ export interface components {
             /** @description What is wrong, with the closest valid name. */
             message: string;
         };
-        /** @description The format of policies. */
         PolicySchema: {
             /** @description The JSON Schema of Interflow's policies. */
             schema: {
                 [key: string]: unknown;
             };
-            /** @description The kinds that can be detected. */
             kinds: string[];
         };
-        /** @description The text of a policy. */
         PolicySource: {
             file: string;
             text: string;
         };
-        /** @description A policy's text: Interflow's TOML or Phileas JSON. */
         PolicyTextInput: {
             text: string;
             /**
@@ -1524,7 +1422,10 @@ export interface components {
             /** @description The file name of its executable. */
             name: string;
         };
-        /** @description Sums over all workers at one moment. */
+        /**
+         * @description Sums over all workers. The workers go on counting meanwhile, so related figures may differ by the requests in
+         *     progress.
+         */
         ProxyStats: {
             /** @description Client connections accepted. */
             connections: number;
@@ -1536,7 +1437,7 @@ export interface components {
             requests: number;
             /** @description Flows in progress. */
             active: number;
-            /** @description Responses by the first digit of their status; index 0: no response. */
+            /** @description Responses by the first digit of their status; index 0 counts flows that ended without one. */
             responses: number[];
             /** @description Tunnels that were passed through without inspection or were not HTTP. */
             tunnels: number;
@@ -1560,7 +1461,6 @@ export interface components {
             /** @description Sum of all durations, in microseconds. */
             latency_sum: number;
         };
-        /** @description Which flows to delete. */
         PruneInput: {
             /** @default  */
             query?: string;
@@ -1575,7 +1475,6 @@ export interface components {
              */
             all?: boolean;
         };
-        /** @description How many flows were deleted. */
         PrunedFlows: {
             pruned: number;
         };
@@ -1667,7 +1566,7 @@ export interface components {
         /** @description a rate such as 10/s, 60/m, 1000/h or 5000/d */
         Rate: string;
         RebuildResult: {
-            /** @description Exchanges found. */
+            /** @description How many exchanges were found in the recorded flows. */
             exchanges: number;
         };
         /** @description What is done with a request. */
@@ -1699,18 +1598,18 @@ export interface components {
             /** @description Overrides what is done with findings in responses. */
             responses?: components["schemas"]["OutboundMode"];
         };
-        /** @description Counters for metrics. */
+        /** @description Counters for metrics, since the process started. */
         RedactionCounts: {
-            /** @description Requests inspected. */
+            /** @description Requests inspected, with or without findings. */
             requests: number;
             /** @description Requests and responses rejected. */
             refused: number;
-            /** @description Findings by type. */
+            /** @description Findings by type, such as `email-address`; occurrences, not distinct values. */
             found: {
                 [key: string]: number;
             };
         };
-        /** @description Requests with the same redaction settings. */
+        /** @description Requests with the same redaction settings, as the web UI lists them. */
         RedactionRoute: {
             /** @description `gateway`, `intercepted`, or an exception's name. */
             name: string;
@@ -1722,12 +1621,10 @@ export interface components {
             /** @description The exception's conditions; `None` for `gateway` and `intercepted`. */
             exception: components["schemas"]["RedactRoute"] | null;
         };
-        /** @description A redacted text. */
         RedactionTrial: {
             output: string;
             spans: components["schemas"]["Replacement"][];
         };
-        /** @description A text to redact. */
         RedactionTrialInput: {
             text: string;
             /**
@@ -1766,7 +1663,6 @@ export interface components {
             /** @description Who caused it: `client`, `upstream`, `config` or `internal`. */
             blame: string;
         };
-        /** @description Changes to the recorded request. */
         ReplayInput: {
             /** @default null */
             method?: string | null;
@@ -1779,11 +1675,9 @@ export interface components {
             headers?: string[];
             body?: components["schemas"]["ReplayBody"] | null;
         };
-        /** @description The outcome of a replay: a response or an error. */
+        /** @description The outcome of a replay: a response or an error. A failed request is a regular result of the call. */
         ReplayResult: {
-            /** @description The new flow. */
             id: string;
-            /** @description The replayed flow. */
             parent: string;
             /** @description Fields that were masked when recorded and therefore not sent. */
             omitted: string[];
@@ -1797,14 +1691,12 @@ export interface components {
                 string,
                 string
             ][];
-            /** @description Size of the body. */
+            /** @description Bytes of the body; 0 if it did not end in time. */
             size: number;
-            /** @description Whether the response has ended. */
+            /** @description Whether the response has ended within a minute. */
             complete: boolean;
         };
-        /** @description A request head and metadata of its body. */
         Request: {
-            /** @description The method in its original case. */
             method: string;
             /** @description Path and query as the client wrote them; `*` for a server-wide OPTIONS. */
             path: string;
@@ -1817,7 +1709,7 @@ export interface components {
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
             ][];
-            /** @description The trailer section. */
+            /** @description The trailer section (RFC 9110 6.5), with secrets masked. */
             trailers?: [
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
@@ -1841,11 +1733,9 @@ export interface components {
                 string,
                 string
             ];
-            /** @description Change of the system prompt. */
             system?: components["schemas"]["TextChange"];
             tools_added?: string[];
             tools_removed?: string[];
-            /** @description Tools whose definition changed. */
             tools_changed?: string[];
             /** @description The same tools in another order. */
             tools_reordered: boolean;
@@ -1888,11 +1778,10 @@ export interface components {
         ResolutionResult: {
             /** @description The number of waiting flows it decided. */
             flows: number;
-            /** @description The created rule. */
             rule: components["schemas"]["ApprovalRule"] | null;
         };
         /** @description What a resolution applies to. */
-        ResolutionScope: "once" | "path" | "host" | "any_port" | "subdomains";
+        ResolutionScope: ("host" | "any_port") | "once" | "path" | "subdomains";
         /** @description A pending request that has ended. */
         ResolvedQuestion: {
             /** @description The id by which it is resolved. */
@@ -1909,11 +1798,9 @@ export interface components {
             method: string | null;
             /** @description The path without its query; `None` for a tunnel. */
             path: string | null;
-            /** @description The number of waiting flows. */
             waiting: number;
             /** @description The first of the waiting flows. */
             flows: string[];
-            /** @description When it became pending. */
             since: components["schemas"]["Timestamp"];
             /** @description When its last flow times out. */
             until: components["schemas"]["Timestamp"];
@@ -1921,10 +1808,8 @@ export interface components {
             action: components["schemas"]["ApprovalAction"] | null;
             /** @description What decided it: `once`, a rule's id, `timeout`, `gone`, `stopped`. */
             by: string;
-            /** @description When it ended. */
             at: components["schemas"]["Timestamp"];
         };
-        /** @description A response head and metadata of its body. */
         Response: {
             status: number;
             /** @description The reason phrase as received; empty over HTTP/2. */
@@ -1936,7 +1821,7 @@ export interface components {
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
             ][];
-            /** @description The trailer section. */
+            /** @description The trailer section (RFC 9110 6.5), with secrets masked. */
             trailers?: [
                 components["schemas"]["Bytes"],
                 components["schemas"]["Bytes"]
@@ -1949,7 +1834,6 @@ export interface components {
              */
             body: components["schemas"]["Body"];
         };
-        /** @description A credential to revoke. */
         ReturnedCredential: {
             user: string;
             password: string;
@@ -1958,19 +1842,19 @@ export interface components {
             name: string;
             phase: string;
         };
-        /** @description The explanation of one rule. */
+        /** @description The explanation of one rule for one recorded flow. */
         RuleExplanation: {
             rule: string;
-            /** @description Its file and line. */
+            /** @description Its file and line, as `file:line`. */
             location: string;
-            /** @description Whether it matches this flow. */
+            /** @description Whether it matches this flow in at least one phase. */
             matches: boolean;
-            /** @description The phases in which it acts. */
+            /** @description The phases in which it has actions. */
             phases: components["schemas"]["PhaseExplanation"][];
         };
         /** @description An error or a note about a rule file. */
         RuleProblem: {
-            /** @description The file's name as given. */
+            /** @description The file's name as given in the configuration. */
             file: string;
             /** @description The line, from 1; 0 if unknown. */
             line: number;
@@ -1980,7 +1864,6 @@ export interface components {
             /** @description What is wrong and how to correct it. */
             message: string;
         };
-        /** @description The text of a rule file. */
         RuleSource: {
             file: string;
             text: string;
@@ -2045,7 +1928,6 @@ export interface components {
             /** @description A description. */
             note?: string | null;
         };
-        /** @description The text of a rule file. */
         RuleTextInput: {
             text: string;
             /**
@@ -2059,10 +1941,8 @@ export interface components {
              */
             base?: string | null;
         };
-        /** @description The active rules. */
         RulesView: {
             rules: components["schemas"]["ActiveRule"][];
-            /** @description The rule files. */
             files: string[];
             notes: components["schemas"]["RuleProblem"][];
         };
@@ -2071,13 +1951,11 @@ export interface components {
          * @enum {string}
          */
         Scheme: "http" | "https";
-        /** @description A line of a search. */
         SearchLine: {
             progress: {
-                /** @description Flows examined. */
+                /** @description Flows examined so far. */
                 examined: number;
                 found: number;
-                /** @description Flows in the store. */
                 total: number;
             };
         } | {
@@ -2085,7 +1963,7 @@ export interface components {
         } | {
             done: {
                 found: number;
-                /** @description Whether every flow was examined. */
+                /** @description Whether every flow was examined; false if the limit was reached. */
                 complete: boolean;
             };
         };
@@ -2128,7 +2006,6 @@ export interface components {
             used: number;
             /** @description When it was added, if known. */
             added: components["schemas"]["Timestamp"] | null;
-            /** @description Its session. */
             session: string | null;
         };
         Secrets: {
@@ -2182,7 +2059,6 @@ export interface components {
              */
             secrets?: components["schemas"]["SecretSpec"][];
         };
-        /** @description A session for display. */
         SessionView: {
             id: string;
             agent: string | null;
@@ -2194,11 +2070,9 @@ export interface components {
             pid: number | null;
             /** @description Its flows have this process name. */
             process: string | null;
-            /** @description When it was registered. */
             started: components["schemas"]["Timestamp"];
             /** @description When it expires without another heartbeat. */
             until: components["schemas"]["Timestamp"];
-            /** @description The number of its rules. */
             rules: number;
             secrets: components["schemas"]["SecretView"][];
         };
@@ -2214,17 +2088,12 @@ export interface components {
             /** @description Requests admitted, or counted in this process, in its place. */
             fallbacks: number;
         };
-        /**
-         * @description Newest or oldest first.
-         * @enum {string}
-         */
+        /** @enum {string} */
         SortOrder: "newest" | "oldest";
-        /** @description Figures of the instance. */
         Stats: {
             version: string;
             /** @description Time since the start. */
             uptime: components["schemas"]["Microseconds"];
-            /** @description Interflow is stopping. */
             draining: boolean;
             addresses: components["schemas"]["ListenAddresses"];
             engine: components["schemas"]["ProxyStats"];
@@ -2232,7 +2101,7 @@ export interface components {
             latency_bounds: number[];
             /** @description The store; null if nothing is recorded. */
             store: components["schemas"]["StoreStats"] | null;
-            /** @description Clients of the event socket. */
+            /** @description Connected clients of the event socket. */
             event_clients: number;
             held: components["schemas"]["HeldCounts"];
         };
@@ -2280,9 +2149,8 @@ export interface components {
             call: string;
             tool: string;
         };
-        /** @description A rule that would allow recorded traffic. */
         SuggestedRule: {
-            /** @description Number of flows it would have allowed. */
+            /** @description How many of the examined flows it would have allowed. */
             flows: number;
             /** @description A sample of the paths. */
             paths_seen: string[];
@@ -2298,28 +2166,23 @@ export interface components {
         TextChange: {
             /** @description Length of the common prefix in characters. */
             at: number;
-            /** @description Excerpt of the old text. */
             before: string;
-            /** @description Excerpt of the new text. */
             after: string;
         };
-        /** @description An error at a position in a text. */
         TextProblem: components["schemas"]["RuleProblem"] | components["schemas"]["PolicyProblem"];
-        /** @description Another branch. */
         ThreadBranch: {
-            /** @description Its last message. */
+            /** @description A message's hash, serialized as 32 hexadecimal digits. */
             leaf: string;
-            /** @description Why it branched. */
             begins: components["schemas"]["BranchReason"];
             /** @description The turn in which it departs from the displayed path. */
             turn: number;
-            /** @description When it was last continued. */
+            /** @description When it was last continued, in microseconds since the Unix epoch. */
             at: number;
             /** @description The beginning of its first text. */
             text: string;
         };
         ThreadItem: {
-            /** @description Its message. */
+            /** @description A message's hash, serialized as 32 hexadecimal digits. */
             key: string;
             /** @description When it was first seen, in microseconds since the Unix epoch. */
             at: number;
@@ -2344,9 +2207,7 @@ export interface components {
         } | {
             /** @constant */
             kind: "tool";
-            /** @description The call's id. */
             id: string;
-            /** @description The tool's name. */
             name: string;
             /** @description The arguments in one line. */
             summary: string;
@@ -2373,32 +2234,25 @@ export interface components {
             name: string;
             value: unknown;
         });
-        /** @description A prompt and its results. */
         ThreadTurn: {
             /** @description From 1; 0 before the first prompt. */
             number: number;
             /** @description Set if the turn starts a branch. */
             begins?: components["schemas"]["BranchReason"];
-            /** @description Its items in order. */
             items: components["schemas"]["ThreadItem"][];
             /** @description Its calls, as indices into all calls of the conversation. */
             exchanges: number[];
         };
-        /** @description A conversation, laid out. */
+        /** @description A conversation laid out in turns along one path. */
         ThreadView: {
-            /** @description The leaf of this path. */
+            /** @description The leaf of this path; `None` if the conversation has no messages yet. */
             leaf: string | null;
-            /** @description The turns in order. */
             turns: components["schemas"]["ThreadTurn"][];
             /** @description Its calls in order of their start, including those of other branches. */
             exchanges: components["schemas"]["CallView"][];
-            /** @description The other branches. */
             branches: components["schemas"]["ThreadBranch"][];
         };
-        /**
-         * @description What happens if nobody decides.
-         * @enum {string}
-         */
+        /** @enum {string} */
         TimeoutAction: "deny" | "continue";
         /**
          * Format: unix-micros
@@ -2418,12 +2272,10 @@ export interface components {
             last_byte?: number;
             done?: number;
         };
-        /** @description Tokens and cost, summed over exchanges. */
+        /** @description Tokens and cost, summed over exchanges. Counts are those that the provider reported. */
         TokenUsage: {
             exchanges: number;
-            /** @description Input tokens. */
             input: number;
-            /** @description Output tokens. */
             output: number;
             /** @description The part of `input` that was read from a cache. */
             cache_read: number;
@@ -2433,23 +2285,20 @@ export interface components {
             reasoning: number;
             /**
              * Format: double
-             * @description Cost in US dollars.
+             * @description Cost in US dollars, by the price table at the time of the call; without the exchanges counted in `unpriced`.
              */
             cost: number;
             /** @description Exchanges whose cost is unknown. */
             unpriced: number;
         };
-        /** @description The result of a tool call. */
         ToolOutcome: {
             content: components["schemas"]["ContentBlock"][];
-            /** @description The tool failed. */
             is_error: boolean;
             /** @description When it was first seen, in microseconds since the Unix epoch. */
             at: number;
         };
-        /** @description Tokens and cost over time. */
         Totals: {
-            /** @description Start, in microseconds since the Unix epoch. */
+            /** @description Start of the first bucket, in microseconds since the Unix epoch. */
             since: number;
             /** @description Length of a bucket, in microseconds. */
             span: number;
@@ -2457,16 +2306,12 @@ export interface components {
         };
         /** @description Bytes transferred through a tunnel. */
         TunnelBytes: {
-            /** @description From the client to the upstream. */
             sent: number;
-            /** @description From the upstream to the client. */
             received: number;
         };
-        /** @description The upstream side of a flow. */
         Upstream: {
             /** @description The address connected to: the origin's or the upstream proxy's. */
             peer: string | null;
-            /** @description The local address of that connection. */
             local: string | null;
             /** @description The upstream proxy's name, without credentials. */
             via?: string;
@@ -2480,11 +2325,8 @@ export interface components {
         };
         /** @description TLS parameters of the upstream side. */
         UpstreamTls: {
-            /** @description Negotiated protocol version. */
             version?: string;
-            /** @description Negotiated cipher suite. */
             cipher?: string;
-            /** @description Negotiated application protocol (ALPN). */
             alpn?: string;
             /**
              * @description The origin's certificate was not verified, because the configuration disables verification.
@@ -2504,14 +2346,14 @@ export interface components {
         UsageRow: {
             /** @description The virtual key's id. */
             key: string | null;
-            /** @description The user, or the key's owner. */
+            /** @description The authenticated user, or the key's owner. */
             user: string | null;
             provider: string;
             /** @description The model as requested by the client. */
             model: string | null;
-            /** @description Admitted requests. */
+            /** @description Requests that were admitted and have ended. */
             requests: number;
-            /** @description Rejected requests. */
+            /** @description Requests that a limit rejected. */
             refused: number;
             input_tokens: number;
             output_tokens: number;
@@ -2522,7 +2364,7 @@ export interface components {
             /** @description Requests without a known price, which `dollars` does not include. */
             unpriced: number;
         };
-        /** @description A virtual key, without the key itself. */
+        /** @description The record of one virtual key; does not contain the key itself. */
         VirtualKeyView: {
             /** @description Its id in limits, logs and audit records. */
             id: string;
@@ -2531,7 +2373,7 @@ export interface components {
             /** @description The operator's note. */
             note?: string;
             created?: string;
-            /** @description Expiry time. */
+            /** @description The first moment at which it is no longer valid. */
             expires?: string;
             revoked?: string;
             /** @description Provider names; `*` matches any run of characters. */

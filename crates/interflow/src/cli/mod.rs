@@ -144,7 +144,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         Ok((loaded, home))
     };
     let home = || Ok::<_, CliError>(with_home()?.1);
-    let config_and_home = || Ok::<_, CliError>(with_home().map(|(loaded, home)| (loaded.config, home))?);
+    let config_and_home = || with_home().map(|(loaded, home)| (loaded.config, home));
     match command {
         #[cfg(feature = "demo")]
         CliCommand::Demo(args) => demo::run(&args),
