@@ -112,3 +112,11 @@ $(OUTSIDE):
 .PHONY: clean
 clean: ## Remove build output
 	@$(CARGO) clean
+
+.PHONY: package
+package: ## Build .deb, .rpm, static tarball, container context, installers and SBOM in target/package (PARTS="deb rpm")
+	@scripts/package $(PARTS)
+
+.PHONY: cross-check
+cross-check: ## Check that Interflow compiles for Windows and macOS (mingw-w64; zig from PyPI)
+	@scripts/cross-check
