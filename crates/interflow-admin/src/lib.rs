@@ -6,6 +6,7 @@ mod auth;
 mod config;
 mod doctor;
 mod error;
+pub mod error_kinds;
 mod event_clients;
 mod health;
 mod login;

@@ -135,7 +135,6 @@ impl AdminState {
     pub fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
         self.store.clone().ok_or_else(|| {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
-                .remedy("set record.enabled = true and start without --no-record")
         })
     }
 }

@@ -244,8 +244,7 @@ async fn body_view(
 }
 
 fn pretty(window: &BodyWindow) -> Result<String> {
-    let not_json =
-        |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why).remedy("ask for view=text");
+    let not_json = |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why);
     if window.truncated {
         return Err(not_json("the body exceeds the limit, and truncated JSON is invalid".into()));
     }
@@ -273,7 +272,7 @@ fn structured_view(
         });
     };
     written_form::pretty(kind, &place, &window.bytes, schemas, MAX_PRETTY)
-        .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why).remedy("ask for view=hex"))
+        .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why))
 }
 
 /// Maximum size of a rendered body, in bytes.
