@@ -1,5 +1,3 @@
-getent passwd interflow >/dev/null || useradd --system --user-group --home-dir /var/lib/interflow --shell /sbin/nologin interflow
-chgrp interflow /etc/interflow/interflow.toml
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     # 1: first installation; 2: upgrade.
