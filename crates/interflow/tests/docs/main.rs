@@ -44,8 +44,9 @@ fn every_toml_block_is_a_valid_configuration() {
 #[test]
 fn the_configurations_in_deploy_are_valid() {
     let folder = tempfile::tempdir().unwrap();
-    let file = fs::read_to_string(root().join("deploy/interflow.toml")).unwrap();
-    check(folder.path(), &file, "deploy/interflow.toml");
+    for path in ["deploy/interflow.toml", "deploy/package/interflow.toml"] {
+        check(folder.path(), &fs::read_to_string(root().join(path)).unwrap(), path);
+    }
     let values = fs::read_to_string(root().join("deploy/helm/interflow/values.yaml")).unwrap();
     let (_, block) = values.split_once("\nconfig: |\n").expect("the chart's values hold a configuration");
     let chart: Vec<_> = block.lines().take_while(|l| l.is_empty() || l.starts_with("  ")).map(str::trim).collect();
