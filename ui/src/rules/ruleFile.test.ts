@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Summary } from '../lib/types';
 import { formFor, missingIn, ruleOf, type RuleKind } from './fromFlow';
-import { blockAt, blockText, ruleBlocks, withEnabled, withMoved, withoutBlock, withReplaced } from './ruleFile';
+import { blockAt, blockText, ruleBlocks, scalarOf, withEnabled, withScalar, withMoved, withoutBlock, withReplaced } from './ruleFile';
 import { ruleText, yamlScalar } from './ruleText';
 import { withRuleIn } from './source';
 
@@ -117,5 +117,21 @@ describe('a rule file', () => {
     expect(withRuleIn('rules:\r\n  - then: abort\r\n', rule, 'r.yaml')).toBe('rules:\r\n  - then: abort\r\n  - name: x\r\n    then: block\r\n');
     expect(withRuleIn('', rule, 'r.toml')).toBe('[[rules]]\nname = "x"\nthen = "block"\n');
     expect(withRuleIn('[[rules]]\nthen = "abort"\n', rule, 'r.toml')).toBe('[[rules]]\nthen = "abort"\n\n[[rules]]\nname = "x"\nthen = "block"\n');
+  });
+});
+
+describe('one rule as text', () => {
+  it.each([
+    ['r.yaml', '  - name: a b # c\n    when: "x \\"y\\""\n', 'a b', 'x "y"'],
+    ['r.yaml', "  # about\n  - when: 'it''s' # no\n    then:\n      - name: z\n", null, "it's"],
+    ['r.yaml', '  - name: a\n    when:\n      host: b\n', 'a', undefined],
+    ['r.toml', '[[rules]]\nname = "a" # b\n[rules.when]\nhost = "b"\n', 'a', null],
+  ])('%s %j has name and condition', (file, text, name, when) => {
+    expect([scalarOf(text, file, 'name'), scalarOf(text, file, 'when')]).toEqual([name, when]);
+  });
+  it('gets another name and condition, and keeps the rest', () => {
+    expect(withScalar('  # about\n  - name: a # why\n    then: block', 'r.yaml', 'name', 'b: c')).toBe('  # about\n  - name: "b: c" # why\n    then: block');
+    expect(withScalar('  - then: block', 'r.yaml', 'when', 'host:a')).toBe('  - when: host:a\n    then: block');
+    expect(withScalar('[[rules]]\nthen = "block"', 'r.toml', 'when', 'host:a')).toBe('[[rules]]\nwhen = "host:a"\nthen = "block"');
   });
 });

@@ -1,5 +1,5 @@
 // Edits rule files as text: everything that is not changed, comments included, stays as it was written.
-import { isToml } from './ruleText';
+import { isToml, yamlScalar } from './ruleText';
 
 /** The lines of one rule, with the comments directly above it. Line numbers start at 0; `end` is exclusive. */
 export interface RuleBlock {
@@ -115,5 +115,51 @@ export function withMoved(text: string, file: string, from: number, to: number):
 export function withReplaced(text: string, block: RuleBlock, rule: string): string {
   const lines = text.split('\n');
   lines.splice(block.head, block.end - block.head, ...rule.replace(/\n$/, '').split('\n'));
+  return lines.join('\n');
+}
+
+/** The line of a key of the rule itself, relative to the lines of its text; -1 if it has none. */
+function keyLine(lines: string[], file: string, key: string): number {
+  if (isToml(file)) return lines.findIndex((l) => new RegExp(`^\\s*${key}\\s*=`).test(l));
+  const head = lines.findIndex((l) => /^\s*-\s/.test(l));
+  const column = /^\s*-\s+/.exec(lines[head] ?? '')?.[0].length ?? 0;
+  return lines.findIndex((l, i) => i >= head && new RegExp(`^\\s*(-\\s+)?${key}:`).test(l) && l.replace('-', ' ').search(/\S/) === column);
+}
+
+/** A text value on one line. Null if the rule has none, undefined if it is written in another form. */
+export function scalarOf(rule: string, file: string, key: string): string | null | undefined {
+  const lines = rule.split('\n');
+  const line = lines[keyLine(lines, file, key)];
+  if (line === undefined) return null;
+  const value = line.slice(line.indexOf(isToml(file) ? '=' : ':') + 1).trim();
+  try {
+    if (/^"(?:[^"\\]|\\.)*"(\s+#.*)?$/.test(value)) return JSON.parse(value.replace(/\s+#[^"]*$/, '')) as string;
+  } catch {
+    return undefined;
+  }
+  const single = /^'((?:[^']|'')*)'(?:\s+#.*)?$/.exec(value);
+  if (single) return single[1]!.replaceAll("''", "'");
+  if (isToml(file)) return undefined;
+  const plain = value.replace(/\s+#.*$/, '');
+  return /^[\w/*.<>~=-]/.test(plain) && !/: |^-\s/.test(plain) ? plain : undefined;
+}
+
+/** The text of a rule with a value of its own set, in its place or below the first key. */
+export function withScalar(rule: string, file: string, key: string, value: string): string {
+  const lines = rule.split('\n');
+  const at = keyLine(lines, file, key);
+  const [mark, written] = isToml(file) ? [' = ', JSON.stringify(value)] : [': ', yamlScalar(value)];
+  if (at >= 0) {
+    const line = lines[at]!;
+    const comment = /\s+#[^'"]*$/.exec(line)?.[0] ?? '';
+    lines[at] = `${line.slice(0, line.indexOf(isToml(file) ? '=' : ':')).trimEnd()}${mark}${written}${comment}`;
+    return lines.join('\n');
+  }
+  const head = lines.findIndex((l) => (isToml(file) ? /^\s*\[\[/ : /^\s*-\s/).test(l));
+  if (isToml(file)) lines.splice(head + 1, 0, `${key}${mark}${written}`);
+  else {
+    const [, dash = '- ', rest = ''] = /^(\s*-\s+)(.*)$/.exec(lines[head] ?? '') ?? [];
+    lines.splice(head, 1, `${dash}${key}${mark}${written}`, `${' '.repeat(dash.length)}${rest}`);
+  }
   return lines.join('\n');
 }
