@@ -227,13 +227,20 @@ describe('check boxes', () => {
     await page.getByRole('dialog', { name: 'Compare' }).waitFor();
     await page.keyboard.press('Escape');
     const download = page.waitForEvent('download');
-    await bar.getByRole('button', { name: 'HAR' }).click();
+    await bar.getByRole('button', { name: 'Download' }).click();
+    await item('HAR').click();
     expect((await download).suggestedFilename()).toBe('flows.har');
     await bar.getByRole('button', { name: 'Select none' }).click();
     await expect.poll(() => bar.count()).toBe(0);
     await page.getByRole('checkbox', { name: 'Select the loaded flows' }).click();
     await expect.poll(() => bar.textContent()).toMatch(/[6-9]|1\d/);
   });
+});
+
+it('an exported file is imported again, by the file dialog', async () => {
+  const har = await (await fetch(`http://${world.admin}/api/v1/export?format=har&query=path:/orders`, { headers: { authorization: `Bearer ${world.token}` } })).text();
+  await page.getByLabel('File to import').setInputFiles({ name: 'mine.har', mimeType: 'application/json', buffer: Buffer.from(har.replaceAll('/orders', '/imported')) });
+  await page.getByText(/flows imported from mine.har/).waitFor();
 });
 
 describe('the filter', () => {
