@@ -41,6 +41,12 @@ export function archiveOf(query: string, format: ExportFormat): string {
   return url('/export', { query, format });
 }
 
+/** Deletes what a query selects, or everything, except for flows that are still open. */
+export async function clearMatching(query: string): Promise<void> {
+  const { pruned } = await send('POST', '/flows/prune', query ? { query } : { all: true });
+  app.notify(`${count(pruned)} deleted`);
+}
+
 /** Imports a file in any format that can be read, which the server recognises by its content. */
 export async function importFile(file: File): Promise<void> {
   const response = await ask(url('/import'), { method: 'POST', headers: { 'content-type': 'application/octet-stream' }, body: file });
