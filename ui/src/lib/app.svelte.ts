@@ -70,6 +70,8 @@ class AppState {
   palette = $state(false);
   /** Runs an action of the current page; null if the page has none. */
   pageActions = $state.raw<((action: Action) => void) | null>(null);
+  /** Commands of the current page for the palette, beside those that have a key. */
+  commands = $state.raw<{ label: string; hint?: string; run: () => void }[]>([]);
   stats = $state.raw<Stats | null>(null);
   samples = $state.raw<Sample[]>([]);
   unreachable = $state('');

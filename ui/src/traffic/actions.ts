@@ -1,9 +1,10 @@
 // Actions on flows: copy, export, replay, delete, annotate.
 import { ask, send, url, getAs, sendAs } from '../lib/api';
-import type { AnnotationPatch, ReplayInput } from '../lib/api.gen';
+import type { AnnotationPatch, ImportResult, ReplayInput } from '../lib/api.gen';
 import { app, copy, download } from '../lib/app.svelte';
 import { count } from '../lib/format';
 import type { Flow, Replayed, Summary } from '../lib/types';
+import { EXPORTS, type ExportFormat } from './exports';
 
 export interface Copy {
   format: string;
@@ -26,18 +27,32 @@ export async function copyAs(id: string, format: string): Promise<void> {
 }
 
 /** Downloads the selected flows as one file. */
-export async function saveChosen(ids: string[], format: 'har' | 'jsonl'): Promise<void> {
+export async function saveChosen(ids: string[], format: ExportFormat): Promise<void> {
   const response = await ask(url('/export'), {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ ids, format }),
   });
-  download(await response.blob(), `flows.${format}`);
+  download(await response.blob(), `flows.${EXPORTS.find((e) => e.format === format)?.extension ?? format}`);
 }
 
 /** Export URL of all flows that match a query. */
-export function archiveOf(query: string, format: 'har' | 'jsonl'): string {
+export function archiveOf(query: string, format: ExportFormat): string {
   return url('/export', { query, format });
+}
+
+/** Deletes what a query selects, or everything, except for flows that are still open. */
+export async function clearMatching(query: string): Promise<void> {
+  const { pruned } = await send('POST', '/flows/prune', query ? { query } : { all: true });
+  app.notify(`${count(pruned)} deleted`);
+}
+
+/** Imports a file in any format that can be read, which the server recognises by its content. */
+export async function importFile(file: File): Promise<void> {
+  const response = await ask(url('/import'), { method: 'POST', headers: { 'content-type': 'application/octet-stream' }, body: file });
+  const { imported, present, skipped, reasons } = (await response.json()) as ImportResult;
+  const rest = [...(present > 0 ? [`${count(present)} were recorded already`] : []), ...(skipped > 0 ? [`${count(skipped)} could not be read${reasons[0] ? ` (${reasons[0]})` : ''}`] : [])];
+  app.notify([`${count(imported)} flows imported from ${file.name}`, ...rest].join('; '), undefined, skipped > 0);
 }
 
 export async function replay(id: string, edited: ReplayInput, open: (id: string) => void): Promise<Replayed> {
