@@ -7,6 +7,7 @@ mod body;
 mod compose;
 mod conversations;
 mod events;
+mod flow_values;
 mod flows;
 mod input;
 mod instance;
