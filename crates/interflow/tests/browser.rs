@@ -75,7 +75,8 @@ async fn get(proxy: SocketAddr, origin: SocketAddr) -> String {
         .unwrap();
     let mut all = Vec::new();
     io.read_to_end(&mut all).await.unwrap();
-    text(&all)
+    // Behind the method (2 bytes) and the reply (10).
+    text(&all[12..])
 }
 
 fn signal(child: &Child, name: &str) {
@@ -118,8 +119,8 @@ async fn two_browsers_use_the_running_instance_at_once_and_end_with_their_input_
     let words = ["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
     let mut instance = interflow(home.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     eventually("the instance does not start", || home.path().join("instance.json").exists().then_some(()));
-    // Ends at once, because standard input is empty.
     let (first, arguments) = scripted(home.path(), &["--until-stdin-closes"]);
+    // Closes standard input.
     let said = first.wait_with_output().unwrap();
     assert!(said.status.success() && is_gone(home.path()), "{said:?}");
     assert!(!Path::new(value(&arguments, "--user-data-dir=")).exists());
