@@ -79,11 +79,12 @@ pub(crate) fn all_routes() -> Vec<ApiRoute> {
 }
 
 fn flow_routes() -> Vec<ApiRoute> {
-    use flows::{annotate, count, delete as delete_one, delete_selected, list, message, messages, prune, show};
+    use flows::{annotate, count, delete as delete_one, delete_selected, flush, list, message, messages, prune, show};
     vec![
         get("/flows", list, "Flows of a query, page by page"),
         get("/flows/count", count, "How many flows a query selects"),
         post("/flows/delete", delete_selected, "Delete chosen flows"),
+        post("/flows/flush", flush, "Wait until everything recorded so far is written"),
         post("/flows/prune", prune, "Delete what a query selects and free its disk space"),
         get("/flows/{id}", show, "One flow with its heads"),
         patch("/flows/{id}", annotate, "Change tags and comment"),
