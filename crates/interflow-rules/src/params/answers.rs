@@ -56,7 +56,7 @@ impl TryFrom<LocalMap> for MapLocalParams {
             regex: m.regex.map(|r| r.0),
             strip: m.strip,
             fall_through: m.fall_through,
-            status: redirect_status(m.status.unwrap_or(200))?,
+            status: final_status(m.status.unwrap_or(200))?,
             content_type: m.content_type,
         })
     }
@@ -132,7 +132,7 @@ impl TryFrom<AnswerMap> for AnswerParams {
             AnswerBody::Text(m.body.unwrap_or_default())
         };
         let headers = m.headers.map(|h| h.0).unwrap_or_default();
-        Ok(Self { status: redirect_status(m.status.unwrap_or(200))?, headers, body, content_type })
+        Ok(Self { status: final_status(m.status.unwrap_or(200))?, headers, body, content_type })
     }
 }
 shorthand!(AnswerParams from AnswerMap by status);
@@ -161,7 +161,7 @@ impl TryFrom<BlockMap> for BlockParams {
     type Error = String;
 
     fn try_from(m: BlockMap) -> Result<Self, String> {
-        Ok(Self { status: redirect_status(m.status.unwrap_or(403))?, message: m.message, content_type: m.content_type })
+        Ok(Self { status: final_status(m.status.unwrap_or(403))?, message: m.message, content_type: m.content_type })
     }
 }
 shorthand!(BlockParams from BlockMap by status);
@@ -195,6 +195,6 @@ impl TryFrom<RedirectMap> for RedirectParams {
 shorthand!(RedirectParams from RedirectMap by to);
 
 /// Informational statuses (1xx) cannot end a request; statuses up to 999 are allowed for tests of clients.
-fn redirect_status(code: u16) -> Result<u16, String> {
-    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 599")) }
+fn final_status(code: u16) -> Result<u16, String> {
+    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 999")) }
 }
