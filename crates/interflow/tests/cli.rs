@@ -313,7 +313,7 @@ async fn exec_redacts_prompts_only_if_told_to_and_warns_otherwise() {
     let home = tempfile::tempdir().unwrap();
     let (received, summary) = prompt_through_exec(home.path(), &[]).await;
     assert!(received.contains(SSN), "{received}");
-    assert!(summary.contains("1 LLM request left unredacted with personal data or secrets in it (ssn)"), "{summary}");
+    assert!(summary.contains("1 prompt left with 1 finding unredacted (ssn)"), "{summary}");
     assert!(summary.contains("`interflow exec --redact`"), "{summary}");
     let (received, summary) = prompt_through_exec(home.path(), &["--redact"]).await;
     assert!(!received.contains(SSN) && received.contains("Her SSN is "), "{received}");

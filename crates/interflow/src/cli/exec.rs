@@ -12,7 +12,9 @@ use interflow_store::{FlowStore as _, SqliteStore};
 use interflow_types::Timestamp;
 use serde_json::Value;
 
+use super::exec_choice::{self, CHOICE_FILE, PromptChoice};
 use crate::CliError;
+use crate::cli::flows::open_for_reading;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
 use crate::instance::{log, run};
 
@@ -25,6 +27,10 @@ pub struct ExecArgs {
     /// `[[redact.route]]`. By default they are only flagged. If the running instance does not redact, add --private.
     #[arg(long)]
     pub redact: bool,
+    /// Send prompts as they are and only flag what is in them, overriding the choice made at the first `exec` of an
+    /// agent. Does not override the configuration.
+    #[arg(long, conflicts_with = "redact")]
+    pub flag_only: bool,
     /// Do not print the summary.
     #[arg(short, long)]
     pub quiet: bool,
@@ -44,6 +50,7 @@ pub struct ExecArgs {
 
 /// Runs the command and returns its exit code.
 pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
+    let redact = redacts(args, &loaded, home);
     let mut config = loaded.config;
     // Keep stdout and stderr clean for the command's own output.
     if config.log.level == "info" {
@@ -54,15 +61,32 @@ pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), 
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
-    runtime.block_on(run_through_proxy(args, config, home))
+    runtime.block_on(run_through_proxy(args, redact, config, home))
 }
 
-async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+/// Whether the command's prompts are redacted by an option or by the choice of the person who ran it first.
+fn redacts(args: &ExecArgs, loaded: &LoadedConfig, home: &DataDir) -> bool {
+    if args.redact || args.flag_only {
+        return args.redact;
+    }
+    // An instance that redacts everything leaves nothing to choose.
+    let is_redacted = !args.private
+        && home.running_instance().is_some()
+        && active_policies(home).is_ok_and(|active| redacts_proxied(&active));
+    !is_redacted && exec_choice::choose(&args.command, args.quiet, loaded, home) == Some(PromptChoice::Redact)
+}
+
+async fn run_through_proxy(
+    args: &ExecArgs,
+    redact: bool,
+    mut config: InterflowConfig,
+    home: &DataDir,
+) -> Result<(), CliError> {
     if let Some(instance) = home.running_instance()
         && !args.private
     {
-        if args.redact {
-            require_redaction(home, &instance)?;
+        if redact {
+            require_redaction(home, &instance, args.redact)?;
         }
         let code = with_instance(args, home, &instance, &config).await?;
         return exit_result(code);
@@ -70,7 +94,7 @@ async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &
     config.make_private();
     // All clients belong to the command: certificate rejections are reported in the summary, never bypassed.
     config.intercept.pinning_failures = 0;
-    if args.redact {
+    if redact {
         redact_everything(&mut config.redact);
     }
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
@@ -110,20 +134,26 @@ fn redact_everything(config: &mut RedactConfig) {
 
 /// Checks that a running instance redacts every proxied request. It cannot be changed for one command alone: clients that
 /// send no credentials cannot be told from those of other programs, and their requests would leave unredacted.
-fn require_redaction(home: &DataDir, instance: &InstanceInfo) -> Result<(), CliError> {
-    let active = match InstanceApi::for_instance(home)? {
-        Some(api) => api.get("/privacy/policies")?,
-        None => Value::Null,
-    };
-    if redacts_proxied(&active) {
+fn require_redaction(home: &DataDir, instance: &InstanceInfo, by_option: bool) -> Result<(), CliError> {
+    if redacts_proxied(&active_policies(home)?) {
         return Ok(());
     }
+    let cause = if by_option {
+        "--redact".to_owned()
+    } else {
+        format!("prompts are redacted by the choice in {} (--flag-only overrides it)", home.join(CHOICE_FILE).display())
+    };
     Err(CliError::Usage(format!(
-        "--redact: the running instance (process {}) does not redact all proxied LLM requests, and cannot do so for one \
+        "{cause}: the running instance (process {}) does not redact all proxied LLM requests, and cannot do so for one \
          command alone; add --private to run the command behind an instance of its own, or set redact.proxied = \
          \"redact\" in the configuration of the running one",
         instance.pid
     )))
+}
+
+/// The routes of the running instance; null if it has no admin port.
+fn active_policies(home: &DataDir) -> Result<Value, CliError> {
+    InstanceApi::for_instance(home)?.map_or(Ok(Value::Null), |api| api.get("/privacy/policies"))
 }
 
 /// Whether the routes of `GET /privacy/policies` redact every proxied request.
@@ -154,10 +184,8 @@ async fn with_instance(
         instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
     let code = run_command(&args.command, &args.no_proxy, home, *proxy, pass.as_ref()).await?;
     drop(pass);
-    let dir = home.join(&config.record.dir);
-    // The other process writes asynchronously; wait for its last batch.
-    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
-    if let Ok(store) = SqliteStore::open_read(&dir) {
+    // Waits until the other process has written the last flows.
+    if let Ok(store) = open_for_reading(config, home) {
         summarise(args, &store, began, None);
     }
     Ok(code)

@@ -10,6 +10,7 @@ mod conversations;
 mod demo;
 mod doctor;
 mod exec;
+mod exec_choice;
 pub mod flows;
 mod import;
 mod keys;
