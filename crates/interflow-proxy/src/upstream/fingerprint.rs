@@ -221,6 +221,8 @@ impl ClientFingerprint {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -228,10 +230,10 @@ mod tests {
         let base = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() }).unwrap();
         let rules = FingerprintRules::new(&[]).unwrap();
         let like = FingerprintTarget::Profile(PROFILES.first().unwrap());
-        // As while as many others are built as may be at once.
+        // As if as many others were being built as may be at once.
         let taken = BUILDERS.acquire_many(MAX_BUILDERS as u32).await.unwrap();
         let mut building = std::pin::pin!(rules.impersonate(&base, &like));
-        assert!(futures_util::poll!(&mut building).is_pending(), "it would be built on the worker");
+        assert!(building.as_mut().now_or_never().is_none(), "it is built on the worker");
         drop(taken);
         // A build without impersonation says so.
         let built = building.await;

@@ -70,13 +70,12 @@ impl TlsImpersonator {
     ) -> Result<(IoStream, UpstreamTls), Error> {
         let verifier = self.base.verify_with();
         let found = VerifyOutcome::default();
-        let not_started = |e: String| {
+        let ssl = self.ssl(host, name, alpn, Arc::clone(&verifier), Arc::clone(&found));
+        let made = ssl.and_then(|ssl| SslStream::new(ssl, io));
+        let mut stream = made.map_err(|e| {
             let text = format!("TLS with {host} could not be started with the fingerprint `{}`", self.name);
-            Error::new(ErrorKind::UpstreamTls, text).with_source(e)
-        };
-        let context = self.context().await.map_err(not_started)?;
-        let ssl = self.ssl(&context, host, name, alpn, Arc::clone(&verifier), Arc::clone(&found));
-        let mut stream = ssl.and_then(|ssl| SslStream::new(ssl, io)).map_err(|e| not_started(e.to_string()))?;
+            Error::new(ErrorKind::UpstreamTls, text).with_source(e.to_string())
+        })?;
         match tokio::time::timeout(limit, Pin::new(&mut stream).connect()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(failed(host, error, found.lock().take())),
@@ -101,19 +100,8 @@ impl TlsImpersonator {
         Ok((IoStream::impersonated(stream), tls))
     }
 
-    /// The settings of a connection. Building them takes milliseconds, in which the worker serves others.
-    async fn context(&self) -> Result<SslContext, String> {
-        if let Some(shared) = &self.context {
-            return Ok(shared.clone());
-        }
-        let (shape, base) = (self.fingerprint.tls.clone(), Arc::clone(&self.base));
-        let built = tokio::task::spawn_blocking(move || context::build_context(&shape, &base));
-        built.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
-    }
-
     fn ssl(
         &self,
-        context: &SslContext,
         host: &Host,
         name: ServerName<'static>,
         alpn: Alpn,
@@ -121,7 +109,13 @@ impl TlsImpersonator {
         found: VerifyOutcome,
     ) -> Result<Ssl, btls::error::ErrorStack> {
         let shape = &self.fingerprint.tls;
-        let mut ssl = Ssl::new(context)?;
+        let mut ssl = match &self.context {
+            Some(context) => Ssl::new(context)?,
+            None => {
+                let context = context::build_context(shape, &self.base)?;
+                Ssl::new(&context)?
+            }
+        };
         // SNI must not contain an address (RFC 6066 3).
         if let Host::Name(name) = host {
             ssl.set_hostname(name)?;
