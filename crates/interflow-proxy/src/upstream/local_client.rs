@@ -12,7 +12,7 @@ use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn};
 use interflow_types::{
     Authority, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings, HttpClient, NotRecorded,
-    Request, Response, ResponseFuture, Result, Scheme, Timestamp,
+    Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
 };
 use ipnet::IpNet;
 use tokio::sync::SetOnce;
@@ -63,6 +63,7 @@ impl WorkerSet {
 pub struct LocalClient {
     workers: Arc<SetOnce<Weak<WorkerSet>>>,
     is_unrecorded: bool,
+    has_secret_bodies: bool,
     /// No upstream proxy is used.
     is_direct: bool,
     filter: Option<Arc<AddressFilter>>,
@@ -73,6 +74,13 @@ impl LocalClient {
     #[must_use]
     pub fn unrecorded(&self) -> Self {
         Self { is_unrecorded: true, ..self.clone() }
+    }
+
+    /// A client for keys and licences: of the bodies of its requests only the sizes are recorded. It shares the
+    /// connections of this one.
+    #[must_use]
+    pub fn with_secret_bodies(&self) -> Self {
+        Self { has_secret_bodies: true, ..self.clone() }
     }
 
     /// A client for URLs that outsiders supply: private, loopback, link-local and other special-purpose addresses,
@@ -156,6 +164,9 @@ impl LocalClient {
         }
         if self.is_unrecorded {
             flow.extension_mut::<NotRecorded>();
+        }
+        if self.has_secret_bodies {
+            flow.extension_mut::<SecretBodies>();
         }
         (Box::new(flow), client)
     }
