@@ -29,7 +29,10 @@ async fn composed_request_is_sent_recorded_and_remembered() {
         (Some(it.origin.authority().as_str()), Some("5"))
     );
     let flow = it.json(&format!("/flows/{}", sent["id"].as_str().unwrap())).await;
-    assert_eq!((&flow["parent"], &flow["transport"]), (&Value::Null, &json!("internal")));
+    assert_eq!(
+        (&flow["parent"], &flow["transport"], &flow["tags"]),
+        (&Value::Null, &json!("internal"), &json!(["composed"]))
+    );
     // The history has the request as written, with its variables.
     assert_eq!(it.json("/compose/history").await["requests"], json!([saved]));
     assert_eq!(it.call("DELETE", "/compose/history", &[], b"").await.status, 204);
@@ -52,9 +55,16 @@ async fn invalid_composed_requests_are_refused() {
         assert_eq!(refused.status, 400, "{wrong}: {}", refused.text());
     }
     assert_eq!(it.ids().await, Vec::<String>::new());
-    // The instance's own admin port is as closed to a composed request as to a replayed one.
-    let own = it.post("/compose", json!({"method": "GET", "url": format!("http://{}/", it.admin)})).await.json();
-    assert!(own["error"]["kind"].is_string() && own["response"].is_null(), "{own}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn composed_request_is_denied_where_a_replay_is() {
+    let it = Instance::start().await;
+    it.post("/approvals/mode", json!({"mode": "enforce"})).await;
+    let url = it.origin.url("/status/200");
+    let denied = it.post("/compose", json!({"method": "GET", "url": url})).await.json();
+    assert!(denied["error"]["kind"].is_string() && denied["response"].is_null(), "{denied}");
+    assert!(it.origin.requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
