@@ -100,7 +100,7 @@ impl CollectionStore {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(self.failed(&self.dir, &e)),
+            Err(e) => return Err(failed(&self.dir, &e)),
         };
         let mut list = Vec::new();
         for entry in entries.flatten() {
@@ -151,7 +151,7 @@ impl CollectionStore {
         match fs::remove_file(&path) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(no_collection(name)),
-            Err(e) => Err(self.failed(&path, &e)),
+            Err(e) => Err(failed(&path, &e)),
         }
     }
 
@@ -181,7 +181,7 @@ impl CollectionStore {
     pub fn clear_history(&self) -> Result<()> {
         let path = self.history_path();
         match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.failed(&path, &e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(&path, &e)),
             _ => Ok(()),
         }
     }
@@ -213,18 +213,14 @@ impl CollectionStore {
             }
             Ok(bytes) => Ok(Some(bytes)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(self.failed(path, &e)),
+            Err(e) => Err(failed(path, &e)),
         }
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         create_private_dir(&self.dir)
             .and_then(|()| write_atomic(path, bytes, FileAccess::Private))
-            .map_err(|e| self.failed(path, &e))
-    }
-
-    fn failed(&self, path: &Path, e: &io::Error) -> ApiError {
-        ApiError::internal(format!("{}: {e}", path.display()))
+            .map_err(|e| failed(path, &e))
     }
 }
 
@@ -253,6 +249,10 @@ fn encoded(content: &impl Serialize) -> Result<Vec<u8>> {
 
 fn revision(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..16].to_owned()
+}
+
+fn failed(path: &Path, e: &io::Error) -> ApiError {
+    ApiError::internal(format!("{}: {e}", path.display()))
 }
 
 fn no_collection(name: &str) -> ApiError {
@@ -294,6 +294,6 @@ mod tests {
         store.remember(long).unwrap();
         assert_eq!(store.history().unwrap()[0].body, "");
         store.clear_history().unwrap();
-        assert_eq!(store.history().unwrap(), []);
+        assert!(store.history().unwrap().is_empty());
     }
 }
