@@ -3,6 +3,7 @@
 
 mod api;
 mod auth;
+mod collections;
 mod config;
 mod doctor;
 mod error;

@@ -248,7 +248,7 @@ fn pretty(window: &BodyWindow) -> Result<String> {
     if window.truncated {
         return Err(not_json("the body exceeds the limit, and truncated JSON is invalid".into()));
     }
-    view::json(&window.bytes).map_err(|e| not_json(format!("the body is not valid JSON: {e}")))
+    written_form::json(&window.bytes).map_err(|e| not_json(format!("the body is not valid JSON: {e}")))
 }
 
 /// A body rendered by its media type; as text if it is not valid for the type.
@@ -268,7 +268,7 @@ fn structured_view(
         let text = || view::text(headers, &window.bytes);
         return Ok(match TextKind::detect(headers, &window.bytes) {
             Some(kind) => written_form::format_text(kind, headers, &window.bytes, &text(), MAX_PRETTY),
-            None => view::json(&window.bytes).unwrap_or_else(|_| text()),
+            None => written_form::json(&window.bytes).unwrap_or_else(|_| text()),
         });
     };
     written_form::pretty(kind, &place, &window.bytes, schemas, MAX_PRETTY)

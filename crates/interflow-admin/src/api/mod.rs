@@ -4,6 +4,7 @@
 mod approvals;
 mod blocking;
 mod body;
+mod compose;
 mod conversations;
 mod events;
 mod flow_values;
