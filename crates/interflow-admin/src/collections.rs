@@ -139,8 +139,7 @@ impl CollectionStore {
         }
         if now.is_none() && self.list()?.len() >= MAX_COLLECTIONS {
             let message = format!("there are {MAX_COLLECTIONS} collections already");
-            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many", message)
-                .remedy("delete one, or add the request to one"));
+            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many", message));
         }
         self.replace(&path, &bytes)?;
         Ok(revision(&bytes))
@@ -238,7 +237,6 @@ fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
         let message = format!("the file of the collection '{name}' cannot be read: {e}");
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "malformed_collection", message)
-            .remedy("correct or remove it in the folder collections of the data directory")
     })
 }
 
