@@ -244,8 +244,8 @@ describe('check boxes', () => {
 
 it('an exported file is imported again, by the file dialog', async () => {
   const har = await (await fetch(`http://${world.admin}/api/v1/export?format=har&query=path:/orders`, { headers: { authorization: `Bearer ${world.token}` } })).text();
-  await page.getByLabel('File to import').setInputFiles({ name: 'mine.har', mimeType: 'application/json', buffer: Buffer.from(har.replaceAll('/orders', '/imported')) });
-  await page.getByText(/flows imported from mine.har/).waitFor();
+  await page.getByLabel('Archives to import').setInputFiles({ name: 'mine.har', mimeType: 'application/json', buffer: Buffer.from(har.replaceAll('/orders', '/imported')) });
+  await page.getByText(/flows? (was|were) imported/).waitFor();
 });
 
 describe('the filter', () => {
@@ -273,7 +273,7 @@ describe('the filter', () => {
 describe('the palette', () => {
   it('finds what the table and its flows can do', async () => {
     await page.keyboard.press('j');
-    for (const [typed, entry] of [['export pcap', /Export pcapng/], ['breakpoint', /New rule for this flow: break here/], ['sort dur', /Sort by duration/], ['import', /Import a file/]] as const) {
+    for (const [typed, entry] of [['export pcap', /Export pcapng/], ['breakpoint', /New rule for this flow: break here/], ['sort dur', /Sort by duration/], ['import', /Import flows from a file/]] as const) {
       await page.keyboard.press('Control+k');
       await page.keyboard.type(typed);
       await page.getByRole('option', { name: entry }).waitFor();

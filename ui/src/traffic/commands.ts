@@ -7,7 +7,6 @@ import { EXPORTS, type ExportFormat } from './exports';
 
 export interface TableActions {
   save: (format: ExportFormat) => void;
-  importFile: () => void;
   clear: () => void;
   rule: (kind: RuleKind, flow: Summary) => void;
 }
@@ -30,7 +29,6 @@ export function tableCommands(traffic: Traffic, act: TableActions): Command[] {
   }));
   return [
     ...EXPORTS.map((e) => ({ label: `Export ${e.label}`, hint: traffic.selection.size > 0 ? 'selected' : 'all matching', run: () => act.save(e.format) })),
-    { label: 'Import a file (HAR, SAZ, mitmproxy …)', run: act.importFile },
     { label: 'Clear: delete all matching flows', run: act.clear },
     ...sorts,
     ...groups,
