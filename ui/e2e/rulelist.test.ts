@@ -4,6 +4,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { EMPTY, KINDS, NETWORKS, ruleOf, type RuleForm } from '../src/rules/fromFlow';
+import { ruleText } from '../src/rules/ruleText';
 import { World } from './world';
 
 let world: World;
@@ -58,6 +60,27 @@ async function clean() {
   });
   expect(found).toEqual([]);
 }
+
+it('every rule that the form makes is valid, in YAML and in TOML', async () => {
+  const base = { ...EMPTY, host: '*.api.test', port: '8443', path: '/a b/"c"*', method: 'POST', body: 'one\n\ttwo "three" ${four}\n', file: '/tmp', header: 'X-A', value: "it's", message: 'no: # way', note: 'look' };
+  const forms: RuleForm[] = [
+    ...KINDS.map(({ kind }) => ({ ...base, kind })),
+    ...NETWORKS.map((n) => ({ ...base, kind: 'throttle' as const, network: n.name, delay: n.delay, rate: n.rate })),
+    { ...base, kind: 'hold', holdAt: 'response', path: '/x y', note: '' },
+    { ...base, kind: 'header', side: 'response', value: '', path: '/v1/*' },
+    { ...base, kind: 'map_local', fallThrough: true, host: '::1' },
+    { ...base, kind: 'map_remote', keepHost: true, path: '' },
+    { ...base, kind: 'block', blockStatus: '451', message: '' },
+  ];
+  for (const name of ['rules.yaml', 'rules.toml']) {
+    const text = (name.endsWith('.yaml') ? 'rules:\n' : '') + forms.map((f, i) => ruleText(ruleOf({ ...f, name: `rule ${i}` }), name)).join('\n');
+    const checked = await world.api<{ problems: unknown[]; rules: { rules: unknown[] } | null }>('/rules/check', {
+      method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ text, name }),
+    });
+    expect(checked.problems, `${name}\n${text}`).toEqual([]);
+    expect(checked.rules?.rules.length).toBe(forms.length);
+  }
+});
 
 describe('a rule', () => {
   it('is switched off and on, and its matches are counted', async () => {

@@ -361,7 +361,7 @@ export class Traffic {
     if (this.loading || this.paused) {
       let unknown = 0;
       for (const flow of flows) {
-        if (!this.bufferedUpdates.has(flow.id) && this.segment.indexOf(flow.id) < 0) unknown += 1;
+        if (!this.bufferedUpdates.has(flow.id) && this.indexOf(flow.id) < 0) unknown += 1;
         this.bufferedUpdates.set(flow.id, flow);
       }
       if (this.paused) this.unseenCount += unknown;

@@ -147,21 +147,24 @@ export function missingIn(form: RuleForm): string {
   return ok ? '' : words;
 }
 
-/** The name of a rule whose form has none. */
-export function defaultName(form: RuleForm): string {
+/** The name of a rule whose form has none: one that no other rule has. */
+export function defaultName(form: RuleForm, taken: ReadonlySet<string> = new Set()): string {
   const verb: Record<RuleKind, string> = {
     hold: 'hold', answer: 'mock', map_local: 'local', map_remote: 'remote', block: 'block', header: 'header', tag: 'tag',
     throttle: form.network === 'custom' ? 'slow' : form.network,
   };
   const where = [form.method, `${form.host || 'any host'}${form.path}`].filter(Boolean).join(' ');
-  return `${verb[form.kind]} ${where}`.slice(0, 80);
+  const name = `${verb[form.kind]} ${where}`.slice(0, 80);
+  let n = 1;
+  while (taken.has(n === 1 ? name : `${name} (${n})`)) n += 1;
+  return n === 1 ? name : `${name} (${n})`;
 }
 
-export function ruleOf(form: RuleForm): Rule {
+export function ruleOf(form: RuleForm, taken?: ReadonlySet<string>): Rule {
   const when = whenOf(form);
   const holdsResponse = form.kind === 'hold' && form.holdAt === 'response';
   return {
-    name: form.name.trim() || defaultName(form),
+    name: form.name.trim() || defaultName(form, taken),
     ...(holdsResponse ? { phase: 'response_body' } : {}),
     ...(when ? { when } : {}),
     then: actionOf(form),

@@ -34,6 +34,11 @@ describe('a rule for a flow', () => {
       '[[rules]]\nname = "mine"\nwhen = "host:api.test port:8443 path:=\\"/v1/me\\" method:POST"\nthen = [{ answer = { status = 201, content_type = "text/plain", body = "a \\"b\\"\\n" } }]\n',
     );
   });
+  it('has a name that no other rule has', () => {
+    const form = { ...formFor('block', flow), name: '' };
+    expect(ruleOf(form).name).toBe('block POST api.test/v1/me');
+    expect(ruleOf(form, new Set(['block POST api.test/v1/me', 'block POST api.test/v1/me (2)'])).name).toBe('block POST api.test/v1/me (3)');
+  });
   it('says what is missing', () => {
     expect([missingIn(formFor('map_local', flow)), missingIn(formFor('hold', flow))]).toEqual(['Name a file or a folder.', '']);
   });
