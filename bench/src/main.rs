@@ -12,6 +12,7 @@ mod relay;
 mod report;
 mod rule_cases;
 mod rule_set;
+mod summary;
 mod tables;
 mod testbed;
 

@@ -16,9 +16,8 @@ const PROVIDERS: [&str; 3] = ["api.anthropic.com", "api.openai.com", "generative
 
 pub struct Internet {
     ca: Arc<TestCa>,
-    plain: Origin,
-    tls: Origin,
-    provider: Origin,
+    /// They serve until they are dropped.
+    _origins: [Origin; 3],
     router: SocketAddr,
 }
 
@@ -46,7 +45,7 @@ impl Internet {
                 tokio::spawn(relay(client, target));
             }
         });
-        Self { ca, plain, tls, provider, router }
+        Self { ca, _origins: [plain, tls, provider], router }
     }
 
     /// Environment variables that make an instance reach these hosts.
@@ -57,10 +56,6 @@ impl Internet {
             ("INTERFLOW_UPSTREAM_EXTRA_CA", format!("[{:?}]", ca.display().to_string())),
             ("INTERFLOW_UPSTREAM_PROXY", format!("[{{ hosts = [\"*\"], via = [\"socks5h://{}\"] }}]", self.router)),
         ]
-    }
-
-    pub fn served(&self) -> usize {
-        self.plain.served() + self.tls.served() + self.provider.served()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reads the documentation: pages, fenced blocks, and the commands in them.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -81,6 +82,20 @@ pub fn blocks(page: &str, text: &str) -> Vec<Block> {
         }
     }
     assert!(open.is_none(), "{page}: a block is not closed");
+    found
+}
+
+/// The anchors of a page's headings, as GitHub and mdBook make them.
+pub fn anchors(text: &str) -> HashSet<String> {
+    let mut in_block = false;
+    let mut found = HashSet::new();
+    for line in text.lines() {
+        in_block ^= line.starts_with("```");
+        let Some(heading) = line.strip_prefix('#').filter(|_| !in_block) else { continue };
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        let anchor: String = heading.trim_start_matches('#').trim().to_lowercase().chars().filter(kept).collect();
+        found.insert(anchor.replace(' ', "-"));
+    }
     found
 }
 
@@ -214,4 +229,10 @@ fn a_console_block_is_cut_into_commands_and_their_output() {
     let command =
         |line, script: &str, output: &str| Command { line, script: script.into(), output: vec![output.into()] };
     assert_eq!(commands(&block), [command(11, "echo a \\\n    b", "a b"), command(14, "cat <<E\nx\nE", "x")]);
+}
+
+#[test]
+fn anchors_are_made_of_headings_outside_of_blocks() {
+    let page = "# One `key`: a, b\n\n```sh\n# no heading\n```\n## `interflow flows list`\n";
+    assert_eq!(anchors(page), HashSet::from(["one-key-a-b".to_owned(), "interflow-flows-list".to_owned()]));
 }
