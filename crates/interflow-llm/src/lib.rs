@@ -4,6 +4,7 @@
 
 mod config;
 mod error_body;
+pub mod error_codes;
 pub mod error_response;
 pub mod event_stream;
 mod llm_call;
@@ -12,6 +13,7 @@ pub mod otlp;
 pub mod provider;
 pub mod realtime;
 pub mod spans;
+pub mod translate;
 pub mod usage;
 
 pub use config::{CredentialsMode, LlmConfig, LlmUpstreamConfig, TelemetryRule};
