@@ -359,7 +359,7 @@ describe('actions', () => {
     await press('y');
     await expect.poll(clipboard).toContain('curl ');
     expect(await clipboard()).toContain('/echo?x=1');
-    for (const [label, words] of [['fetch (JavaScript)', 'fetch('], ['Python requests', 'requests'], ['HAR', '"entries"']] as const) {
+    for (const [label, words] of [['JavaScript, fetch', 'fetch('], ['Python, requests', 'requests'], ['HAR', '"entries"']] as const) {
       await page.getByRole('button', { name: /Copy as/ }).click();
       await page.getByRole('menuitem', { name: label }).click();
       await expect.poll(clipboard, { message: label }).toContain(words);
@@ -458,11 +458,11 @@ describe('actions', () => {
   it('matching or selected flows can be exported', async () => {
     await fresh('path:/orders');
     await page.getByRole('button', { name: /Export/ }).click();
-    const [all] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /HAR, all/ }).click()]);
+    const [all] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'HAR', exact: true }).click()]);
     expect(all.suggestedFilename()).toBe('flows.har');
     await press('j', 'x');
     await page.getByRole('button', { name: /Export/ }).click();
-    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'JSON lines, 1 selected' }).click()]);
+    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /Session file/ }).click()]);
     expect(chosen.suggestedFilename()).toBe('flows.jsonl');
   });
 });

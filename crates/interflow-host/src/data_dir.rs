@@ -226,7 +226,7 @@ pub fn connect_address(addr: SocketAddr) -> SocketAddr {
 }
 
 /// Whether the process exists. Without permission to check, it is assumed to.
-fn is_process_alive(pid: u32) -> bool {
+pub(crate) fn is_process_alive(pid: u32) -> bool {
     #[cfg(unix)]
     {
         let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);

@@ -10,6 +10,7 @@ mod actions;
 mod body;
 mod compiled;
 mod config;
+mod disk;
 mod error;
 pub mod explain;
 mod files;
@@ -39,7 +40,7 @@ pub use stage::ActiveRules;
 pub use state::hold::{HeldFlow, HeldPart, HoldDecision, HoldQueue};
 pub use state::recording::{RecordedExchange, RecordingSource};
 pub use state::runtime::{RuleCapabilities, RuleRuntime};
-pub use text::template::TEMPLATE_FACTS;
+pub use text::template::{TEMPLATE_FACTS, TEMPLATE_FAMILIES};
 pub use text::url::parse_url;
 
 /// A GET request, for tests.

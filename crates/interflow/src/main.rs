@@ -24,7 +24,11 @@ impl From<config::LoadError> for CliError {
 
 fn main() -> ExitCode {
     let words = cli::flows::normalize_negated_terms(std::env::args_os());
-    let cli = Cli::try_parse_from(&words).unwrap_or_else(|e| renamed::suggest(e, &words).exit());
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(e) if cli::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
+        Err(e) => renamed::suggest(e, &words).exit(),
+    };
     match cli::dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

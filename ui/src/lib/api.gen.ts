@@ -346,6 +346,8 @@ export interface components {
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
             used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
             link: components["schemas"]["SubagentLink"] | null;
         };
         Client: {
@@ -488,6 +490,8 @@ export interface components {
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
             used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
             version: string;
             link: components["schemas"]["SubagentLink"] | null;
             children: components["schemas"]["ChildConversation"][];
@@ -819,6 +823,9 @@ export interface components {
             /** @description The flow that this one replays. */
             parent?: components["schemas"]["FlowId"];
         };
+        FlushedFlows: {
+            flushed: boolean;
+        };
         FoundKind: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
             from: number;
@@ -1114,6 +1121,8 @@ export interface components {
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
             used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
             /** @description Whether its last exchange was at most 90 seconds ago. */
             live: boolean;
         };
@@ -1161,7 +1170,7 @@ export interface components {
          */
         Microseconds: Micros;
         /** @description Why a body is not recorded in full. */
-        MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted";
+        MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted" | "secret";
         ModeRequest: {
             /** @description Null or absent for the configured one. */
             mode?: components["schemas"]["ApprovalMode"] | null;
@@ -1838,6 +1847,21 @@ export interface components {
             user: string;
             password: string;
         };
+        /** @description What a row of the table shows beyond the summary. */
+        RowDetails: {
+            timings: components["schemas"]["Timings"];
+            /** @description The client's program, if it is known. */
+            process?: string;
+            /** @description The client's container, if it is known. */
+            container?: string;
+            comment?: string;
+        };
+        RowDetailsById: {
+            /** @description By the flow's id; flows that do not exist are absent. */
+            flows: {
+                [key: string]: components["schemas"]["RowDetails"];
+            };
+        };
         RuleAction: {
             name: string;
             phase: string;
@@ -2364,6 +2388,23 @@ export interface components {
             /** @description Requests without a known price, which `dollars` does not include. */
             unpriced: number;
         };
+        ValueCount: {
+            value: string;
+            count: number;
+        };
+        ValueCounts: {
+            /** @description The most frequent values, the most frequent one first. */
+            values: components["schemas"]["ValueCount"][];
+            /** @description How many flows were examined: the newest ones. */
+            examined: number;
+            /** @description Whether these are all flows of the query. */
+            complete: boolean;
+        };
+        /**
+         * @description A key of the query language whose values are counted.
+         * @enum {string}
+         */
+        ValueKey: "host" | "method" | "status" | "type" | "tag" | "user" | "process" | "error";
         /** @description The record of one virtual key; does not contain the key itself. */
         VirtualKeyView: {
             /** @description Its id in limits, logs and audit records. */
@@ -2481,6 +2522,7 @@ export type FlowKind = components['schemas']['FlowKind'];
 export type FlowPage = components['schemas']['FlowPage'];
 export type FlowState = components['schemas']['FlowState'];
 export type FlowSummary = components['schemas']['FlowSummary'];
+export type FlushedFlows = components['schemas']['FlushedFlows'];
 export type FoundKind = components['schemas']['FoundKind'];
 export type HeldCounts = components['schemas']['HeldCounts'];
 export type HeldFlow = components['schemas']['HeldFlow'];
@@ -2559,6 +2601,8 @@ export type ResolutionScope = components['schemas']['ResolutionScope'];
 export type ResolvedQuestion = components['schemas']['ResolvedQuestion'];
 export type Response = components['schemas']['Response'];
 export type ReturnedCredential = components['schemas']['ReturnedCredential'];
+export type RowDetails = components['schemas']['RowDetails'];
+export type RowDetailsById = components['schemas']['RowDetailsById'];
 export type RuleAction = components['schemas']['RuleAction'];
 export type RuleExplanation = components['schemas']['RuleExplanation'];
 export type RuleProblem = components['schemas']['RuleProblem'];
@@ -2599,6 +2643,9 @@ export type TunnelBytes = components['schemas']['TunnelBytes'];
 export type Upstream = components['schemas']['Upstream'];
 export type UpstreamTls = components['schemas']['UpstreamTls'];
 export type UsageRow = components['schemas']['UsageRow'];
+export type ValueCount = components['schemas']['ValueCount'];
+export type ValueCounts = components['schemas']['ValueCounts'];
+export type ValueKey = components['schemas']['ValueKey'];
 export type VirtualKeyView = components['schemas']['VirtualKeyView'];
 export type VirtualKeys = components['schemas']['VirtualKeys'];
 export type ResponseError = components['responses']['Error'];
@@ -2609,7 +2656,10 @@ export type operations = Record<string, never>;
 export interface ApiCalls {
     'GET /flows': { request: unknown; response: FlowPage };
     'GET /flows/count': { request: unknown; response: FlowCount };
+    'GET /flows/values': { request: unknown; response: ValueCounts };
+    'GET /flows/details': { request: unknown; response: RowDetailsById };
     'POST /flows/delete': { request: FlowIdsInput; response: DeletedFlows };
+    'POST /flows/flush': { request: unknown; response: FlushedFlows };
     'POST /flows/prune': { request: PruneInput; response: PrunedFlows };
     'GET /diff': { request: unknown; response: FlowComparison };
     'GET /conversations': { request: unknown; response: ConversationPage };

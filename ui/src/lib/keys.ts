@@ -2,10 +2,10 @@
 
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
-  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
+  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
-  | 'goOverview' | 'goSettings';
+  | 'goOverview' | 'goSettings' | 'goCompose';
 
 export interface Binding {
   action: Action;
@@ -52,6 +52,7 @@ export const BINDINGS: Binding[] = [
   bind('Act', true, 'copy', ['y'], 'copy as a curl command'),
   bind('Act', true, 'tag', ['t'], 'tags and comment'),
   bind('Act', true, 'star', ['m'], 'star or unstar'),
+  bind('Act', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
   bind('Act', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
   bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
@@ -61,6 +62,7 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'goMedia', ['Alt+6'], 'Media'),
   bind('Pages', false, 'goOverview', ['Alt+7'], 'Overview'),
   bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
+  bind('Pages', false, 'goCompose', ['Alt+9'], 'Compose'),
   bind('Pages', false, 'theme', ['T'], 'light, dark or system theme'),
   bind('Pages', false, 'help', ['?'], 'this table'),
 ];
@@ -77,6 +79,7 @@ export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Edito
   { page: 'Conversations', keys: ['/'], doc: 'write a filter' },
   { page: 'Conversations', keys: ['e'], doc: 'expand or collapse everything' },
   { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
+  { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the body or the messages of the open flow' },
   { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save and apply rules or a policy' },
   { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
 ];

@@ -234,8 +234,7 @@ pub(crate) async fn delete(State(state): State<Arc<AdminState>>, FlowIdPath(id):
     run_query(&state, move |store, _| {
         let row = store.get(id)?;
         if store.delete(&[id])? == 0 && row.state == FlowState::Open {
-            return Err(ApiError::new(StatusCode::CONFLICT, "open", "the flow still runs")
-                .remedy("delete it when it has ended"));
+            return Err(ApiError::new(StatusCode::CONFLICT, "open", "the flow still runs"));
         }
         Ok(StatusCode::NO_CONTENT)
     })
@@ -280,6 +279,17 @@ pub(crate) struct PruneInput {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PrunedFlows {
     pruned: u64,
+}
+
+/// `POST /flows/flush`: returns once everything that was recorded before is written, so that readers of the store's
+/// files see it.
+pub(crate) async fn flush(State(state): State<Arc<AdminState>>) -> Result<Json<FlushedFlows>> {
+    run_query(&state, |store, _| Ok(store.flush().map(|()| Json(FlushedFlows { flushed: true }))?)).await
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FlushedFlows {
+    flushed: bool,
 }
 
 /// `POST /flows/prune`: an empty query needs `all`, so that a forgotten query cannot delete everything.

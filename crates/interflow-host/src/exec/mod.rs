@@ -18,11 +18,24 @@ pub use env::{EnvSetting, settings, trust_variables};
 pub use summary::print as print_summary;
 pub use trust::{TrustFiles, pkcs12};
 
-/// Temporary credentials for the command, issued by the running instance.
+/// A user name and a password of the proxy.
+#[derive(Clone)]
+pub struct ProxyLogin {
+    pub user: String,
+    pub password: String,
+}
+
+impl ProxyLogin {
+    /// As it precedes the address in a URL.
+    fn in_url(&self) -> String {
+        format!("{}:{}@", percent::encoded(&self.user), self.password)
+    }
+}
+
+/// Temporary credentials for the command, issued by the running instance and revoked when dropped.
 pub struct ExecCredential {
     api: InstanceApi,
-    user: String,
-    password: String,
+    login: ProxyLogin,
 }
 
 impl ExecCredential {
@@ -30,18 +43,20 @@ impl ExecCredential {
     pub fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
         let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
         let given = api.post("/credentials", &json!({ "user": user }))?;
-        Ok(given["password"].as_str().map(|p| Self { api, user: user.to_owned(), password: p.to_owned() }))
+        let login = |p: &str| ProxyLogin { user: user.to_owned(), password: p.to_owned() };
+        Ok(given["password"].as_str().map(|p| Self { api, login: login(p) }))
     }
 
-    fn login(&self) -> String {
-        format!("{}:{}@", percent::encoded(&self.user), self.password)
+    pub const fn login(&self) -> &ProxyLogin {
+        &self.login
     }
 }
 
 impl Drop for ExecCredential {
     fn drop(&mut self) {
+        let ProxyLogin { user, password } = &self.login;
         // If the instance has stopped, the credentials are gone.
-        let _ = self.api.post("/credentials/revoke", &json!({ "user": self.user, "password": self.password }));
+        let _ = self.api.post("/credentials/revoke", &json!({ "user": user, "password": password }));
     }
 }
 
@@ -54,19 +69,14 @@ pub async fn run_command(
     no_proxy: &str,
     home: &DataDir,
     proxy: SocketAddr,
-    credential: Option<&ExecCredential>,
+    login: Option<&ProxyLogin>,
 ) -> Result<u8, CliError> {
     let trust = TrustFiles::write(home)?;
     let (program, rest) = command.split_first().ok_or_else(|| CliError::Usage("no command given".into()))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
-    // The command may be untrusted: it must not get the token of the instance that watches it.
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(is_secret) {
-            command.env_remove(name);
-        }
-    }
-    let login = credential.map(ExecCredential::login).unwrap_or_default();
+    remove_secrets(&mut command);
+    let login = login.map(ProxyLogin::in_url).unwrap_or_default();
     let way = (proxy, login.as_str());
     for EnvSetting { name, value } in settings(way, &trust, no_proxy, &|name| std::env::var(name).ok()) {
         command.env(name, value);
@@ -75,13 +85,23 @@ pub async fn run_command(
     wait(&mut child).await.map_err(|e| CliError::Failed(format!("`{program}` was lost: {e}")))
 }
 
+/// Removes Interflow's secrets from the command's environment. It may be untrusted: it must not get the token of the
+/// instance that watches it.
+pub(crate) fn remove_secrets(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_secret) {
+            command.env_remove(name);
+        }
+    }
+}
+
 /// Whether an environment variable holds a secret of Interflow that the command must not inherit.
 fn is_secret(name: &str) -> bool {
     let secret = ["TOKEN", "PASSWORD", "SECRET", "KEY", "REDIS"];
     name.starts_with("INTERFLOW_") && name.split('_').any(|word| secret.contains(&word.trim_end_matches('S')))
 }
 
-fn not_started(program: &str, e: &std::io::Error) -> CliError {
+pub(crate) fn not_started(program: &str, e: &std::io::Error) -> CliError {
     // Shell exit codes: 127 not found, 126 not executable.
     let exit = if e.kind() == std::io::ErrorKind::NotFound { CliExit::NotFound } else { CliExit::NotExecutable };
     anstream::eprintln!("interflow: `{program}` cannot be started: {e}");
@@ -99,7 +119,7 @@ async fn wait(child: &mut Child) -> std::io::Result<u8> {
         let mut quit = signal(SignalKind::quit())?;
         loop {
             let passed = tokio::select! {
-                status = child.wait() => return status.map(code_of),
+                status = child.wait() => return status.map(exit_code),
                 _ = term.recv() => rustix::process::Signal::TERM,
                 // The terminal signals the whole process group, so the child already has it.
                 _ = int.recv() => continue,
@@ -114,10 +134,10 @@ async fn wait(child: &mut Child) -> std::io::Result<u8> {
         }
     }
     #[cfg(not(unix))]
-    child.wait().await.map(code_of)
+    child.wait().await.map(exit_code)
 }
 
-fn code_of(status: std::process::ExitStatus) -> u8 {
+pub(crate) fn exit_code(status: std::process::ExitStatus) -> u8 {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         // Shells report a signal as 128 plus its number.

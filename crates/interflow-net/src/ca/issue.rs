@@ -34,6 +34,7 @@ pub(super) struct IssuedLeaf {
 pub(super) struct LeafIssuer {
     issuer: Issuer<'static, KeyPair>,
     name: String,
+    spki_sha256: [u8; 32],
     /// The intermediate certificates to send to clients; empty if the CA is a root.
     tail: Vec<CertificateDer<'static>>,
     not_after: u64,
@@ -72,6 +73,7 @@ impl LeafIssuer {
         if not_after <= super::now() {
             return Err(broken(format!("it expired on {}", parsed.validity().not_after)));
         }
+        let spki_sha256 = Sha256::digest(parsed.public_key().raw).into();
         let name = parsed.subject().iter_common_name().find_map(|cn| cn.as_str().ok());
         let name = name.map_or_else(|| parsed.subject().to_string(), str::to_owned);
         // A root is never sent: clients that trust it have it already (RFC 8446 4.4.2).
@@ -80,11 +82,15 @@ impl LeafIssuer {
         let issuer = Issuer::from_ca_cert_der(&ca, key).map_err(|e| broken(e.to_string()))?;
         // The configuration checks the same bounds; other callers are held to them here.
         let lifetime = u64::from(leaf_days.clamp(2, 90)) * DAY_SECS;
-        Ok((Self { issuer, name, tail, not_after, lifetime, signed: AtomicU64::new(0) }, ca, not_after))
+        Ok((Self { issuer, name, spki_sha256, tail, not_after, lifetime, signed: AtomicU64::new(0) }, ca, not_after))
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) const fn spki_sha256(&self) -> [u8; 32] {
+        self.spki_sha256
     }
 
     pub(super) fn issued_count(&self) -> u64 {

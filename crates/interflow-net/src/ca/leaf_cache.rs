@@ -36,6 +36,8 @@ pub(super) struct LeafCertificate {
     certified: Arc<CertifiedKey>,
     renew_at: u64,
     server_tls: [OnceLock<Arc<ServerTls>>; Alpn::COUNT],
+    /// The same with the root at the end of the chain.
+    with_root: [OnceLock<Arc<ServerTls>>; Alpn::COUNT],
 }
 
 impl LeafCertificate {
@@ -47,11 +49,24 @@ impl LeafCertificate {
             certified: certified_key(chain, key),
             renew_at: not_after.saturating_sub(spare),
             server_tls: Default::default(),
+            with_root: Default::default(),
         }
     }
 
-    fn server_tls(&self, alpn: Alpn) -> Arc<ServerTls> {
-        self.server_tls[alpn.index()].get_or_init(|| Arc::new(ServerTls::new(self.certified.clone(), alpn))).clone()
+    fn server_tls(&self, alpn: Alpn, root: Option<&CertificateDer<'static>>) -> Arc<ServerTls> {
+        let Some(root) = root else {
+            let made = || Arc::new(ServerTls::new(self.certified.clone(), alpn));
+            return self.server_tls[alpn.index()].get_or_init(made).clone();
+        };
+        let made = || {
+            let mut certified = (*self.certified).clone();
+            // An intermediate CA is in the chain already.
+            if !certified.cert.contains(root) {
+                certified.cert.push(root.clone());
+            }
+            Arc::new(ServerTls::new(Arc::new(certified), alpn))
+        };
+        self.with_root[alpn.index()].get_or_init(made).clone()
     }
 }
 
@@ -98,12 +113,12 @@ impl LeafCache {
     }
 
     /// The TLS configuration of a host's leaf. `make` issues a leaf if none is cached or the cached one is due for
-    /// renewal; it runs at most once per slot.
+    /// renewal; it runs at most once per slot. `root` is sent with the chain.
     pub(super) fn get(
         &self,
         host: &Host,
         now: u64,
-        alpn: Alpn,
+        (alpn, root): (Alpn, Option<&CertificateDer<'static>>),
         make: impl FnOnce() -> LeafCertificate,
     ) -> Arc<ServerTls> {
         let shard = &self.shards[self.hasher.hash_one(host) as usize % SHARD_COUNT];
@@ -113,7 +128,7 @@ impl LeafCache {
         // Relaxed: the order of uses need not be exact to pick a victim.
         slot.used.store(shard.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         // Outside of the shard's lock. An evicted slot remains usable for those who hold it.
-        slot.leaf.get_or_init(make).server_tls(alpn)
+        slot.leaf.get_or_init(make).server_tls(alpn, root)
     }
 
     /// Inserts an empty slot for the host, unless another caller has just done so.

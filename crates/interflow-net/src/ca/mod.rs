@@ -111,6 +111,11 @@ impl CertificateAuthority {
         pairs.join(":")
     }
 
+    /// The SHA-256 of the CA's `SubjectPublicKeyInfo` (RFC 7469 2.4), by which a browser can be told to accept the CA.
+    pub fn spki_sha256(&self) -> [u8; 32] {
+        self.minter.spki_sha256()
+    }
+
     /// The CA's name as trust stores display it.
     pub fn name(&self) -> &str {
         self.minter.name()
@@ -138,7 +143,13 @@ impl CertificateAuthority {
     /// concurrent requests for the same host share it. Signing takes tens of microseconds and does not block other
     /// hosts.
     pub fn server_tls(&self, host: &Host, alpn: Alpn) -> Arc<ServerTls> {
-        self.leaves.get(host, now(), alpn, || self.leaf(host))
+        self.leaves.get(host, now(), (alpn, None), || self.leaf(host))
+    }
+
+    /// As [`server_tls`](Self::server_tls), with the CA's certificate in the chain: for clients that do not have it, and
+    /// recognise it by its [key](Self::spki_sha256).
+    pub fn server_tls_with_root(&self, host: &Host, alpn: Alpn) -> Arc<ServerTls> {
+        self.leaves.get(host, now(), (alpn, Some(&self.der)), || self.leaf(host))
     }
 
     fn leaf(&self, host: &Host) -> LeafCertificate {

@@ -32,6 +32,23 @@ async fn chain_for(ca: &CertificateAuthority, name: &str, roots: &str) -> Vec<Ce
     chain.iter().map(|der| der.clone().into_owned()).collect()
 }
 
+#[tokio::test]
+async fn the_root_is_sent_only_to_clients_that_recognise_it_by_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let profile = TlsProfile::new(trusting(ca.certificate_pem())).unwrap();
+    let server = ca.server_tls_with_root(&host("a.test"), Alpn::Both);
+    let (accepted, connected) = handshake(&server, &profile, "a.test", Alpn::Both).await;
+    accepted.unwrap();
+    let io: IoStream = connected.unwrap().0;
+    let chain = io.client_session().unwrap().peer_certificates().unwrap().to_vec();
+    assert_eq!((chain.len(), &*chain[1]), (2, ca.certificate_der()));
+    let (_, root) = X509Certificate::from_der(&chain[1]).unwrap();
+    assert_eq!(hex::encode(ca.spki_sha256()), issue::sha256_hex(root.public_key().raw));
+    assert_eq!(chain_for(&ca, "a.test", ca.certificate_pem()).await.len(), 1);
+    assert_eq!(ca.leaves_signed(), 1, "both send the same leaf");
+}
+
 #[test]
 fn the_first_start_creates_a_private_ca_and_the_second_reuses_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,10 +15,10 @@ use crate::io::IoStream;
 /// Which clients are accepted.
 #[derive(Clone, Copy)]
 pub enum SocksAuth<'a> {
-    /// All. A client that insists on sending a username is accepted with any.
-    Open,
-    /// All. A client that can send a username is asked for it, and it is not verified.
-    Named,
+    /// All. A client that insists on sending a username is accepted with any, and has the name only if it is correct.
+    Open(&'a PasswordCheck<'a>),
+    /// All. A client that can send a username is asked for it, and has the name whether it is correct or not.
+    Named(&'a PasswordCheck<'a>),
     /// Those whose username and password are correct.
     Password(&'a PasswordCheck<'a>),
 }
@@ -77,9 +77,9 @@ async fn write_message(peek: &mut PeekReader, write: impl FnOnce(&mut Vec<u8>)) 
 async fn authenticate(peek: &mut PeekReader, greeting: MethodOffer, auth: SocksAuth<'_>) -> Result<Option<String>> {
     // With `Open` a password is accepted only from clients that offer nothing else; `Named` prefers it, for the name.
     let method = match auth {
-        SocksAuth::Open if greeting.none => Some(AuthMethod::None),
+        SocksAuth::Open(_) if greeting.none => Some(AuthMethod::None),
         _ if greeting.password => Some(AuthMethod::Password),
-        SocksAuth::Named if greeting.none => Some(AuthMethod::None),
+        SocksAuth::Named(_) if greeting.none => Some(AuthMethod::None),
         _ => None,
     };
     // Also sent if no method is acceptable (0xFF, RFC 1928 3), so that the client knows why.
@@ -92,18 +92,19 @@ async fn authenticate(peek: &mut PeekReader, greeting: MethodOffer, auth: SocksA
         Some(AuthMethod::Password) => {
             let SocksCredentials { user, password } = read_message(peek, socks5::parse_credentials).await?;
             let texts = String::from_utf8(user).ok().zip(String::from_utf8(password).ok());
-            // Names that are not UTF-8 cannot match a configured user.
-            let welcome = match (&texts, auth) {
-                (_, SocksAuth::Open | SocksAuth::Named) => true,
-                (Some((user, password)), SocksAuth::Password(check)) => check(user, password).await,
-                (None, SocksAuth::Password(_)) => false,
+            let (SocksAuth::Open(check) | SocksAuth::Named(check) | SocksAuth::Password(check)) = auth;
+            let verified = match &texts {
+                Some((user, password)) => check(user, password).await,
+                // Names that are not UTF-8 cannot match a configured user.
+                None => false,
             };
+            let welcome = verified || !matches!(auth, SocksAuth::Password(_));
             write_message(peek, |out| socks5::write_auth_status(out, welcome)).await?;
-            match (welcome, auth) {
-                (false, _) => Err(Error::new(ErrorKind::Unauthorized, "the SOCKS5 username or password is wrong")),
-                (true, SocksAuth::Open) => Ok(None),
-                (true, SocksAuth::Password(_) | SocksAuth::Named) => Ok(texts.map(|(user, _)| user)),
+            if !welcome {
+                return Err(Error::new(ErrorKind::Unauthorized, "the SOCKS5 username or password is wrong"));
             }
+            let named = verified || matches!(auth, SocksAuth::Named(_));
+            Ok(texts.filter(|_| named).map(|(user, _)| user))
         }
     }
 }
@@ -145,12 +146,16 @@ mod tests {
         (asked, heard)
     }
 
+    fn nobody<'a>(_: &str, _: &str) -> BoxFuture<'a, bool> {
+        Box::pin(async { false })
+    }
+
     const CONNECT: &[u8] = b"\x05\x01\x00\x03\x06a.test\x01\xbb";
     const DONE: &[u8] = &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 
     #[tokio::test(start_paused = true)]
     async fn a_client_without_credentials_is_accepted_if_open() {
-        let (asked, heard) = talk(&[b"\x05\x01\x00", CONNECT, b"early"].concat(), SocksAuth::Open).await;
+        let (asked, heard) = talk(&[b"\x05\x01\x00", CONNECT, b"early"].concat(), SocksAuth::Open(&nobody)).await;
         let mut asked = asked.unwrap();
         assert_eq!((asked.authority.to_string().as_str(), asked.user), ("a.test:443", None));
         assert_eq!(heard, [&[5, 0], DONE].concat());
@@ -178,20 +183,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_port_that_is_open_names_only_users_whose_password_is_correct() {
+        fn check<'a>(user: &str, password: &str) -> BoxFuture<'a, bool> {
+            let right = (user, password) == ("u", "pw");
+            Box::pin(async move { right })
+        }
+        for (login, open, named) in
+            [(&b"\x01\x01u\x02pw"[..], Some("u"), Some("u")), (b"\x01\x01u\x02no", None, Some("u"))]
+        {
+            let said = [b"\x05\x01\x02", login, CONNECT].concat();
+            for (auth, user) in [(SocksAuth::Open(&check), open), (SocksAuth::Named(&check), named)] {
+                let (asked, heard) = talk(&said, auth).await;
+                assert_eq!(asked.unwrap().user.as_deref(), user);
+                assert_eq!(heard, [&[5, 2, 1, 0], DONE].concat());
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn unsupported_requests_get_their_reply_code() {
         for (request, code, kind) in [
             (&b"\x05\x02\x00\x01\x01\x02\x03\x04\x00\x50"[..], 7, ErrorKind::Unsupported),
             (b"\x05\x01\x00\x09", 8, ErrorKind::BadRequest),
             (b"\x05\x01\x00\x01\x01\x02\x03\x04\x00\x00", 1, ErrorKind::BadRequest),
         ] {
-            let (asked, heard) = talk(&[b"\x05\x01\x00", request].concat(), SocksAuth::Open).await;
+            let (asked, heard) = talk(&[b"\x05\x01\x00", request].concat(), SocksAuth::Open(&nobody)).await;
             assert_eq!((asked.unwrap_err().kind(), heard[3]), (kind, code));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_stalls_is_timed_out() {
-        let (asked, _) = talk(b"\x05\x01", SocksAuth::Open).await;
+        let (asked, _) = talk(b"\x05\x01", SocksAuth::Open(&nobody)).await;
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::ClientTimeout);
     }
 }

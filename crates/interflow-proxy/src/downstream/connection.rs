@@ -157,24 +157,31 @@ impl ClientConnection {
     /// last request.
     pub fn cached_user(&self, live: &ActiveConfig, headers: &Headers) -> Option<Option<Arc<str>>> {
         if live.settings.users.is_none() {
-            let trusting = live.settings.config.auth.accept_unverified_names;
             // The outer `Some` means that no verification is needed; the inner `None`, that the request has no user.
             let Some(value) = headers.get("proxy-authorization") else { return Some(None) };
-            if !trusting && self.is_from_exec() {
-                return Some(None);
+            if let Some(user) = self.last_verified(value) {
+                return Some(Some(user));
             }
-            let claimed = BasicCredentials::from_basic(value);
-            if let Some(claimed) = &claimed {
-                // Called for its side effect: it marks the connection as that of a program started by `interflow
-                // exec`.
-                self.has_ephemeral_credentials(claimed);
+            let Some(claimed) = BasicCredentials::from_basic(value) else { return Some(None) };
+            let trusting = live.settings.config.auth.accept_unverified_names;
+            // A program started by `interflow exec` has its name, although nobody else needs one.
+            let verified = self.has_ephemeral_credentials(&claimed);
+            let user = Some(claimed.name).filter(|name| (trusting || verified) && !name.is_empty());
+            let user: Option<Arc<str>> = user.map(Into::into);
+            if let (true, Some(user)) = (verified, &user) {
+                *self.verified_credentials.lock() = Some((value.to_vec(), Arc::clone(user)));
             }
-            return Some(claimed.filter(|c| trusting && !c.name.is_empty()).map(|c| c.name.into()));
+            return Some(user);
         }
         let value = headers.get("proxy-authorization")?;
+        self.last_verified(value).map(Some)
+    }
+
+    /// The user of the credentials that were verified last, if these are the same.
+    fn last_verified(&self, value: &[u8]) -> Option<Arc<str>> {
         let known = self.verified_credentials.lock();
-        // Compared as raw bytes with what was verified last: any change takes the slow path.
-        known.as_ref().filter(|(shown, _)| shown == value).map(|(_, user)| Some(Arc::clone(user)))
+        // Compared as raw bytes: any change takes the slow path.
+        known.as_ref().filter(|(shown, _)| shown == value).map(|(_, user)| Arc::clone(user))
     }
 
     /// Authenticates a request. Every request is authenticated, not every connection.
@@ -217,7 +224,8 @@ impl ClientConnection {
         })
     }
 
-    fn has_ephemeral_credentials(&self, credentials: &BasicCredentials) -> bool {
+    /// Marks the connection as that of a program started by `interflow exec` if the credentials are its.
+    pub fn has_ephemeral_credentials(&self, credentials: &BasicCredentials) -> bool {
         let opens = self.worker.shared.ephemeral_credentials.accepts(credentials, Instant::now());
         if opens {
             self.of_exec.store(true, Relaxed);

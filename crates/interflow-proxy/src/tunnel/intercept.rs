@@ -447,6 +447,8 @@ async fn select_leaf(
     alpn: Alpn,
 ) -> Result<Arc<ServerTls>> {
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
+        // A browser of `interflow browser` recognises the CA by its key, for which it must be sent.
+        None if place.of_exec => Ok(place.worker.ca.server_tls_with_root(host, alpn)),
         // From the leaf cache, or signed now.
         None => Ok(place.worker.ca.server_tls(host, alpn)),
         Some(files) => live.settings.leaf_from_files(files, alpn).await.map_err(|e| {

@@ -22,14 +22,15 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
             match &settings.users {
                 // A full login queue counts as a wrong password: SOCKS5 has no other refusal (RFC 1929 section 2).
                 Some(users) => conn.verify(users, &credentials).await.unwrap_or(false),
-                None => true,
+                // Credentials of `interflow exec` and `interflow browser` count without users, too.
+                None => conn.has_ephemeral_credentials(&credentials),
             }
         }) as BoxFuture<'_, bool>
     };
     let auth = match (&live.settings.users, live.settings.config.auth.accept_unverified_names) {
         (Some(_), _) => socks5::SocksAuth::Password(&check),
-        (None, true) => socks5::SocksAuth::Named,
-        (None, false) => socks5::SocksAuth::Open,
+        (None, true) => socks5::SocksAuth::Named(&check),
+        (None, false) => socks5::SocksAuth::Open(&check),
     };
     let socks5::SocksRequest { authority, mut io, user } = socks5::accept(io, auth, timeout).await?;
     let user = Ok(user.filter(|u| !u.is_empty()).map(Arc::from));

@@ -97,3 +97,25 @@ async fn socks5_requires_the_password() {
     assert_eq!(wire.answer().await.unwrap().status, 200);
     assert_eq!(proxy.flow().await.user.as_deref(), Some("ada"));
 }
+
+#[tokio::test]
+async fn an_ephemeral_credential_names_its_program_even_if_the_proxy_has_no_users() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| {}).await;
+    let password = proxy.engine.issue_credential("exec");
+    for (user, name) in [("exec", Some("exec")), ("ada", None)] {
+        let login = ProxyLogin { user, password: &password };
+        let mut wire = proxy.connect().await;
+        for _ in 0..2 {
+            let field = format!("Proxy-Authorization: {}\r\n", login.basic());
+            wire.send(request("GET", &origin.url("/"), &field)).await.unwrap();
+            assert_eq!(wire.answer().await.unwrap().status, 200);
+        }
+        let mut wire = client::socks5_tunnel(proxy.addr(), "localhost", origin.port(), Some(login)).await.unwrap();
+        wire.send(inside(&origin.authority(), "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 200);
+        let flows = proxy.flows(if name.is_some() { 3 } else { 6 }).await;
+        let last: Vec<_> = flows[flows.len() - 3..].iter().map(|f| f.user.as_deref()).collect();
+        assert_eq!(last, [name; 3]);
+    }
+}

@@ -1,20 +1,13 @@
 //! `interflow exec -- CMD`: runs a command through the proxy without changing system settings.
 
-use std::net::SocketAddr;
-use std::path::Path;
-
 use clap::Args;
-use interflow_host::InstanceApi;
-use interflow_host::data_dir::{DataDir, InstanceInfo};
-use interflow_host::exec::{ExecCredential, print_summary, run_command};
-use interflow_redact::{RedactConfig, RedactMode};
-use interflow_store::{FlowStore as _, SqliteStore};
-use interflow_types::Timestamp;
-use serde_json::Value;
+use interflow_host::data_dir::DataDir;
+use interflow_host::exec::run_command;
 
+use super::exec_choice::{self, PromptChoice};
+use super::proxy_session::{ProxySession, RedactionCause, instance_redacts};
 use crate::CliError;
-use crate::instance::config::{InterflowConfig, LoadedConfig};
-use crate::instance::{log, run};
+use crate::instance::config::LoadedConfig;
 
 #[derive(Debug, Args)]
 pub struct ExecArgs {
@@ -25,6 +18,10 @@ pub struct ExecArgs {
     /// `[[redact.route]]`. By default they are only flagged. If the running instance does not redact, add --private.
     #[arg(long)]
     pub redact: bool,
+    /// Send prompts as they are and only flag what is in them, overriding the choice made at the first `exec` of an
+    /// agent. Does not override the configuration.
+    #[arg(long, conflicts_with = "redact")]
+    pub flag_only: bool,
     /// Do not print the summary.
     #[arg(short, long)]
     pub quiet: bool,
@@ -34,7 +31,7 @@ pub struct ExecArgs {
     /// Do not verify upstream certificates (private instance only).
     #[arg(long)]
     pub danger_insecure_upstream: bool,
-    /// Proxy user name of the command, if the running instance requires authentication.
+    /// User name of the command's flows if an instance is running; rules by user apply to it.
     #[arg(long, value_name = "NAME", default_value = "exec")]
     pub user: String,
     /// Command and arguments.
@@ -44,171 +41,28 @@ pub struct ExecArgs {
 
 /// Runs the command and returns its exit code.
 pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
-    let mut config = loaded.config;
-    // Keep stdout and stderr clean for the command's own output.
-    if config.log.level == "info" {
-        config.log.level = "warn".into();
-    }
-    log::start(&config.log)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("the runtime could not be started: {e}"))?;
-    runtime.block_on(run_through_proxy(args, config, home))
+    let session = ProxySession {
+        private: args.private,
+        redact: redacts(args, &loaded, home),
+        insecure_upstream: args.danger_insecure_upstream,
+        quiet: args.quiet,
+        user: &args.user,
+        needs_login: false,
+    };
+    session.run(loaded, home, async |proxy| {
+        run_command(&args.command, &args.no_proxy, home, proxy.address, proxy.login).await
+    })
 }
 
-async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    if let Some(instance) = home.running_instance()
-        && !args.private
-    {
-        if args.redact {
-            require_redaction(home, &instance)?;
-        }
-        let code = with_instance(args, home, &instance, &config).await?;
-        return exit_result(code);
-    }
-    config.make_private();
-    // All clients belong to the command: certificate rejections are reported in the summary, never bypassed.
-    config.intercept.pinning_failures = 0;
+/// Why the command's prompts are redacted: by an option, or by the choice of the person who ran it first.
+fn redacts(args: &ExecArgs, loaded: &LoadedConfig, home: &DataDir) -> Option<RedactionCause> {
     if args.redact {
-        redact_everything(&mut config.redact);
+        return Some(RedactionCause::Option);
     }
-    config.upstream.danger_insecure |= args.danger_insecure_upstream;
-    let mut aside = None;
-    let mut started = run::start(&config, home).await;
-    // A store has a single writer: the running instance or another `exec`.
-    if started.is_err() && SqliteStore::has_writer(&home.join(&config.record.dir)) {
-        config.record.dir = format!("record-exec-{}", std::process::id()).into();
-        aside = Some(home.join(&config.record.dir));
-        started = run::start(&config, home).await;
+    // An instance that redacts everything leaves nothing to choose.
+    if args.flag_only || (!args.private && instance_redacts(home)) {
+        return None;
     }
-    let running = started?;
-    let proxy = running.engine.proxy_addresses().first().copied().ok_or_else(|| "no proxy port".to_owned())?;
-    let began = Timestamp::now();
-    let code = run_command(&args.command, &args.no_proxy, home, proxy, None).await?;
-    running.engine.stop().await;
-    let mut flows = 0;
-    if let Some(store) = &running.store {
-        let _ = store.flush();
-        flows = store.stats().map_or(1, |s| s.flows);
-        summarise(args, store, began, aside.as_deref());
-    }
-    running.close();
-    if let Some(empty) = aside.filter(|_| flows == 0) {
-        let _ = std::fs::remove_dir_all(empty);
-    }
-    exit_result(code)
-}
-
-/// Redacts all proxied requests. Exceptions keep their policies, but none may exclude requests.
-fn redact_everything(config: &mut RedactConfig) {
-    config.proxied = RedactMode::Redact;
-    for route in &mut config.route {
-        route.mode = route.mode.map(|_| RedactMode::Redact);
-    }
-}
-
-/// Checks that a running instance redacts every proxied request. It cannot be changed for one command alone: clients that
-/// send no credentials cannot be told from those of other programs, and their requests would leave unredacted.
-fn require_redaction(home: &DataDir, instance: &InstanceInfo) -> Result<(), CliError> {
-    let active = match InstanceApi::for_instance(home)? {
-        Some(api) => api.get("/privacy/policies")?,
-        None => Value::Null,
-    };
-    if redacts_proxied(&active) {
-        return Ok(());
-    }
-    Err(CliError::Usage(format!(
-        "--redact: the running instance (process {}) does not redact all proxied LLM requests, and cannot do so for one \
-         command alone; add --private to run the command behind an instance of its own, or set redact.proxied = \
-         \"redact\" in the configuration of the running one",
-        instance.pid
-    )))
-}
-
-/// Whether the routes of `GET /privacy/policies` redact every proxied request.
-fn redacts_proxied(active: &Value) -> bool {
-    let routes = active["routes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_redact = |route: &Value| route["mode"] == "redact";
-    let proxied = |route: &&Value| route["exception"].is_null() && route["name"] != "gateway";
-    let exceptions = routes.iter().filter(|r| !r["exception"].is_null());
-    routes.iter().find(proxied).is_some_and(is_redact)
-        && exceptions.clone().all(|r| r["mode"].is_null() || is_redact(r))
-}
-
-async fn with_instance(
-    args: &ExecArgs,
-    home: &DataDir,
-    instance: &InstanceInfo,
-    config: &InterflowConfig,
-) -> Result<u8, CliError> {
-    let began = Timestamp::now();
-    let pass = match ExecCredential::issue(home, &args.user) {
-        Ok(pass) => pass,
-        Err(e) => {
-            anstream::eprintln!("interflow: running the command without proxy credentials: {e}");
-            None
-        }
-    };
-    let proxy: &SocketAddr =
-        instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
-    let code = run_command(&args.command, &args.no_proxy, home, *proxy, pass.as_ref()).await?;
-    drop(pass);
-    let dir = home.join(&config.record.dir);
-    // The other process writes asynchronously; wait for its last batch.
-    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
-    if let Ok(store) = SqliteStore::open_read(&dir) {
-        summarise(args, &store, began, None);
-    }
-    Ok(code)
-}
-
-fn summarise(args: &ExecArgs, store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
-    if !args.quiet {
-        print_summary(store, began, aside);
-    }
-}
-
-fn exit_result(code: u8) -> Result<(), CliError> {
-    if code == 0 { Ok(()) } else { Err(CliError::Child(code)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use interflow_redact::RedactRoute;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn no_exception_excludes_requests_of_a_command_that_is_redacted() {
-        let route = |mode| RedactRoute { mode, ..RedactRoute::default() };
-        let mut config = RedactConfig {
-            route: vec![route(Some(RedactMode::Off)), route(Some(RedactMode::Flag)), route(None)],
-            ..RedactConfig::default()
-        };
-        redact_everything(&mut config);
-        assert_eq!(config.proxied, RedactMode::Redact);
-        let modes: Vec<_> = config.route.iter().map(|r| r.mode).collect();
-        assert_eq!(modes, [Some(RedactMode::Redact), Some(RedactMode::Redact), None]);
-    }
-
-    #[test]
-    fn an_instance_redacts_only_if_no_route_may_exclude_a_proxied_request() {
-        let routes = |proxied: &str, exception: Value| {
-            json!({"routes": [
-                {"name": "intercepted", "mode": "off", "exception": {"path": "/v1"}}, {"name": "gateway", "mode": "off"},
-                {"name": "intercepted", "mode": proxied, "exception": null}, exception,
-            ]})
-        };
-        let harmless = json!({"name": "route 2", "mode": null, "exception": {"path": "/x"}});
-        let mut active = routes("redact", harmless.clone());
-        assert!(!redacts_proxied(&active), "an exception excludes requests");
-        active["routes"].as_array_mut().unwrap().remove(0);
-        assert!(redacts_proxied(&active));
-        let mut flagged = routes("flag", harmless);
-        flagged["routes"].as_array_mut().unwrap().remove(0);
-        assert!(!redacts_proxied(&flagged));
-        assert!(!redacts_proxied(&Value::Null), "without an admin port nothing is known");
-    }
+    let choice = exec_choice::choose(&args.command, args.quiet, loaded, home);
+    (choice == Some(PromptChoice::Redact)).then_some(RedactionCause::Choice)
 }

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod audit;
+mod browser;
 mod ca;
 mod config;
 mod control;
@@ -10,6 +11,7 @@ mod conversations;
 mod demo;
 mod doctor;
 mod exec;
+mod exec_choice;
 pub mod flows;
 mod import;
 mod keys;
@@ -21,6 +23,7 @@ mod media;
 mod open;
 mod output;
 mod pending;
+mod proxy_session;
 mod redact;
 #[cfg(test)]
 mod reference;
@@ -29,6 +32,7 @@ mod run;
 mod secrets;
 mod status;
 mod system_proxy;
+pub mod welcome;
 
 use std::path::{Path, PathBuf};
 
@@ -68,6 +72,8 @@ pub enum CliCommand {
     Demo(demo::DemoArgs),
     /// Run a command with the proxy and CA configured in its environment; print a summary when it exits.
     Exec(exec::ExecArgs),
+    /// Start a browser that uses the proxy and trusts the CA, with a profile that is removed at its end.
+    Browser(browser::BrowserArgs),
     /// Show whether an instance is running, its listeners, uptime and pending requests.
     Status(status::StatusArgs),
     /// Reload the configuration of the running instance.
@@ -157,6 +163,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         }),
         CliCommand::Run(args) => with_home().and_then(|(loaded, home)| run::run(&args, loaded, home)),
         CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
+        CliCommand::Browser(args) => with_home().and_then(|(loaded, home)| browser::run(&args, loaded, &home)),
         CliCommand::Status(args) => status::run(&args, &home()?),
         CliCommand::Reload(args) => control::reload(&args, &home()?),
         CliCommand::Stop(args) => control::stop(&args, &home()?),

@@ -91,6 +91,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
                 config: serde_json::to_value(config)
                     .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
+                data_dir: home.path().to_owned(),
                 token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&components.redaction)),
                 limits: Some(LimitDeps {
@@ -240,7 +241,7 @@ impl RunningInstance {
             }
         }
         let gateway = list(self.engine.gateway_addresses());
-        anstream::println!("  gateway  {}   {} routes", gateway, config.gateway.route.len());
+        anstream::println!("  gateway  {gateway}   {}", pluralize(config.gateway.route.len() as u64, "route"));
         if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
             let print = self.engine.ca().fingerprint_sha256();
             anstream::println!("           https too, by Interflow's own CA (SHA-256 {print})");
