@@ -52,9 +52,10 @@ struct Calls {
 }
 
 impl Calls {
-    fn call(&mut self, id: &Value, longest: usize) -> Checked {
+    /// `signs` are the characters that an id may have beside letters and digits.
+    fn call(&mut self, id: &Value, longest: usize, signs: &str) -> Checked {
         let id = id.as_str().unwrap_or_default();
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let fits = |c: char| c.is_ascii_alphanumeric() || signs.contains(c);
         demand(!id.is_empty() && id.len() <= longest && id.chars().all(fits), &format!("`{id}` is no id of a call"))?;
         demand(self.open.insert(id.to_owned()), &format!("{id}: called twice"))
     }
@@ -149,7 +150,7 @@ fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked
         }
         Some("tool_use") if assistant => {
             demand(block["input"].is_object(), "tool_use.input")?;
-            calls.call(&block["id"], 128)
+            calls.call(&block["id"], 128, "_-")
         }
         Some("tool_result") if !assistant => {
             only(block, &["type", "tool_use_id", "content", "is_error"], "tool_result")?;
@@ -205,7 +206,7 @@ fn openai_messages(messages: &Value, parts: &[&str], cohere: bool) -> Checked {
             calls.settled()?;
         }
         match role {
-            "system" => text(&message["content"], "system")?,
+            "system" | "developer" => text(&message["content"], "system")?,
             "user" if message["content"].is_string() => text(&message["content"], "user")?,
             "user" => {
                 for part in list(&message["content"], "user")? {
@@ -224,7 +225,7 @@ fn openai_messages(messages: &Value, parts: &[&str], cohere: bool) -> Checked {
                     let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
                     demand(serde_json::from_str::<Value>(arguments).is_ok(), "arguments: no JSON in a string")?;
                     demand(call["type"] == "function", "tool_call.type")?;
-                    calls.call(&call["id"], if cohere { 200 } else { 64 })?;
+                    calls.call(&call["id"], if cohere { 200 } else { 64 }, "_-.:")?;
                 }
             }
             "tool" => {
@@ -264,10 +265,14 @@ fn responses(body: &Value) -> Checked {
     for tool in body["tools"].as_array().into_iter().flatten() {
         function(tool, &["type", "name", "description", "parameters", "strict"], "/parameters")?;
     }
+    if body["input"].is_string() {
+        return text(&body["input"], "input");
+    }
     let mut calls = Calls::default();
     for item in list(&body["input"], "input")? {
         match item["type"].as_str() {
-            Some("message") => {
+            None | Some("message") if item["content"].is_string() => calls.settled()?,
+            None | Some("message") => {
                 calls.settled()?;
                 let kinds: &[&str] = match item["role"].as_str() {
                     Some("assistant") => &["output_text"],
@@ -280,7 +285,7 @@ fn responses(body: &Value) -> Checked {
             }
             Some("function_call") => {
                 text(&item["arguments"], "arguments")?;
-                calls.call(&item["call_id"], 64)?;
+                calls.call(&item["call_id"], 64, "_-.:")?;
             }
             Some("function_call_output") => {
                 demand(item["output"].is_string() || item["output"].is_array(), "output")?;
@@ -362,7 +367,7 @@ fn bedrock(body: &Value) -> Checked {
                 "toolUse" | "toolResult" => {
                     demand(body.get("toolConfig").is_some(), "toolConfig is required with tool blocks")?;
                     match kind.as_str() {
-                        "toolUse" => calls.call(&inner["toolUseId"], 64)?,
+                        "toolUse" => calls.call(&inner["toolUseId"], 64, "_-")?,
                         _ => list(&inner["content"], "toolResult").and(calls.answer(&inner["toolUseId"]))?,
                     }
                 }

@@ -173,10 +173,12 @@ fn anthropic_stream(events: &[(String, Value)]) -> Said {
             "message_delta" => {
                 assert!(open.is_empty(), "blocks are closed before the end");
                 said.stop = text(&event["delta"]["stop_reason"]);
-                said.input = event["usage"]["input_tokens"].as_u64().unwrap();
+                // Counted at the start already, where the upstream does so.
+                said.input = said.input.max(event["usage"]["input_tokens"].as_u64().unwrap_or_default());
                 said.output = event["usage"]["output_tokens"].as_u64().unwrap();
             }
-            "message_start" | "message_stop" => {}
+            "message_start" => said.input = event["message"]["usage"]["input_tokens"].as_u64().unwrap(),
+            "message_stop" | "ping" => {}
             other => panic!("{other}"),
         }
     }
