@@ -359,7 +359,7 @@ describe('actions', () => {
     await press('y');
     await expect.poll(clipboard).toContain('curl ');
     expect(await clipboard()).toContain('/echo?x=1');
-    for (const [label, words] of [['fetch (JavaScript)', 'fetch('], ['Python requests', 'requests'], ['HAR', '"entries"']] as const) {
+    for (const [label, words] of [['JavaScript, fetch', 'fetch('], ['Python, requests', 'requests'], ['HAR', '"entries"']] as const) {
       await page.getByRole('button', { name: /Copy as/ }).click();
       await page.getByRole('menuitem', { name: label }).click();
       await expect.poll(clipboard, { message: label }).toContain(words);
