@@ -44,6 +44,7 @@ def use_openai():
     realtime(client)
     if not configured:
         return
+    translated_openai(openai)
     try:
         client.chat.completions.create(model="m", messages=messages, extra_headers={"content-encoding": "nonsense"})
         raise AssertionError("a body that cannot be read went through")
@@ -83,11 +84,58 @@ def use_anthropic():
     assert client.messages.count_tokens(model="m", messages=ask["messages"]).input_tokens > 0
     if not configured:
         return
+    translated_anthropic(anthropic)
     try:
         client.messages.create(**ask, extra_headers={"content-encoding": "nonsense"})
         raise AssertionError("a body that cannot be read went through")
     except anthropic.BadRequestError as error:
         assert error.body["error"]["type"] == "invalid_request_error", error
+
+
+def translated_openai(openai):
+    """OpenAI's SDK with upstreams of other formats."""
+    messages = [{"role": "user", "content": SAID}]
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": TOOL}}]
+    for upstream in ["claude", "gem", "converse", "command", "llama"]:
+        client = openai.OpenAI(base_url=at(f"/{upstream}/v1"), api_key="k", max_retries=0)
+        answer = client.chat.completions.create(model="m", messages=messages, tools=tools)
+        same(answer.choices[0].message.content, f"{upstream}, chat")
+        call = answer.choices[0].message.tool_calls[0]
+        assert json.loads(call.function.arguments) == {"city": "Paris", "days": 3}
+        history = [*messages, answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+        client.chat.completions.create(model="m", messages=history, tools=tools)
+        options = {"include_usage": True}
+        with client.chat.completions.stream(model="m", messages=messages, tools=tools, stream_options=options) as stream:
+            final = stream.get_final_completion()
+        same(final.choices[0].message.content, f"{upstream}, chat, stream")
+        assert final.choices[0].message.tool_calls[0].function.name == "weather" and final.usage.completion_tokens > 0
+        same(client.responses.create(model="m", input=SAID).output_text, f"{upstream}, responses")
+        with client.responses.stream(model="m", input=SAID) as events:
+            for _ in events:
+                pass
+            response = events.get_final_response()
+        same(response.output_text, f"{upstream}, responses, stream")
+        assert response.output[-1].type == "function_call" and response.usage.output_tokens > 0
+
+
+def translated_anthropic(anthropic):
+    """Anthropic's SDK with upstreams of other formats."""
+    ask = {"model": "m", "max_tokens": 4000, "messages": [{"role": "user", "content": SAID}]}
+    tools = [{"name": "weather", "input_schema": TOOL}]
+    for upstream in ["gpt", "reasoner", "gem", "converse", "command", "llama"]:
+        client = anthropic.Anthropic(base_url=at(f"/{upstream}"), api_key="k", max_retries=0)
+        text = lambda message: "".join(b.text for b in message.content if b.type == "text")
+        answer = client.messages.create(**ask, tools=tools)
+        same(text(answer), f"{upstream}, messages")
+        call = answer.content[-1]
+        assert answer.stop_reason == "tool_use" and call.input == {"city": "Paris", "days": 3}
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
+        turns = [*ask["messages"], {"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+        client.messages.create(**{**ask, "messages": turns}, tools=tools)
+        with client.messages.stream(**ask, tools=tools) as stream:
+            final = stream.get_final_message()
+        same(text(final), f"{upstream}, stream")
+        assert final.content[-1].input == {"city": "Paris", "days": 3} and final.usage.output_tokens > 0
 
 
 def use_gemini():

@@ -458,11 +458,11 @@ describe('actions', () => {
   it('matching or selected flows can be exported', async () => {
     await fresh('path:/orders');
     await page.getByRole('button', { name: /Export/ }).click();
-    const [all] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /HAR, all/ }).click()]);
+    const [all] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'HAR', exact: true }).click()]);
     expect(all.suggestedFilename()).toBe('flows.har');
     await press('j', 'x');
     await page.getByRole('button', { name: /Export/ }).click();
-    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'Session file (JSON lines), 1 selected' }).click()]);
+    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /Session file/ }).click()]);
     expect(chosen.suggestedFilename()).toBe('flows.jsonl');
   });
 });

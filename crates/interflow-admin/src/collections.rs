@@ -100,7 +100,7 @@ impl CollectionStore {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(self.failed(&self.dir, &e)),
+            Err(e) => return Err(failed(&self.dir, &e)),
         };
         let mut list = Vec::new();
         for entry in entries.flatten() {
@@ -139,8 +139,7 @@ impl CollectionStore {
         }
         if now.is_none() && self.list()?.len() >= MAX_COLLECTIONS {
             let message = format!("there are {MAX_COLLECTIONS} collections already");
-            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many", message)
-                .remedy("delete one, or add the request to one"));
+            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many", message));
         }
         self.replace(&path, &bytes)?;
         Ok(revision(&bytes))
@@ -151,7 +150,7 @@ impl CollectionStore {
         match fs::remove_file(&path) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(no_collection(name)),
-            Err(e) => Err(self.failed(&path, &e)),
+            Err(e) => Err(failed(&path, &e)),
         }
     }
 
@@ -181,7 +180,7 @@ impl CollectionStore {
     pub fn clear_history(&self) -> Result<()> {
         let path = self.history_path();
         match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.failed(&path, &e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(&path, &e)),
             _ => Ok(()),
         }
     }
@@ -213,18 +212,14 @@ impl CollectionStore {
             }
             Ok(bytes) => Ok(Some(bytes)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(self.failed(path, &e)),
+            Err(e) => Err(failed(path, &e)),
         }
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         create_private_dir(&self.dir)
             .and_then(|()| write_atomic(path, bytes, FileAccess::Private))
-            .map_err(|e| self.failed(path, &e))
-    }
-
-    fn failed(&self, path: &Path, e: &io::Error) -> ApiError {
-        ApiError::internal(format!("{}: {e}", path.display()))
+            .map_err(|e| failed(path, &e))
     }
 }
 
@@ -242,7 +237,6 @@ fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
         let message = format!("the file of the collection '{name}' cannot be read: {e}");
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "malformed_collection", message)
-            .remedy("correct or remove it in the folder collections of the data directory")
     })
 }
 
@@ -253,6 +247,10 @@ fn encoded(content: &impl Serialize) -> Result<Vec<u8>> {
 
 fn revision(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..16].to_owned()
+}
+
+fn failed(path: &Path, e: &io::Error) -> ApiError {
+    ApiError::internal(format!("{}: {e}", path.display()))
 }
 
 fn no_collection(name: &str) -> ApiError {
@@ -294,6 +292,6 @@ mod tests {
         store.remember(long).unwrap();
         assert_eq!(store.history().unwrap()[0].body, "");
         store.clear_history().unwrap();
-        assert_eq!(store.history().unwrap(), []);
+        assert!(store.history().unwrap().is_empty());
     }
 }

@@ -136,8 +136,18 @@ fn mcp_tools() -> String {
 
 /// The names that the API's sources give to errors, and those of the table.
 #[test]
-fn every_kind_of_the_table_of_api_errors_is_used() {
+fn every_kind_of_the_table_of_api_errors_is_used_and_every_used_one_is_listed() {
     let sources = sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    // `StatusCode::NOT_FOUND, "not_found"`, as in calls of `ApiError::new` and in tables of the two.
+    let named = sources.split("StatusCode::").skip(1).filter_map(|rest| {
+        let (status, name) = rest.split_once(',')?;
+        let is_status = status.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+        name.trim_start().strip_prefix('"').filter(|_| is_status)?.split('"').next()
+    });
+    let is_kind = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let unlisted: Vec<_> =
+        named.filter(is_kind).filter(|name| !API_ERROR_KINDS.iter().any(|k| k.name == *name)).collect();
+    assert!(unlisted.is_empty(), "add them to error_kinds.rs: {unlisted:?}");
     let unused: Vec<_> = API_ERROR_KINDS.iter().filter(|k| !sources.contains(&format!("\"{}\"", k.name))).collect();
     assert!(unused.is_empty(), "{unused:?}");
 }

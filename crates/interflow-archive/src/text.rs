@@ -231,7 +231,8 @@ pub fn detail_with(
         fields(out, '<', &response.trailers, style)?;
     }
     if row.messages > 0 {
-        writeln!(out, "\n{} messages", row.messages)?;
+        let noun = if row.messages == 1 { "message" } else { "messages" };
+        writeln!(out, "\n{} {noun}", row.messages)?;
         for message in contents.messages(row)? {
             writeln!(out, "{}", message_line(&message?, row.started))?;
         }

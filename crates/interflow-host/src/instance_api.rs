@@ -14,6 +14,9 @@ use crate::data_dir::{DataDir, connect_address};
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
+/// How long a reader waits for the instance to write what it has recorded.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
 pub struct InstanceApi {
     agent: Agent,
     address: SocketAddr,
@@ -82,6 +85,14 @@ impl InstanceApi {
 
     pub fn delete(&self, path: &str) -> Result<Value, CliError> {
         read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
+    }
+
+    /// Waits until the instance has written everything that it has recorded so far, so that the store's files show it;
+    /// at most a few seconds, because what was written before can be read without it.
+    pub fn flush_recording(&self) -> Result<(), CliError> {
+        let request = self.agent.post(self.url("/flows/flush")).header("Authorization", self.bearer());
+        let limited = request.config().timeout_global(Some(FLUSH_TIMEOUT)).build();
+        read(limited.send_empty()).map(drop)
     }
 
     /// Streams a file of any size, without loading it.

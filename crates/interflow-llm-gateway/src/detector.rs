@@ -16,6 +16,7 @@ use crate::gateway::{LlmGateway, LlmUpstream};
 use interflow_llm::error_response::attach;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::{ApiFormat, Outline};
+use interflow_llm::translate::WireFormat;
 use interflow_llm::usage::{self, UsageScanner};
 use interflow_llm::{
     DetectedCall, LlmCall, LlmRefusal, Operation, Provider, TelemetryRule, detect_call, model_in_path, provider,
@@ -44,10 +45,14 @@ impl ProviderDetector {
         let url = &head.url;
         let named = if flow.transport == EntryKind::Gateway { self.gateway.identify(flow, url) } else { None };
         let others = |u: &LlmUpstream| self.gateway.table().fallback_order(u);
+        let mut translated = None;
         let (call, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
-                let call = provider::call_for_path(upstream.provider, &head.method, path, query);
+                // A request that is translated has the format of its client.
+                translated = upstream.translates(&head.method, &rest);
+                let provider = translated.map_or(upstream.provider, WireFormat::provider);
+                let call = provider::call_for_path(provider, &head.method, path, query);
                 (call, Some(ByteStr::from(upstream.name.as_str())), others(&upstream))
             }
             None => {
@@ -67,6 +72,7 @@ impl ProviderDetector {
             model: if live { named() } else { call.model },
             stream: call.stream.unwrap_or_default(),
             grows: call.grows,
+            translated: translated.is_some(),
             ..LlmCall::default()
         })
     }

@@ -55,9 +55,16 @@ pub enum CredentialsMode {
 #[serde(default, deny_unknown_fields)]
 pub struct LlmUpstreamConfig {
     /// Its API: `openai`, `azure`, `anthropic`, `gemini`, `vertex`, `bedrock`, `ollama`, `cohere`, `mistral`. Derived
-    /// from its name if unset, else `openai`.
+    /// from its name if unset, else from its format, else `openai`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// The wire format of chat requests sent to it: `anthropic`, `openai_chat`, `openai_responses`, `gemini`, `bedrock`,
+    /// `cohere`, `ollama`. Requests in another format of the first three are translated. If unset, those formats that
+    /// its API has are sent as they are: a server with OpenAI's API is taken to have both of OpenAI's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// Limit on output tokens of translated requests that have none, for APIs that require one (Anthropic's).
+    pub max_tokens: u64,
     /// The base URL: `https://host/path`. Request paths are appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -68,8 +75,8 @@ pub struct LlmUpstreamConfig {
     /// Model names at this upstream; they take precedence over `llm.aliases`. The name on the right is looked up again.
     /// A fallback without a name for a model uses the one of the first upstream.
     pub models: BTreeMap<String, String>,
-    /// Upstreams with the same API that are tried in turn when this one fails, each followed by its own fallbacks; none
-    /// is tried twice.
+    /// Upstreams that are tried in turn when this one fails, each followed by its own fallbacks; none is tried twice.
+    /// For one with another API the request is translated, if it is a chat request of OpenAI's or Anthropic's API.
     pub fallback: Vec<String>,
     /// Attempts per upstream.
     pub attempts: u32,
@@ -88,7 +95,7 @@ pub struct LlmUpstreamConfig {
     /// Azure's `api-version`, for requests that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Bedrock's region.
+    /// Bedrock's region; Vertex: the location of translated requests, `global` unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Bedrock: the access key for signing requests, `env:NAME` or `file:PATH`.
@@ -107,6 +114,9 @@ pub struct LlmUpstreamConfig {
     /// Bedrock: the role to assume with these keys; requests are signed with the role's temporary credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_arn: Option<String>,
+    /// Vertex: the Google Cloud project of translated requests, whose paths do not name one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// Vertex: the key file of a service account, `file:PATH` or its JSON in `env:NAME`. Requests carry access tokens
     /// obtained with it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,6 +155,8 @@ impl Default for LlmUpstreamConfig {
     fn default() -> Self {
         Self {
             kind: None,
+            format: None,
+            max_tokens: 8_192,
             url: None,
             api_key: None,
             models: BTreeMap::new(),
@@ -162,6 +174,7 @@ impl Default for LlmUpstreamConfig {
             session_token: None,
             profile: None,
             role_arn: None,
+            project: None,
             service_account: None,
             tenant: None,
             client_id: None,

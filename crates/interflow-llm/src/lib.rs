@@ -13,6 +13,7 @@ pub mod otlp;
 pub mod provider;
 pub mod realtime;
 pub mod spans;
+pub mod translate;
 pub mod usage;
 
 pub use config::{CredentialsMode, LlmConfig, LlmUpstreamConfig, TelemetryRule};

@@ -28,6 +28,8 @@ pub struct LlmCall {
     pub stream: bool,
     /// Estimated input tokens, by length: about four bytes of text per token.
     pub estimated_input: u64,
+    /// Whether the request is translated for its upstream: `provider` is then that of the client's format.
+    pub translated: bool,
     /// Whether a stream has the form of a growing JSON array (Gemini without `alt=sse`).
     pub grows: bool,
     /// The client's limit on output tokens, under whatever name its API has for it.

@@ -39,7 +39,8 @@ impl HttpClient for Gated {
 fn origin(fails: bool) -> (Arc<Gated>, SegmentCache) {
     let asked = (AtomicUsize::new(0), AtomicUsize::new(0));
     let origin = Arc::new(Gated { gate: Semaphore::new(0), asked: asked.0, answered: asked.1, fails });
-    let fetch = Arc::new(MediaFetcher::new(Arc::clone(&origin) as Arc<dyn HttpClient>, 3));
+    let client = Arc::clone(&origin) as Arc<dyn HttpClient>;
+    let fetch = Arc::new(MediaFetcher::new(Arc::clone(&client), client, 3));
     let bounds = CacheLimits {
         memory: 1 << 20,
         entry: 1 << 20,
@@ -56,7 +57,7 @@ fn viewer(shared: &SegmentCache, keep: CachePolicy) -> JoinHandle<Seen> {
     let shared = shared.clone();
     tokio::spawn(async move {
         let url = parse("http://origin.test/s.ts").expect("a well-formed address").url;
-        let ask = FetchRequest { method: Method::GET, url, headers: Headers::new(), scope: None };
+        let ask = FetchRequest { method: Method::GET, url, headers: Headers::new(), scope: None, is_secret: false };
         let fetched = shared.get(ask, keep).await.map_err(|e| e.kind())?;
         let body: Body = fetched.response.body;
         let (bytes, _) = body.collect(100).await.expect("it is short");

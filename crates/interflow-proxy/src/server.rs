@@ -217,13 +217,13 @@ impl ProxyServer {
         self.shared.pinning.clear(host)
     }
 
-    /// Sends a request as a flow of its own, linked to `parent` if given. The flow is recorded even if the request
-    /// fails. To record the whole response, read its body to the end.
+    /// Sends a request that the operator chose as a flow of its own: a replay of `parent`, or a composed request. The
+    /// flow is recorded even if the request fails. To record the whole response, read its body to the end.
     ///
     /// # Errors
     /// As for a client's request.
     pub async fn send(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        self.parts.local.send_linked(request, parent).await
+        self.parts.local.send_chosen(request, parent).await
     }
 
     pub fn local_client(&self) -> &LocalClient {

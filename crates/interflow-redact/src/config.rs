@@ -21,11 +21,12 @@ pub struct RedactConfig {
     /// What is done with requests to providers that clients send through the proxy.
     pub proxied: RedactMode,
     /// The policy file: Interflow's TOML, or Phileas's JSON. If unset, `policy.toml` in the data folder, which the web
-    /// UI writes; if that does not exist, the built-in policy redacts all personal data and every secret.
+    /// UI writes; if that does not exist, the built-in policy redacts all personal data and every secret. Relative to the
+    /// data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
     /// Further policy files, by the names under which virtual keys select them (`policy = "NAME"` in the keys file) and
-    /// clients of `/api/filter` (`p`). `default` is the policy above.
+    /// clients of `/api/filter` (`p`). `default` is the policy above. Relative to the data folder.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, PathBuf>,
     /// The context that a policy's conditions may test.
@@ -160,7 +161,7 @@ pub struct RedactRoute {
     /// Overrides the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<RedactMode>,
-    /// Overrides the policy file.
+    /// Overrides the policy file; relative to the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
     /// Overrides the context.

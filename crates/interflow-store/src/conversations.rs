@@ -120,6 +120,8 @@ pub struct ConversationSummary {
     #[serde(flatten)]
     pub row: ConversationRow,
     pub used: TokenUsage,
+    /// Exchanges whose prompt left with findings that redaction would have replaced.
+    pub unredacted: u64,
 }
 
 /// Filter and paging of a list of conversations, latest first; at most `limit` are returned. With `parent`, only

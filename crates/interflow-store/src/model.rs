@@ -369,6 +369,8 @@ pub enum MissingReason {
     Head,
     /// Media decrypted here, of which nothing is recorded (`record.decrypted_media`).
     Decrypted,
+    /// A key or a licence, or a text that contains keys: never recorded.
+    Secret,
 }
 
 impl MissingReason {
@@ -380,6 +382,7 @@ impl MissingReason {
             Self::Lost => "lost",
             Self::Head => "head",
             Self::Decrypted => "decrypted",
+            Self::Secret => "secret",
         }
     }
 
@@ -390,6 +393,7 @@ impl MissingReason {
             Self::Lost => "lost or damaged on disk",
             Self::Head => "recorded as a head: media or a large body; record.large_bodies = \"full\" records it whole",
             Self::Decrypted => "decrypted media is not recorded; record.decrypted_media = true records it",
+            Self::Secret => "keys and licences are never recorded",
         }
     }
 }

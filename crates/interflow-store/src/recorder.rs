@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use interflow_types::{
     ByteCounts, DecryptedMedia, Direction, Flow, FlowOutcome, FlowRecording, Headers, Recorder, RequestHead,
-    ResponseHead, StreamMessage,
+    ResponseHead, SecretBodies, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -64,7 +64,12 @@ impl Recorder for StoreRecorder {
         // Known now, so that a flood of heads alone is bounded too.
         let charge = FLOW_OVERHEAD + head.map_or(0, |h| h.headers.size() + h.url.path.len());
         // With `record.bodies = false`, no body is ever whole.
-        let missing = if self.bodies { [None; 2] } else { [Some(MissingReason::Capped); 2] };
+        let is_secret = flow.extension::<SecretBodies>().is_some();
+        let missing = match (self.bodies, is_secret) {
+            (true, false) => [None; 2],
+            (true, true) => [Some(MissingReason::Secret); 2],
+            (false, _) => [Some(MissingReason::Capped); 2],
+        };
         let cap = self.heads.cap();
         let capped = BodyAllowance { max_bytes: cap, reason: MissingReason::Capped, hashed: false };
         let request = head.map_or(capped, |h| self.heads.allowance(Direction::Request, &h.headers));
@@ -75,7 +80,7 @@ impl Recorder for StoreRecorder {
             begin: Some(FlowStart::from_flow(flow, head)),
             state: Some(FlowSnapshot::from_flow(flow)),
             missing,
-            hashed: [request.hashed, false],
+            hashed: [request.hashed && !is_secret, false],
             ..PendingUpdates::default()
         };
         let slot = Arc::new(PendingFlow { id: flow.id, news: Mutex::new(news) });
@@ -87,11 +92,12 @@ impl Recorder for StoreRecorder {
             queue: self.queue.clone(),
             remaining: [request.max_bytes, cap, cap, cap],
             reasons: [request.reason, MissingReason::Capped],
-            over: [!self.bodies; 2],
+            over: [!self.bodies || is_secret; 2],
             counted: [0; 2],
             heads: self.heads,
             bodies: self.bodies,
             decrypted_media: self.decrypted_media,
+            is_secret,
             original: None,
             is_tunnel: head.is_none(),
             ended: false,
@@ -113,6 +119,8 @@ struct StoreCapture {
     heads: BodyPolicy,
     bodies: bool,
     decrypted_media: bool,
+    /// The flow's request has [secret bodies](SecretBodies).
+    is_secret: bool,
     /// Allowances for the received versions of a flow that was edited.
     original: Option<Box<OriginalAllowance>>,
     is_tunnel: bool,
@@ -151,10 +159,10 @@ impl StoreCapture {
 
     /// How much of a response body is recorded.
     fn response_allowance(&self, flow: &Flow, head: &ResponseHead) -> BodyAllowance {
+        let nothing = |reason| BodyAllowance { max_bytes: 0, reason, hashed: false };
         match flow.extension::<DecryptedMedia>() {
-            Some(_) if !self.decrypted_media => {
-                BodyAllowance { max_bytes: 0, reason: MissingReason::Decrypted, hashed: false }
-            }
+            _ if flow.extension::<SecretBodies>().is_some() => nothing(MissingReason::Secret),
+            Some(_) if !self.decrypted_media => nothing(MissingReason::Decrypted),
             _ => self.heads.allowance(Direction::Response, &head.headers),
         }
     }
@@ -274,7 +282,10 @@ impl FlowRecording for StoreCapture {
     }
 
     fn original_request(&mut self, head: &RequestHead, body: bool) {
-        let share = self.heads.allowance(Direction::Request, &head.headers);
+        let share = match self.is_secret {
+            true => BodyAllowance { max_bytes: 0, reason: MissingReason::Secret, hashed: false },
+            false => self.heads.allowance(Direction::Request, &head.headers),
+        };
         self.begin_original(Direction::Request, share, |news| {
             news.request = Some((head.url.clone(), RequestStart::from_head(head), body));
             head.headers.size() + head.url.path.len()
@@ -336,7 +347,7 @@ impl FlowRecording for StoreCapture {
     }
 
     fn message(&mut self, message: &StreamMessage) {
-        if !self.bodies {
+        if !self.bodies || self.is_secret {
             return;
         }
         // A message that does not fit is dropped as a whole.

@@ -61,7 +61,8 @@ pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTar
 pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
 pub use random::random_bytes;
 pub use recorder::{
-    ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, MessageKind, Recorder, StreamMessage,
+    ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, MessageKind, Recorder, SecretBodies,
+    StreamMessage,
 };
 pub use request_id::RequestId;
 pub use stage::{

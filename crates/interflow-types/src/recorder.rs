@@ -84,6 +84,11 @@ pub enum FlowOutcome<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecryptedMedia;
 
+/// An extension of flows whose bodies are keys or contain them: whatever the configuration says, only the sizes of the
+/// bodies that follow are recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SecretBodies;
+
 /// Records flows. Methods here and on [`FlowRecording`] must not block: they run on a worker thread of the proxy.
 ///
 /// ```

@@ -16,7 +16,7 @@ export const STARRED = 'starred';
 /** Tags set by stages, with label, tooltip and tone. */
 const SIGNS: [string, string, string, Badge['tone']][] = [
   ['redacted', 'redacted', 'something was redacted', 'info'],
-  ['redact:flagged', 'private', 'it contains something that redaction would remove', 'bad'],
+  ['redact:flagged', 'unredacted', 'the prompt left with personal data or secrets that redaction would replace', 'bad'],
   ['rule-matched', 'rule', 'a rule matched', 'info'],
   ['edited', 'edited', 'edited in transit; the original is recorded too', 'info'],
   ['held', 'held', 'it was held for a decision', 'info'],
@@ -35,12 +35,19 @@ const SIGNED: [string, string, (rest: string) => string, Badge['tone']][] = [
 
 /** Tags that are already represented by a badge or a tab. */
 function isKnown(tag: string): boolean {
-  return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
+  return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('unredacted:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
 }
 
 const badge = (label: string, title: string, flag: string, tone: Badge['tone'] = 'plain'): Badge => ({
   label, title, term: flag, tone,
 });
+
+/** What left in a prompt whose findings were only flagged. */
+export function unredactedNotice(tags: string[]): string {
+  const findings = tags.reduce((sum, tag) => sum + (tag.startsWith('unredacted:') ? Number(tag.slice(11)) || 0 : 0), 0);
+  const many = findings === 0 ? 'findings' : findings === 1 ? '1 finding' : `${findings} findings`;
+  return `This prompt left with ${many} unredacted: findings were only flagged, and the recording holds them in clear.`;
+}
 
 export function badgesOf(flow: Summary): Badge[] {
   const found: Badge[] = [];

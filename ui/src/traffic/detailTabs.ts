@@ -17,7 +17,7 @@ export function isTab(text: string): text is Tab {
 
 /** Tags set by redaction, virtual keys and secrets. */
 export function isPrivate(tag: string): boolean {
-  return /^(redacted$|redact:|found:|answer:|refused:|secret:|key:)/.test(tag);
+  return /^(redacted$|redact:|unredacted:|found:|answer:|refused:|secret:|key:)/.test(tag);
 }
 
 /** The tabs available for a flow. */

@@ -124,7 +124,7 @@ pub(crate) async fn read(
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CollectionInput {
+pub(crate) struct CollectionUpdate {
     collection: Collection,
     /// The revision that was read; without one, the collection must be new.
     #[serde(default)]
@@ -140,7 +140,7 @@ pub(crate) struct SavedCollection {
 pub(crate) async fn write(
     State(state): State<Arc<AdminState>>,
     Path(name): Path<String>,
-    StrictJson(input): StrictJson<CollectionInput>,
+    StrictJson(input): StrictJson<CollectionUpdate>,
 ) -> Result<Json<SavedCollection>> {
     let collections = Arc::clone(&state.collections);
     let revision = blocking(move || collections.write(&name, &input.collection, input.revision.as_deref())).await?;

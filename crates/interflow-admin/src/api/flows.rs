@@ -281,6 +281,17 @@ pub(crate) struct PrunedFlows {
     pruned: u64,
 }
 
+/// `POST /flows/flush`: returns once everything that was recorded before is written, so that readers of the store's
+/// files see it.
+pub(crate) async fn flush(State(state): State<Arc<AdminState>>) -> Result<Json<FlushedFlows>> {
+    run_query(&state, |store, _| Ok(store.flush().map(|()| Json(FlushedFlows { flushed: true }))?)).await
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FlushedFlows {
+    flushed: bool,
+}
+
 /// `POST /flows/prune`: an empty query needs `all`, so that a forgotten query cannot delete everything.
 pub(crate) async fn prune(
     State(state): State<Arc<AdminState>>,

@@ -11,10 +11,11 @@ use super::routes::{ApiRoute, all_routes};
 use crate::error::ErrorBody;
 
 /// Descriptions of path parameters, by their name in the path.
-const PATH_PARAMETERS: [(&str, &str); 3] = [
+const PATH_PARAMETERS: [(&str, &str); 4] = [
     ("conversation", "a conversation's id, its beginning, or `last`"),
     ("label", "a secret's label"),
     ("index", "a message's number, from 0"),
+    ("name", "a collection's name"),
 ];
 
 /// `GET /openapi.json`: generated once, on first use.

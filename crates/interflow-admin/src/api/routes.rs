@@ -80,13 +80,14 @@ pub(crate) fn all_routes() -> Vec<ApiRoute> {
 }
 
 fn flow_routes() -> Vec<ApiRoute> {
-    use flows::{annotate, count, delete as delete_one, delete_selected, list, message, messages, prune, show};
+    use flows::{annotate, count, delete as delete_one, delete_selected, flush, list, message, messages, prune, show};
     vec![
         get("/flows", list, "Flows of a query, page by page"),
         get("/flows/count", count, "How many flows a query selects"),
         get("/flows/values", flow_values::values, "How often the values of a key occur in the newest flows"),
         get("/flows/details", flow_values::details, "Timings, programs and comments of some flows"),
         post("/flows/delete", delete_selected, "Delete chosen flows"),
+        post("/flows/flush", flush, "Wait until everything recorded so far is written"),
         post("/flows/prune", prune, "Delete what a query selects and free its disk space"),
         get("/flows/{id}", show, "One flow with its heads"),
         patch("/flows/{id}", annotate, "Change tags and comment"),

@@ -29,7 +29,10 @@ async fn composed_request_is_sent_recorded_and_remembered() {
         (Some(it.origin.authority().as_str()), Some("5"))
     );
     let flow = it.json(&format!("/flows/{}", sent["id"].as_str().unwrap())).await;
-    assert_eq!((&flow["parent"], &flow["transport"]), (&Value::Null, &json!("internal")));
+    assert_eq!(
+        (&flow["parent"], &flow["transport"], &flow["tags"]),
+        (&Value::Null, &json!("internal"), &json!(["composed"]))
+    );
     // The history has the request as written, with its variables.
     assert_eq!(it.json("/compose/history").await["requests"], json!([saved]));
     assert_eq!(it.call("DELETE", "/compose/history", &[], b"").await.status, 204);
@@ -52,9 +55,16 @@ async fn invalid_composed_requests_are_refused() {
         assert_eq!(refused.status, 400, "{wrong}: {}", refused.text());
     }
     assert_eq!(it.ids().await, Vec::<String>::new());
-    // The instance's own admin port is as closed to a composed request as to a replayed one.
-    let own = it.post("/compose", json!({"method": "GET", "url": format!("http://{}/", it.admin)})).await.json();
-    assert!(own["error"]["kind"].is_string() && own["response"].is_null(), "{own}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn composed_request_is_denied_where_a_replay_is() {
+    let it = Instance::start().await;
+    it.post("/approvals/mode", json!({"mode": "enforce"})).await;
+    let url = it.origin.url("/status/200");
+    let denied = it.post("/compose", json!({"method": "GET", "url": url})).await.json();
+    assert!(denied["error"]["kind"].is_string() && denied["response"].is_null(), "{denied}");
+    assert!(it.origin.requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +89,7 @@ async fn collections_are_files_and_changes_need_the_revision() {
         "requests": [{"name": "one", "method": "GET", "url": "{{base}}/", "headers": [["A", "b"]], "body": "",
             "assertions": [{"kind": "status", "at": "", "expected": "200"}]}],
     });
-    let put = |name: &'static str, body: Value| it.call_json("PUT", name, body);
+    let put = |name: &'static str, body: Value| put_json(&it, name, body);
     let made = put("/collections/My%20API", json!({"collection": collection})).await;
     assert_eq!(made.status, 200, "{}", made.text());
     let read = it.json("/collections/My%20API").await;
@@ -98,9 +108,13 @@ async fn collections_are_files_and_changes_need_the_revision() {
         assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
     }
     for name in ["..%2Fadmin", ".history", "a%2Fb", "%2e%2e"] {
-        let refused = it.call_json("PUT", &format!("/collections/{name}"), json!({"collection": {}})).await;
+        let refused = put_json(&it, &format!("/collections/{name}"), json!({"collection": {}})).await;
         assert!(matches!(refused.status, 400 | 404), "{name}: {}", refused.status);
     }
     assert_eq!(it.call("DELETE", "/collections/My%20API", &[], b"").await.status, 204);
     assert_eq!(it.call("DELETE", "/collections/My%20API", &[], b"").await.status, 404);
+}
+
+async fn put_json(it: &Instance, path: &str, body: Value) -> Answer {
+    it.call("PUT", path, &[("Content-Type", "application/json")], body.to_string().as_bytes()).await
 }

@@ -21,6 +21,7 @@ pub struct PhilterImport {
     pub notes: Vec<String>,
 }
 
+/// Translates a configuration file of philter-ai-proxy.
 ///
 /// # Errors
 /// The input is not valid YAML, or its schema version is not 1.

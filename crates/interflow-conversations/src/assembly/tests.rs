@@ -206,7 +206,7 @@ fn reminders_thoughts_and_cache_marks_do_not_split_a_history() {
     assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone", "u:back", "a:ok"]);
     let path = w.kept.path(&c.id);
     assert!(matches!(&path[0].body.before[0], ContentBlock::Other { kind, .. } if kind == "context"));
-    assert!(matches!(&path[1].body.before[0], ContentBlock::Thinking { text } if text == "hm"));
+    assert!(matches!(&path[1].body.before[0], ContentBlock::Thinking { text, .. } if text == "hm"));
 }
 
 #[test]

@@ -270,7 +270,7 @@ impl<'a> TurnBuilder<'a> {
     fn item_kind(&mut self, block: ContentBlock, at: Timestamp) -> Option<ItemKind> {
         Some(match block {
             ContentBlock::Text { text } => ItemKind::Text { text },
-            ContentBlock::Thinking { text } => ItemKind::Thinking { text },
+            ContentBlock::Thinking { text, .. } => ItemKind::Thinking { text },
             ContentBlock::ToolUse { id, name, input } => {
                 let child = self.children.get(id.as_str()).map(|c| (*c).to_owned());
                 ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child }

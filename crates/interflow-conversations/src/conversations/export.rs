@@ -153,7 +153,7 @@ fn attachment_label(what: &str, r: &Attachment) -> String {
 /// A tool result's content as text: images and documents are described, not included.
 pub fn content_text(blocks: &[ContentBlock]) -> String {
     let text = |b: &ContentBlock| match b {
-        ContentBlock::Text { text } | ContentBlock::Thinking { text } => text.clone(),
+        ContentBlock::Text { text } | ContentBlock::Thinking { text, .. } => text.clone(),
         ContentBlock::Image(r) => attachment_label("image", r),
         ContentBlock::Document(r) => attachment_label("document", r),
         ContentBlock::Other { value, .. } => serde_json::to_string_pretty(value).unwrap_or_default(),

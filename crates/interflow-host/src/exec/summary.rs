@@ -90,6 +90,7 @@ fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnredactedRequests {
     requests: u64,
+    findings: u64,
     kinds: BTreeSet<String>,
 }
 
@@ -99,6 +100,8 @@ fn unredacted<'t>(tags_of_flows: impl Iterator<Item = &'t [String]>) -> Unredact
     for tags in tags_of_flows {
         if tags.iter().any(|t| t == "redact:flagged") && !tags.iter().any(|t| t.starts_with("refused:")) {
             left.requests += 1;
+            let findings = tags.iter().filter_map(|t| t.strip_prefix("unredacted:")?.parse::<u64>().ok());
+            left.findings = findings.fold(left.findings, u64::saturating_add);
             left.kinds.extend(tags.iter().filter_map(|t| t.strip_prefix("found:")).map(str::to_owned));
         }
     }
@@ -110,10 +113,10 @@ impl UnredactedRequests {
         let kinds = self.kinds.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         (self.requests > 0).then(|| {
             format!(
-                "{} left unredacted with personal data or secrets in {} ({kinds}): `interflow exec --redact` redacts \
-                 them; `redact.proxied = \"redact\"` in the configuration does so for all clients",
-                pluralize(self.requests, "LLM request"),
-                if self.requests == 1 { "it" } else { "them" },
+                "{} left with {} unredacted ({kinds}): `interflow exec --redact` replaces them; \
+                 `redact.proxied = \"redact\"` in the configuration does so for all clients",
+                pluralize(self.requests, "prompt"),
+                pluralize(self.findings, "finding"),
             )
         })
     }
@@ -136,15 +139,15 @@ mod tests {
     fn sent_requests_with_flagged_findings_are_counted_with_their_kinds() {
         let tags = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
         let flows = [
-            tags(&["redact:flagged", "found:ssn", "found:email-address"]),
-            tags(&["redact:flagged", "found:ssn"]),
+            tags(&["redact:flagged", "unredacted:5", "found:ssn", "found:email-address"]),
+            tags(&["redact:flagged", "unredacted:2", "found:ssn"]),
             tags(&["redacted", "found:iban"]),
-            tags(&["redact:flagged", "found:iban", "refused:denied"]),
+            tags(&["redact:flagged", "unredacted:9", "found:iban", "refused:denied"]),
             tags(&[]),
         ];
         let left = unredacted(flows.iter().map(Vec::as_slice));
         let warning = left.warning().unwrap();
-        assert!(warning.starts_with("2 LLM requests left unredacted"), "{warning}");
+        assert!(warning.starts_with("2 prompts left with 7 findings unredacted"), "{warning}");
         assert!(warning.contains("(email-address, ssn)") && warning.contains("exec --redact"), "{warning}");
         assert_eq!(unredacted(flows[2..].iter().map(Vec::as_slice)).warning(), None);
     }

@@ -20,6 +20,7 @@ use interflow_types::{
 };
 
 use super::access_token::{AccessToken, AccessTokenSource};
+use super::translation::Translation;
 use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, upstream};
 use interflow_codec::content_coding as coding;
 use interflow_llm::spans::MarkError;
@@ -44,7 +45,8 @@ struct DispatchState {
 impl Dispatcher {
     /// The upstream of a flow that is sent directly by the proxy.
     fn upstream(&self, flow: &Flow) -> Option<Arc<LlmUpstream>> {
-        let name = flow.extension::<LlmCall>()?.upstream.clone()?;
+        // A translated request is sent by the fallback handler.
+        let name = flow.extension::<LlmCall>().filter(|call| !call.translated)?.upstream.clone()?;
         let table = self.0.table();
         // Upstreams with retries are handled by the fallback handler, whose authority is local.
         let straight = flow.authority != Authority::from(flow.client.local);
@@ -244,7 +246,7 @@ fn unsigned_error() -> LlmRefusal {
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
 }
 
-fn sign(
+pub(super) fn sign(
     upstream: &LlmUpstream,
     token: Option<&AccessToken>,
     head: &mut RequestHead,
@@ -386,13 +388,13 @@ enum LastFailure {
 }
 
 /// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
-struct OriginalRequest<'a> {
-    exchange: &'a LlmCall,
-    head: &'a RequestHead,
-    raw: &'a Bytes,
-    token: Option<&'a AccessToken>,
+pub(super) struct OriginalRequest<'a> {
+    pub exchange: &'a LlmCall,
+    pub head: &'a RequestHead,
+    pub raw: &'a Bytes,
+    pub token: Option<&'a AccessToken>,
     /// Whether its credentials are meant for a host other than its target, and have to be removed.
-    foreign: bool,
+    pub foreign: bool,
 }
 
 impl FallbackHandler {
@@ -415,6 +417,7 @@ impl FallbackHandler {
         // Earlier stages may have removed some upstreams, for which the request is not suitable.
         let others = exchange.others.iter().filter_map(|name| table.get(name).cloned());
         let first = exchange.model.as_deref().and_then(|m| resolve_alias(&table, &self.upstream, m));
+        let mut translation = Translation::new(&table, &head, &exchange, flow);
         for upstream in std::iter::once(Arc::clone(&self.upstream)).chain(others) {
             for attempt in 0..self.upstream.attempts {
                 if attempt > 0 {
@@ -447,7 +450,18 @@ impl FallbackHandler {
                 let exchange = requested_model(&table, &upstream, &exchange, first);
                 let asked =
                     OriginalRequest { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
-                let request = match Self::request(&table, &upstream, &asked).await? {
+                let format = match translation.needed_for(&upstream) {
+                    Ok(format) => format,
+                    Err(refusal) => {
+                        last = prefer_failure(last, LastFailure::Refused(refusal));
+                        break;
+                    }
+                };
+                let request = match format {
+                    Some(format) => translation.request(&table, &upstream, format, &asked).await?,
+                    None => Self::request(&table, &upstream, &asked).await?,
+                };
+                let request = match request {
                     Ok(request) => request,
                     Err(refusal) => {
                         last = prefer_failure(last, LastFailure::Refused(refusal));
@@ -462,8 +476,21 @@ impl FallbackHandler {
                 {
                     flow.tag(format!("upstream:{}", upstream.name));
                     let LastFailure::Answered(response) = sent else { break };
-                    return Ok(response);
+                    return match format {
+                        Some(format) => {
+                            flow.tag(format!("translated:{}", format.as_str()));
+                            translation.response(format, response).await
+                        }
+                        None => Ok(response),
+                    };
                 }
+                // What the client gets if no other upstream answers.
+                let sent = match (sent, format) {
+                    (LastFailure::Answered(response), Some(format)) => {
+                        LastFailure::Answered(translation.response(format, response).await?)
+                    }
+                    (sent, _) => sent,
+                };
                 last = prefer_failure(last, sent);
             }
         }
@@ -492,7 +519,8 @@ impl FallbackHandler {
             }
         };
         flow.tag(format!("refused:{}", refusal.code));
-        Ok(refusal.to_response(self.upstream.provider, flow))
+        let provider = flow.extension::<LlmCall>().map_or(self.upstream.provider, |call| call.provider);
+        Ok(refusal.to_response(provider, flow))
     }
 
     /// The request for this upstream. The inner error means that it has no URL for the path, or that the request
@@ -573,7 +601,11 @@ fn requested_model<'e>(
 }
 
 /// The model's name at an upstream, if it differs from the client's. A name taken over from the first upstream wins.
-fn upstream_model<'t>(table: &'t UpstreamTable, upstream: &'t LlmUpstream, exchange: &'t LlmCall) -> Option<&'t str> {
+pub(super) fn upstream_model<'t>(
+    table: &'t UpstreamTable,
+    upstream: &'t LlmUpstream,
+    exchange: &'t LlmCall,
+) -> Option<&'t str> {
     exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
 }
 

@@ -6,6 +6,8 @@ pub mod aws_signature;
 mod circuit_breaker;
 mod dispatch;
 mod routes;
+mod translated_stream;
+mod translation;
 mod upstream;
 
 use std::sync::{Arc, OnceLock};
@@ -167,7 +169,8 @@ impl GatewayMount for LlmGatewayMount {
         }
         // A protocol upgrade is tried only once.
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
-        if route.upstream.may_retry() && !upgrade {
+        let translated = route.upstream.translates(request.method, route.rest).is_some();
+        if (route.upstream.may_retry() || translated) && !upgrade {
             return Some(MountTarget::Serve(Arc::new(dispatch::FallbackHandler {
                 gateway: Arc::clone(&self.0),
                 upstream: route.upstream,

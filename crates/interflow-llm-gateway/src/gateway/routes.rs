@@ -7,6 +7,7 @@ use interflow_types::{ByteStr, Url};
 
 use super::upstream::{LlmUpstream, SecretReader};
 use interflow_llm::provider::is_bedrock;
+use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmConfig, LlmUpstreamConfig, Provider, TelemetryRule};
 
 /// Predefined upstreams: name, API, target. Configuration under the same name overrides single settings of them.
@@ -73,7 +74,9 @@ impl UpstreamTable {
             if own.url.is_none() {
                 return Err(at("url: it is missing; write it as https://host/path".into()));
             }
-            let provider = provider_kind(own).unwrap_or(Ok(Provider::OpenAi)).map_err(at)?;
+            // The format says which API it is, unless the kind does.
+            let by_format = own.format.as_deref().and_then(WireFormat::from_name).map(WireFormat::provider);
+            let provider = provider_kind(own).unwrap_or(Ok(by_format.unwrap_or(Provider::OpenAi))).map_err(at)?;
             upstreams.insert(name.clone(), Arc::new(LlmUpstream::new(name, provider, None, own, secret).map_err(at)?));
         }
         let table = Self {
@@ -85,7 +88,6 @@ impl UpstreamTable {
             telemetry: config.telemetry,
         };
         table.check_fallbacks()?;
-        // A fallback must use the same API: requests are not translated.
         table.check_names()?;
         Ok(table)
     }
@@ -95,9 +97,11 @@ impl UpstreamTable {
             for name in &upstream.fallback {
                 let at = format!("llm.provider.{}.fallback", upstream.name);
                 let other = self.upstreams.get(name).ok_or_else(|| format!("{at}: there is no upstream {name}"))?;
-                if other.provider != upstream.provider {
+                if let Some(missing) = other.missing_for_translation().filter(|_| other.provider != upstream.provider) {
                     let (a, b) = (upstream.provider.as_str(), other.provider.as_str());
-                    return Err(format!("{at}: {name} speaks {b}, not {a}; a request fits one API only"));
+                    return Err(format!(
+                        "{at}: {name} speaks {b}, not {a}, and requests cannot be translated for it: {missing}"
+                    ));
                 }
             }
         }

@@ -9,6 +9,7 @@ use super::access_token::{self, AccessToken, AccessTokenSource};
 use super::ambient::TokenEgress;
 use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
+use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
 
 /// Resolves a value that may be a reference: `env:NAME`, `file:PATH`. When a configuration is only checked,
@@ -27,8 +28,13 @@ pub struct LlmUpstream {
     key: Option<String>,
     pub(super) aws: Option<AwsCredentials>,
     pub(super) source: Option<AccessTokenSource>,
-    region: Option<String>,
-    api_version: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) project: Option<String>,
+    pub(super) api_version: Option<String>,
+    /// The wire formats that it is sent; others are translated to the first.
+    pub(super) formats: Vec<WireFormat>,
+    /// Limit on output tokens of translated requests that have none.
+    pub(super) max_tokens: u64,
     pub(super) models: BTreeMap<String, String>,
     pub(crate) fallback: Vec<String>,
     pub(super) attempts: u32,
@@ -58,6 +64,7 @@ impl LlmUpstream {
             (None, None) => profile_credentials(config, secret)?,
             _ => return Err("access_key and secret_key belong together".into()),
         };
+        let formats = super::translation::formats(provider, config.format.as_deref())?;
         let source = AccessTokenSource::from_config(config, provider, aws.as_ref(), secret)?;
         Ok(Self {
             name: name.to_owned(),
@@ -68,6 +75,9 @@ impl LlmUpstream {
             aws,
             source,
             region: config.region.clone(),
+            project: config.project.clone(),
+            formats,
+            max_tokens: config.max_tokens.max(1),
             api_version: config.api_version.clone(),
             models: config.models.clone(),
             fallback: config.fallback.clone(),
@@ -227,15 +237,38 @@ impl LlmUpstream {
         };
         let Some(key) = bearer.or(self.key.as_ref()) else { return };
         remove_credentials(head);
+        if bearer.is_some() {
+            head.headers.append_unchecked(b"Authorization", format!("Bearer {key}").as_bytes());
+        } else {
+            self.set_key(head, key);
+        }
+    }
+
+    /// Puts a key where the provider expects it.
+    pub(super) fn set_key(&self, head: &mut RequestHead, key: &str) {
         let (name, value) = match self.provider {
-            _ if bearer.is_some() => ("Authorization", format!("Bearer {key}")),
-            Provider::Anthropic => ("x-api-key", key.clone()),
-            Provider::Azure => ("api-key", key.clone()),
-            Provider::Gemini => ("x-goog-api-key", key.clone()),
+            Provider::Anthropic => ("x-api-key", key.to_owned()),
+            Provider::Azure => ("api-key", key.to_owned()),
+            Provider::Gemini => ("x-goog-api-key", key.to_owned()),
             _ => ("Authorization", format!("Bearer {key}")),
         };
         head.headers.append_unchecked(name.as_bytes(), value.as_bytes());
     }
+}
+
+/// The key with which a client authenticates, in whichever field its SDK puts it.
+pub(super) fn client_key(head: &RequestHead) -> Option<String> {
+    let field = |name: &str| head.headers.get_str(name).map(|v| v.trim().to_owned());
+    let bearer = field("authorization").and_then(|v| {
+        let (scheme, key) = v.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
+    });
+    let query = || {
+        let mut pairs = head.url.query()?.split('&');
+        pairs.find_map(|pair| pair.strip_prefix("key=")).map(interflow_types::percent::decoded_lossy)
+    };
+    let found = bearer.or_else(|| ["x-api-key", "api-key", "x-goog-api-key"].iter().find_map(|name| field(name)));
+    found.or_else(query).filter(|key| !key.is_empty())
 }
 
 /// Whether the request carries credentials, the client's or the operator's. A signature in the query counts.

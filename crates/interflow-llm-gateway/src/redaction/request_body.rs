@@ -341,7 +341,13 @@ pub(super) fn tag_and_count(
     if outcome.found.is_empty() {
         return;
     }
-    flow.tag(if choice.mode == RedactMode::Redact { "redacted" } else { "redact:flagged" });
+    if choice.mode == RedactMode::Redact {
+        flow.tag("redacted");
+    } else {
+        flow.tag("redact:flagged");
+        // How many findings the prompt still contains.
+        flow.tag(format!("unredacted:{}", outcome.found.values().sum::<u64>()));
+    }
     flow.tag(format!("redact:route:{}", choice.route));
     for kind in outcome.found.keys() {
         flow.tag(format!("found:{kind}"));

@@ -6,7 +6,10 @@ use super::json_access::{
     arguments, base64_attachment, error_block, number, other_block, take_list, take_non_empty, take_string, take_value,
     url_attachment,
 };
-use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+
+/// Precedes the data of reasoning that the provider does not disclose, where other reasoning has its signature.
+pub const REDACTED: &str = "redacted:";
 
 /// Parses a request of the Messages API. Missing members read as empty: the provider reports what is wrong with it.
 pub fn request(mut body: Value) -> ModelRequest {
@@ -52,9 +55,15 @@ fn block(mut b: Value) -> ContentBlock {
     let kind = take_string(&mut b, "type");
     match kind.as_str() {
         "text" => ContentBlock::Text { text: take_string(&mut b, "text") },
-        "thinking" => ContentBlock::Thinking { text: take_string(&mut b, "thinking") },
+        "thinking" => ContentBlock::Thinking {
+            text: take_string(&mut b, "thinking"),
+            signature: Carried::new(take_string(&mut b, "signature")),
+        },
         // The provider does not disclose it; an empty block keeps its place.
-        "redacted_thinking" => ContentBlock::Thinking { text: String::new() },
+        "redacted_thinking" => {
+            let data = take_non_empty(&mut b, "data").map(|data| format!("{REDACTED}{data}"));
+            ContentBlock::Thinking { text: String::new(), signature: Carried::new(data.unwrap_or_default()) }
+        }
         "tool_use" | "server_tool_use" | "mcp_tool_use" => ContentBlock::ToolUse {
             id: take_string(&mut b, "id"),
             name: take_string(&mut b, "name"),
@@ -89,7 +98,7 @@ fn source(b: &mut Value) -> Attachment {
     match source["type"].as_str() {
         Some("url") => Attachment { media_type, ..url_attachment(take_string(&mut source, "url")) },
         Some("file") => Attachment { media_type, url: take_string(&mut source, "file_id"), ..Attachment::default() },
-        _ => base64_attachment(media_type, source["data"].as_str().unwrap_or_default()),
+        _ => base64_attachment(media_type, take_string(&mut source, "data")),
     }
 }
 
@@ -195,7 +204,7 @@ impl AnthropicAccumulator {
 fn complete_block(block: ContentBlock, more: String) -> ContentBlock {
     match block {
         ContentBlock::Text { text } => ContentBlock::Text { text: text + &more },
-        ContentBlock::Thinking { text } => ContentBlock::Thinking { text: text + &more },
+        ContentBlock::Thinking { text, signature } => ContentBlock::Thinking { text: text + &more, signature },
         ContentBlock::ToolUse { id, name, .. } if !more.is_empty() => {
             ContentBlock::ToolUse { id, name, input: arguments(Value::String(more)) }
         }

@@ -72,7 +72,7 @@ fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
     let thought =
         take_non_empty(&mut message, "reasoning_content").or_else(|| take_non_empty(&mut message, "reasoning"));
-    blocks.extend(thought.map(|text| ContentBlock::Thinking { text }));
+    blocks.extend(thought.map(ContentBlock::thinking));
     blocks.extend(content(take_value(&mut message, "content")));
     blocks.extend(take_non_empty(&mut message, "refusal").map(|text| ContentBlock::Text { text }));
     blocks.extend(take_list(&mut message, "tool_calls").into_iter().map(call));
@@ -114,7 +114,13 @@ fn part(mut p: Value) -> ContentBlock {
         }
         "refusal" => ContentBlock::Text { text: take_string(&mut p, "refusal") },
         "thinking" | "reasoning" => {
-            ContentBlock::Thinking { text: take_string(&mut p, "text") + &take_string(&mut p, "thinking") }
+            // Mistral has a list of texts in `thinking`.
+            let text = match take_value(&mut p, "thinking") {
+                Value::String(text) => text,
+                Value::Array(parts) => parts.into_iter().map(|mut part| take_string(&mut part, "text")).collect(),
+                _ => String::new(),
+            };
+            ContentBlock::thinking(take_string(&mut p, "text") + &text)
         }
         "image_url" | "input_image" => {
             let url = match take_value(&mut p, "image_url") {
@@ -127,7 +133,7 @@ fn part(mut p: Value) -> ContentBlock {
         "input_audio" => {
             let mut audio = take_value(&mut p, "input_audio");
             let media = format!("audio/{}", take_string(&mut audio, "format"));
-            ContentBlock::Document(base64_attachment(media, audio["data"].as_str().unwrap_or_default()))
+            ContentBlock::Document(base64_attachment(media, take_string(&mut audio, "data")))
         }
         "file" | "input_file" => {
             let mut file = if p["file"].is_object() { take_value(&mut p, "file") } else { p };
@@ -240,7 +246,7 @@ impl ChatAccumulator {
         // A finish reason also ends the reply: not every server sends `[DONE]`.
         self.reply.complete |= self.reply.stop.is_some();
         let blocks = &mut self.reply.blocks;
-        blocks.extend((!self.thinking.is_empty()).then_some(ContentBlock::Thinking { text: self.thinking }));
+        blocks.extend((!self.thinking.is_empty()).then_some(self.thinking).map(ContentBlock::thinking));
         blocks.extend((!self.text.is_empty()).then_some(ContentBlock::Text { text: self.text }));
         blocks.extend(self.calls.into_iter().map(|(_, [id, name, input])| ContentBlock::ToolUse {
             id,

@@ -3,11 +3,12 @@
 
 use serde_json::Value;
 
+use super::anthropic::REDACTED;
 use super::json_access::{
     arguments, attachment_block, base64_attachment, error_block, other_block, take_list, take_non_empty, take_string,
     take_value,
 };
-use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
 pub fn request(mut body: Value) -> ModelRequest {
     let mut config = take_value(&mut body, "toolConfig");
@@ -40,7 +41,9 @@ fn block(mut b: Value) -> Option<ContentBlock> {
         "text" => ContentBlock::Text { text: inner.as_str().unwrap_or_default().to_owned() },
         "reasoningContent" => {
             let mut thought = take_value(&mut inner, "reasoningText");
-            ContentBlock::Thinking { text: take_string(&mut thought, "text") }
+            let hidden = take_non_empty(&mut inner, "redactedContent").map(|data| format!("{REDACTED}{data}"));
+            let signature = hidden.unwrap_or_else(|| take_string(&mut thought, "signature"));
+            ContentBlock::Thinking { text: take_string(&mut thought, "text"), signature: Carried::new(signature) }
         }
         "toolUse" => ContentBlock::ToolUse {
             id: take_string(&mut inner, "toolUseId"),
@@ -57,9 +60,9 @@ fn block(mut b: Value) -> Option<ContentBlock> {
             let format = take_string(&mut inner, "format");
             let title = take_string(&mut inner, "name");
             let family = if kind == "document" { "application" } else { kind.as_str() };
-            let source = &inner["source"];
+            let mut source = take_value(&mut inner, "source");
             let media = format!("{family}/{format}");
-            let bytes = base64_attachment(media, source["bytes"].as_str().unwrap_or_default());
+            let bytes = base64_attachment(media, take_string(&mut source, "bytes"));
             let url = source["s3Location"]["uri"].as_str().unwrap_or_default().to_owned();
             attachment_block(Attachment { title, url, ..bytes })
         }
@@ -125,7 +128,7 @@ impl ConverseAccumulator {
         let thought = delta["reasoningContent"]["text"].as_str();
         let (fresh, text) = match (delta["text"].as_str(), thought) {
             (Some(text), _) => (ContentBlock::text(""), text),
-            (None, Some(text)) => (ContentBlock::Thinking { text: String::new() }, text),
+            (None, Some(text)) => (ContentBlock::thinking(""), text),
             _ => (ContentBlock::text(""), delta["toolUse"]["input"].as_str().unwrap_or_default()),
         };
         if !text.is_empty() {
@@ -137,7 +140,7 @@ impl ConverseAccumulator {
     fn close(&mut self) {
         let block = match self.open.take() {
             Some((ContentBlock::Text { .. }, text)) => ContentBlock::Text { text },
-            Some((ContentBlock::Thinking { .. }, text)) => ContentBlock::Thinking { text },
+            Some((ContentBlock::Thinking { signature, .. }, text)) => ContentBlock::Thinking { text, signature },
             Some((ContentBlock::ToolUse { id, name, .. }, text)) => {
                 ContentBlock::ToolUse { id, name, input: arguments(Value::String(text)) }
             }

@@ -74,7 +74,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
         Some("text") => {
             let text = take_string(&mut p, "text");
             match p["thought"].as_bool() {
-                Some(true) => ContentBlock::Thinking { text },
+                Some(true) => ContentBlock::thinking(text),
                 _ if text.is_empty() => return None,
                 _ => ContentBlock::Text { text },
             }
@@ -91,7 +91,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
         Some(key @ ("inlineData" | "inline_data")) => {
             let mut data = take_value(&mut p, key);
             let media = take_non_empty(&mut data, "mimeType").unwrap_or_else(|| take_string(&mut data, "mime_type"));
-            attachment_block(base64_attachment(media, data["data"].as_str().unwrap_or_default()))
+            attachment_block(base64_attachment(media, take_string(&mut data, "data")))
         }
         Some(key) => {
             let mut file = take_value(&mut p, key);
@@ -179,7 +179,9 @@ impl GeminiAccumulator {
 fn add(blocks: &mut Vec<ContentBlock>, block: ContentBlock) {
     match (blocks.last_mut(), block) {
         (Some(ContentBlock::Text { text }), ContentBlock::Text { text: more })
-        | (Some(ContentBlock::Thinking { text }), ContentBlock::Thinking { text: more }) => text.push_str(&more),
+        | (Some(ContentBlock::Thinking { text, .. }), ContentBlock::Thinking { text: more, .. }) => {
+            text.push_str(&more)
+        }
         (_, block) => blocks.push(block),
     }
 }

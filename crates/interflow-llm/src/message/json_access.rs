@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Attachment, ContentBlock};
+use super::{Attachment, Carried, ContentBlock};
 
 /// Takes a string out of an object, leaving null; empty if it is not one.
 pub fn take_string(value: &mut Value, key: &str) -> String {
@@ -53,10 +53,11 @@ pub fn arguments(value: Value) -> Value {
     }
 }
 
-/// An attachment for base64 data: its size and hash, not the data, so that conversations stay small.
-pub fn base64_attachment(media_type: String, data: &str) -> Attachment {
+/// An attachment for base64 data: its size and hash. The data is only carried along, so that conversations stay small.
+pub fn base64_attachment(media_type: String, data: String) -> Attachment {
     let hash = blake3::hash(data.as_bytes()).to_hex();
-    Attachment { media_type, size: data.len() as u64, hash: hash[..16].to_owned(), ..Attachment::default() }
+    let size = data.len() as u64;
+    Attachment { media_type, size, hash: hash[..16].to_owned(), data: Carried::new(data), ..Attachment::default() }
 }
 
 /// A reference to a URL, which may contain the data itself (`data:image/png;base64,…`).
@@ -64,7 +65,7 @@ pub fn url_attachment(url: String) -> Attachment {
     let Some((head, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) else {
         return Attachment { url, ..Attachment::default() };
     };
-    base64_attachment(head.split(';').next().unwrap_or_default().to_owned(), data)
+    base64_attachment(head.split(';').next().unwrap_or_default().to_owned(), data.to_owned())
 }
 
 /// An attached file: an image by its media type, a document otherwise.

@@ -26,6 +26,10 @@ pub use api_format::ApiFormat;
 pub use events::{ReplyEvent, events};
 pub use outline::Outline;
 
+pub(crate) use anthropic::REDACTED;
+pub(crate) use chat::reply as chat_reply;
+pub(crate) use json_access::{error_block, number, optional_number, take_list, take_string, take_value};
+
 use crate::CallUsage;
 
 /// The author of a message.
@@ -47,6 +51,9 @@ pub enum ContentBlock {
     /// Thinking before the answer; empty if the provider does not disclose it.
     Thinking {
         text: String,
+        /// By which the provider recognises its reasoning when it is sent back.
+        #[serde(skip)]
+        signature: Carried,
     },
     ToolUse {
         /// The call's id; empty if the format has none.
@@ -104,7 +111,15 @@ pub struct Attachment {
     /// BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
+    /// The base64 (or text) itself.
+    #[serde(skip)]
+    pub data: Carried,
 }
+
+/// Data that only a translation into another API format needs: neither stored nor compared, and dropped where
+/// conversations are read ([`parse::request`]).
+#[derive(Clone, Default)]
+pub struct Carried(Option<Box<str>>);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatMessage {
@@ -164,7 +179,50 @@ impl ChatMessage {
     }
 }
 
+impl Carried {
+    /// Nothing, if the text is empty.
+    pub fn new(text: String) -> Self {
+        Self((!text.is_empty()).then(|| text.into()))
+    }
+
+    pub fn get(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    fn drop_data(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl PartialEq for Carried {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Carried {}
+
+impl std::fmt::Debug for Carried {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.as_ref().map_or(0, |data| data.len()))
+    }
+}
+
 impl ContentBlock {
+    pub fn thinking(text: impl Into<String>) -> Self {
+        Self::Thinking { text: text.into(), signature: Carried::default() }
+    }
+
+    /// Forgets what is only carried along.
+    fn drop_carried(&mut self) {
+        match self {
+            Self::Thinking { signature, .. } => signature.drop_data(),
+            Self::Image(file) | Self::Document(file) => file.data.drop_data(),
+            Self::ToolResult { content, .. } => content.iter_mut().for_each(Self::drop_carried),
+            Self::Text { .. } | Self::ToolUse { .. } | Self::Error { .. } | Self::Other { .. } => {}
+        }
+    }
+
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }

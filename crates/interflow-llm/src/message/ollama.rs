@@ -48,15 +48,17 @@ pub fn request(mut body: Value) -> ModelRequest {
 fn images(holder: &mut Value) -> Vec<ContentBlock> {
     let images = take_list(holder, "images");
     images
-        .iter()
-        .filter_map(Value::as_str)
-        .map(|data| ContentBlock::Image(base64_attachment(String::new(), data)))
+        .into_iter()
+        .filter_map(|data| match data {
+            Value::String(data) => Some(ContentBlock::Image(base64_attachment(String::new(), data))),
+            _ => None,
+        })
         .collect()
 }
 
 fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     let mut blocks: Vec<ContentBlock> = Vec::new();
-    blocks.extend(take_non_empty(&mut message, "thinking").map(|text| ContentBlock::Thinking { text }));
+    blocks.extend(take_non_empty(&mut message, "thinking").map(ContentBlock::thinking));
     blocks.extend(images(&mut message));
     blocks.extend(take_non_empty(&mut message, "content").map(|text| ContentBlock::Text { text }));
     for mut call in take_list(&mut message, "tool_calls") {
@@ -83,12 +85,12 @@ impl OllamaAccumulator {
         }
         reply.model = take_non_empty(&mut line, "model").or(reply.model.take());
         let mut blocks = message_blocks(take_value(&mut line, "message"));
-        blocks.extend(take_non_empty(&mut line, "thinking").map(|text| ContentBlock::Thinking { text }));
+        blocks.extend(take_non_empty(&mut line, "thinking").map(ContentBlock::thinking));
         blocks.extend(take_non_empty(&mut line, "response").map(|text| ContentBlock::Text { text }));
         for block in blocks {
             match (reply.blocks.last_mut(), block) {
                 (Some(ContentBlock::Text { text }), ContentBlock::Text { text: more })
-                | (Some(ContentBlock::Thinking { text }), ContentBlock::Thinking { text: more }) => {
+                | (Some(ContentBlock::Thinking { text, .. }), ContentBlock::Thinking { text: more, .. }) => {
                     text.push_str(&more)
                 }
                 (_, block) => reply.blocks.push(block),

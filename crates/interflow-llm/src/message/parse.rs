@@ -10,6 +10,13 @@ use super::{ApiFormat, ContentBlock, ModelReply, ModelRequest, anthropic, chat, 
 
 /// Parses a request. `path` provides the model where the format has it there.
 pub fn request(shape: ApiFormat, path: &str, body: Value) -> ModelRequest {
+    let mut request = request_with_data(shape, path, body);
+    request.messages.iter_mut().flat_map(|m| &mut m.blocks).for_each(ContentBlock::drop_carried);
+    request
+}
+
+/// As [`request`], with the data of attachments and the signatures of reasoning, for a translation.
+pub fn request_with_data(shape: ApiFormat, path: &str, body: Value) -> ModelRequest {
     let mut request = match shape {
         ApiFormat::Anthropic => anthropic::request(body),
         ApiFormat::Chat => chat::request(body),
@@ -42,6 +49,13 @@ fn model_in_path(path: &str) -> Option<String> {
 
 /// Parses a reply: JSON, or a stream as far as received. Anything else is the text of an error if the status is one.
 pub fn reply(shape: ApiFormat, media_type: &str, status: u16, body: &[u8]) -> ModelReply {
+    let mut reply = reply_with_data(shape, media_type, status, body);
+    reply.blocks.iter_mut().for_each(ContentBlock::drop_carried);
+    reply
+}
+
+/// As [`reply`], with the signatures of reasoning, for a translation.
+pub fn reply_with_data(shape: ApiFormat, media_type: &str, status: u16, body: &[u8]) -> ModelReply {
     let mut assembly = ReplyAssembly::new(shape);
     if events(media_type, body, &mut |event| {
         assembly.event(event);

@@ -6,7 +6,7 @@ use super::chat::{content, tool};
 use super::json_access::{
     arguments, error_block, number, other_block, take_list, take_non_empty, take_string, take_value,
 };
-use super::{ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
+use super::{Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
 
 /// Parses a request of the Responses API. `input` is a text or a list of items; consecutive items of one role form
 /// one message.
@@ -65,7 +65,11 @@ fn entry(mut item: Value) -> (MessageRole, Vec<ContentBlock>) {
                 }
                 text.push_str(&take_string(&mut part, "text"));
             }
-            (MessageRole::Assistant, vec![ContentBlock::Thinking { text }])
+            // Only together do id and content identify it to the provider.
+            let sealed = take_non_empty(&mut item, "encrypted_content")
+                .map(|sealed| format!("{}:{sealed}", take_string(&mut item, "id")));
+            let signature = Carried::new(sealed.unwrap_or_default());
+            (MessageRole::Assistant, vec![ContentBlock::Thinking { text, signature }])
         }
         k if k.ends_with("_output") => (MessageRole::User, vec![output(item)]),
         k if k.ends_with("_call") => (MessageRole::Assistant, vec![call(k, item)]),
@@ -200,7 +204,7 @@ fn partial_blocks(mut item: Value, text: String) -> Vec<ContentBlock> {
                 input: arguments(Value::String(text)),
             }]
         }
-        Some("reasoning") => vec![ContentBlock::Thinking { text }],
+        Some("reasoning") => vec![ContentBlock::thinking(text)],
         Some("message") if !text.is_empty() => vec![ContentBlock::Text { text }],
         _ => Vec::new(),
     }

@@ -15,7 +15,7 @@ fn use_of(id: &str, name: &str, input: Value) -> ContentBlock {
 }
 
 fn thinking(text: &str) -> ContentBlock {
-    ContentBlock::Thinking { text: text.into() }
+    ContentBlock::thinking(text)
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl MediaRequest<'_> {
                 url: address.url,
                 headers: MediaParams::default().request_fields(&self.state.config.user_agent),
                 scope: None,
+                is_secret: false,
             };
             let Ok(document) = self.state.fetch.document(ask, 64 << 10).await else { continue };
             let told: Option<serde_json::Value> = serde_json::from_slice(&document.body).ok();

@@ -201,6 +201,9 @@ impl MediaRequest<'_> {
             HlsKeyMode::Inline => self.keys_of(&text, &base, &variables).await,
             HlsKeyMode::Relay | HlsKeyMode::Apply => HashMap::new(),
         };
+        if !inline.is_empty() {
+            self.note_keys();
+        }
         let options = HlsRewriteOptions { apply_keys: keys == HlsKeyMode::Apply, start: self.start(&text)?, variables };
         if self.state.config.cache.prefetch > 0 && matches!(routing.segments, SegmentSource::Ours) {
             self.state.ahead.record_playlist(&document.url.to_string(), prefetch::segment_refs(&text, &base));
@@ -276,7 +279,7 @@ impl MediaRequest<'_> {
                 MediaError::upstream(format!("the playlist's data: address holds no key of {N} bytes"))
             });
         }
-        let ask = self.whole_request(address::parse(address)?)?;
+        let ask = FetchRequest { is_secret: true, ..self.whole_request(address::parse(address)?)? };
         let document = self.state.shared.document(ask, CachePolicy::Segment, 4096).await?;
         let key = <[u8; N]>::try_from(&document.body[..]).ok().filter(|_| document.status.is_success());
         key.ok_or_else(|| {

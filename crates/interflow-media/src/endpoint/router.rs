@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use interflow_files::resolve_secret_ref;
 use interflow_types::{
     Body, BoxFuture, DecryptedMedia, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, LocalHandler, Method,
-    MountTarget, Request, RequestHead, Response, ResponseHead, Result, StatusCode, UsageLabel,
+    MountTarget, Request, RequestHead, Response, ResponseHead, Result, SecretBodies, StatusCode, UsageLabel,
 };
 
 use super::access::{AuthorizedRequest, authorize};
@@ -32,6 +32,8 @@ pub struct MediaSetup {
     pub secret: Vec<u8>,
     /// The HTTP client for fetches; it also enforces the policy on private addresses.
     pub egress: Arc<dyn HttpClient>,
+    /// The same for keys and licences: bodies are not recorded.
+    pub key_egress: Arc<dyn HttpClient>,
     /// The folder of the disk cache, used if the configuration enables it.
     pub folder: Option<PathBuf>,
 }
@@ -63,7 +65,7 @@ const DEFAULT_USER_AGENT: &str =
 
 impl MediaState {
     fn new(setup: MediaSetup, streams: Arc<StreamRegistry>) -> Result<Self, String> {
-        let MediaSetup { mut config, secret, egress, folder } = setup;
+        let MediaSetup { mut config, secret, egress, key_egress, folder } = setup;
         config.check()?;
         if config.compat.mediaflow && config.user_agent == MediaConfig::default().user_agent {
             config.user_agent = DEFAULT_USER_AGENT.into();
@@ -87,7 +89,7 @@ impl MediaState {
             return Err(format!("media.user[{i}]: a user needs a name and a password"));
         }
         let password = config.api_password.as_deref().map(|p| read("media.api_password".into(), p)).transpose()?;
-        let fetch = Arc::new(MediaFetcher::new(egress, config.redirects));
+        let fetch = Arc::new(MediaFetcher::new(egress, key_egress, config.redirects));
         let patience = RetryPolicy { attempts: config.resume, delay: config.resume_delay.0 };
         let bounds = CacheLimits {
             memory: config.cache.memory.0,
@@ -213,23 +215,27 @@ impl MediaService {
         flow.tag("media");
         // The endpoints have the flow by shared reference; what they find out about the response is set on it
         // afterwards.
-        let decrypts = AtomicBool::new(false);
-        let answer = self.route((state, &decrypts), flow, &asked, &head, body).await;
-        if decrypts.load(Relaxed) {
+        let marks = ResponseMarks::default();
+        let answer = self.route((state, &marks), flow, &asked, &head, body).await;
+        if marks.decrypted.load(Relaxed) {
             flow.extension_mut::<DecryptedMedia>();
+        }
+        // Sealed child URLs show their endpoint only now.
+        if marks.has_keys.load(Relaxed) || carries_keys(&asked.path) {
+            flow.extension_mut::<SecretBodies>();
         }
         answer
     }
 
     async fn route(
         &self,
-        (state, decrypts): (&Arc<MediaState>, &AtomicBool),
+        (state, marks): (&Arc<MediaState>, &ResponseMarks),
         flow: &Flow,
         asked: &AuthorizedRequest,
         head: &RequestHead,
         body: Body,
     ) -> EndpointResult {
-        let job = MediaRequest { state, decrypts, flow, asked, head };
+        let job = MediaRequest { state, marks, flow, asked, head };
         let path = asked.path.as_str();
         // Clients of mediaflow-proxy may ask for it; a silent fallback would look like a playback error.
         if path.starts_with("/proxy/") && asked.params.is_true("transcode") {
@@ -277,8 +283,7 @@ impl MediaService {
 #[derive(Clone, Copy)]
 pub struct MediaRequest<'a> {
     pub state: &'a Arc<MediaState>,
-    /// Set if the response contains decrypted media, which the recorder must not keep.
-    pub decrypts: &'a AtomicBool,
+    pub marks: &'a ResponseMarks,
     pub flow: &'a Flow,
     pub asked: &'a AuthorizedRequest,
     pub head: &'a RequestHead,
@@ -287,8 +292,25 @@ pub struct MediaRequest<'a> {
 impl MediaRequest<'_> {
     /// Marks the response as decrypted media, for the recorder.
     pub fn note_decryption(&self) {
-        self.decrypts.store(true, Relaxed);
+        self.marks.decrypted.store(true, Relaxed);
     }
+
+    /// Marks the response as containing keys, for the recorder.
+    pub fn note_keys(&self) {
+        self.marks.has_keys.store(true, Relaxed);
+    }
+}
+
+/// What a response contains that the recorder must not keep.
+#[derive(Default)]
+pub struct ResponseMarks {
+    decrypted: AtomicBool,
+    has_keys: AtomicBool,
+}
+
+/// Whether the bodies at this path are keys, licences, or requests for links, which contain keys and passwords.
+fn carries_keys(path: &str) -> bool {
+    path.ends_with("/proxy/hls/key.bin") || path.ends_with("/proxy/forward") || path.contains("/generate_")
 }
 
 /// The rest of a path after an endpoint: empty, or the name without its slash. `None` if another word follows.
@@ -361,6 +383,10 @@ impl GatewayMount for MediaMount {
 impl LocalHandler for MediaService {
     fn identify_client(&self, flow: &mut Flow, head: &RequestHead) {
         let state = self.state();
+        // Before authorization, and before the recorder sees the request.
+        if carries_keys(head.url.path_only()) {
+            flow.extension_mut::<SecretBodies>();
+        }
         let prefix = prefix_of(&state.config, &head.url.path).unwrap_or_default();
         let Ok(asked) = authorize(&state, prefix, flow, head, None) else { return };
         if let Some(user) = asked.user() {
@@ -444,8 +470,13 @@ mod tests {
     #[tokio::test]
     async fn decrypted_init_segment_is_recorded_as_decrypted_media() {
         const KEYS: &str = "&key_id=a1b2c3d4e5f60718293a4b5c6d7e8f90&key=00112233445566778899aabbccddeeff";
-        let setup =
-            MediaSetup { config: MediaConfig::default(), secret: vec![7; 32], egress: Arc::new(OneFile), folder: None };
+        let setup = MediaSetup {
+            config: MediaConfig::default(),
+            secret: vec![7; 32],
+            egress: Arc::new(OneFile),
+            key_egress: Arc::new(OneFile),
+            folder: None,
+        };
         let media = MediaService::new(setup).unwrap();
         for (keys, decrypts) in [(KEYS, true), ("", false)] {
             let client = ClientInfo {

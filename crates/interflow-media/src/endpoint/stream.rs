@@ -43,7 +43,8 @@ impl MediaRequest<'_> {
         // A coded body could be neither resumed nor transformed.
         let _ = headers.set("Accept-Encoding", "identity");
         let scope = (!self.asked.grant.hosts.is_empty()).then(|| self.asked.grant.clone());
-        Ok(FetchRequest { method, url: address.url, headers, scope })
+        let is_secret = self.asked.path == "/proxy/hls/key.bin";
+        Ok(FetchRequest { method, url: address.url, headers, scope, is_secret })
     }
 
     /// Relays a URL including status, validators and ranges; the body is resumed after a connection loss. `segment`: it

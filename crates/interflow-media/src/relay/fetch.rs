@@ -21,6 +21,8 @@ pub struct FetchRequest {
     pub headers: Headers,
     /// The link whose host restrictions apply to every hop; `None` if nothing restricts the request.
     pub scope: Option<Arc<LinkGrant>>,
+    /// The bodies are keys or a licence: they are neither recorded nor written to the disk cache.
+    pub is_secret: bool,
 }
 
 /// The result of a fetch, with the final URL: redirects have been followed, so the response is never one.
@@ -31,13 +33,14 @@ pub struct FetchedResponse {
 
 pub struct MediaFetcher {
     egress: Arc<dyn HttpClient>,
+    key_egress: Arc<dyn HttpClient>,
     redirects: u8,
 }
 
 impl MediaFetcher {
-    /// A fetcher that follows at most `redirects` redirects.
-    pub fn new(egress: Arc<dyn HttpClient>, redirects: u8) -> Self {
-        Self { egress, redirects }
+    /// A fetcher that follows at most `redirects` redirects. Secret bodies are fetched by `key_egress`.
+    pub fn new(egress: Arc<dyn HttpClient>, key_egress: Arc<dyn HttpClient>, redirects: u8) -> Self {
+        Self { egress, key_egress, redirects }
     }
 
     /// Sends the request and follows redirects. Credentials are not sent to another origin.
@@ -55,13 +58,14 @@ impl MediaFetcher {
     /// # Errors
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that requires the body to be sent again.
     pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
+        let egress = if ask.is_secret { &self.key_egress } else { &self.egress };
         for _ in 0..=self.redirects {
             // Before every hop: a redirect must not lead out of the link's hosts.
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority).err()) {
                 return Err(Error::new(ErrorKind::Denied, format!("{refused}: {}", ask.url.authority.host)));
             }
             let had_body = !body.is_empty();
-            let response = self.egress.send(request(&ask, std::mem::take(&mut body))).await?;
+            let response = egress.send(request(&ask, std::mem::take(&mut body))).await?;
             if !is_redirect(response.head.status) {
                 return Ok(FetchedResponse { url: ask.url, response });
             }

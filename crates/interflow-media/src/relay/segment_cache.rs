@@ -237,7 +237,7 @@ impl SegmentCache {
     ) -> Result<FetchedResponse> {
         // However this ends, waiting requests must be notified.
         let mut guard = FetchLeader { store: &self.store, key, flight: &flight, end: Some(FetchStage::Left) };
-        let disk = self.disk.as_ref().filter(|_| keep == CachePolicy::Segment);
+        let disk = self.disk.as_ref().filter(|_| keep == CachePolicy::Segment && !ask.is_secret);
         if let Some(disk) = disk.filter(|_| work.is_none())
             && let Some(kept) = disk.get(key).await
         {

@@ -12,7 +12,7 @@ use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn};
 use interflow_types::{
     Authority, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings, HttpClient, NotRecorded,
-    Request, Response, ResponseFuture, Result, Scheme, Timestamp,
+    Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
 };
 use ipnet::IpNet;
 use tokio::sync::SetOnce;
@@ -63,6 +63,7 @@ impl WorkerSet {
 pub struct LocalClient {
     workers: Arc<SetOnce<Weak<WorkerSet>>>,
     is_unrecorded: bool,
+    has_secret_bodies: bool,
     /// No upstream proxy is used.
     is_direct: bool,
     filter: Option<Arc<AddressFilter>>,
@@ -73,6 +74,13 @@ impl LocalClient {
     #[must_use]
     pub fn unrecorded(&self) -> Self {
         Self { is_unrecorded: true, ..self.clone() }
+    }
+
+    /// A client for keys and licences: of the bodies of its requests only the sizes are recorded. It shares the
+    /// connections of this one.
+    #[must_use]
+    pub fn with_secret_bodies(&self) -> Self {
+        Self { has_secret_bodies: true, ..self.clone() }
     }
 
     /// A client for URLs that outsiders supply: private, loopback, link-local and other special-purpose addresses,
@@ -107,12 +115,17 @@ impl LocalClient {
         })
     }
 
-    /// Sends a request as a flow of its own, linked to `parent` if it replays one. The flow is recorded even if the
-    /// request fails. To record the whole response, read its body to the end.
+    /// Sends a request that the operator chose, as a flow of its own: a replay of `parent`, or a composed request. The
+    /// stages that control what may be reached decide about it. The flow is recorded even if the request fails. To
+    /// record the whole response, read its body to the end.
     ///
     /// # Errors
     /// As for a client's request.
-    pub async fn send_linked(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
+    pub async fn send_chosen(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
+        self.send_flow(request, parent, true).await
+    }
+
+    async fn send_flow(&self, request: Request, parent: Option<FlowId>, is_chosen: bool) -> (FlowId, Result<Response>) {
         let workers = match self.workers() {
             Ok(workers) => workers,
             Err(e) => return (FlowId::new(Timestamp::now()), Err(e)),
@@ -123,13 +136,16 @@ impl LocalClient {
         let worker = Arc::clone(&workers.workers[index]);
         let live = worker.active_config();
         let filtered = self.filter.as_ref().map(|filter| filter.client(&workers, index, &live));
-        let (flow, client) = self.begin_flow(&worker, &request, parent);
+        let (mut flow, client) = self.begin_flow(&worker, &request, parent);
+        if is_chosen && parent.is_none() {
+            flow.tag("composed");
+        }
         let id = flow.id;
         let is_direct = self.is_direct;
         let send = async move {
             let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
             let egress = filtered.as_deref().unwrap_or(&live.egress);
-            send_local(LocalRequest { conn: &conn, live: &live, egress, flow, is_direct }, request).await
+            send_local(LocalRequest { conn: &conn, live: &live, egress, flow, is_direct, is_chosen }, request).await
         };
         // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there.
         // Dropping the caller's future does not cancel that task.
@@ -157,6 +173,9 @@ impl LocalClient {
         if self.is_unrecorded {
             flow.extension_mut::<NotRecorded>();
         }
+        if self.has_secret_bodies {
+            flow.extension_mut::<SecretBodies>();
+        }
         (Box::new(flow), client)
     }
 
@@ -181,7 +200,7 @@ impl LocalClient {
 
 impl HttpClient for LocalClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(async move { self.send_linked(request, None).await.1 })
+        Box::pin(async move { self.send_flow(request, None, false).await.1 })
     }
 }
 

@@ -23,24 +23,25 @@ pub(crate) struct LocalRequest<'a> {
     pub flow: Box<Flow>,
     /// Upstream proxies are not used, although the configuration has one for this host.
     pub is_direct: bool,
+    /// The operator chose it: a replay, or a composed request.
+    pub is_chosen: bool,
 }
 
 /// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other, unless
 /// it is marked as not recorded.
 pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Result<Response> {
-    let LocalRequest { conn, live, egress, mut flow, is_direct } = local;
+    let LocalRequest { conn, live, egress, mut flow, is_direct, is_chosen } = local;
     let Request { mut head, body } = request;
     let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, EntryKind::Internal, None);
     // The request did not arrive: it begins complete.
     flow.timings.request_head = Some(0);
     let plan = live.plans.get(&live.settings, key);
-    let replay = flow.parent.is_some();
     conn.worker.counters.request_started(EntryKind::Internal);
     let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
     hop_by_hop::clean_request(&mut head);
     hop_by_hop::set_host_for(&mut head, EntryKind::Internal);
-    // Only replays repeat what a client chose; a component's request is its own.
-    let allowed = if replay { recheck_replay(&mut tracker, &mut head).await } else { Ok(()) };
+    // A component's request is its own.
+    let allowed = if is_chosen { recheck_replay(&mut tracker, &mut head).await } else { Ok(()) };
     tracker.begin_capture(&live.settings, Some(&head)).await;
     if let Err(e) = allowed {
         tracker.fail(&e);
@@ -94,8 +95,8 @@ fn exit_error(exit: EarlyExit) -> Error {
     }
 }
 
-/// Runs the stages of the phase `BeforeSend` on a replay. All stages saw the request when it was recorded, but these
-/// control what may be reached, and the rules or the destination may have changed.
+/// Runs the stages of the phase `BeforeSend` on a replay or a composed request. All stages saw a replayed request when it
+/// was recorded, but these control what may be reached, and the rules or the destination may have changed.
 async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Result<()> {
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::BeforeSend) {

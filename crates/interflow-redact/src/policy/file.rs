@@ -84,7 +84,6 @@ pub struct ConditionalFile {
 /// The replacement of a finding.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(tag = "use", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
-#[schemars(title = "strategy")]
 pub enum StrategyFile {
     /// A stable token such as `PERSON_4k7q2m9x` that is restored in the response; `redact` where restoration is not
     /// possible.

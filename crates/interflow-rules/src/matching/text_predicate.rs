@@ -35,6 +35,7 @@ pub enum TextPredicate {
 }
 
 impl TextPredicate {
+    /// A predicate whose pattern may be a template.
     ///
     /// # Errors
     /// A regex that is malformed or too large.
@@ -45,6 +46,7 @@ impl TextPredicate {
         }
     }
 
+    /// A predicate with this pattern, compiled once.
     ///
     /// # Errors
     /// As [`new`](Self::new).

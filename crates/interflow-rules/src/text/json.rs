@@ -16,6 +16,7 @@ pub struct JsonPath {
 }
 
 impl JsonPath {
+    /// Parses a path such as `$.a[0].b`.
     ///
     /// # Errors
     /// What is wrong with the path.

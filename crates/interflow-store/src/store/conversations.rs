@@ -403,7 +403,15 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
 fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSummary> {
     let sql = format!("SELECT {SUMS} FROM conversation_exchanges WHERE conversation = ?");
     let used = db.prepare_cached(&sql)?.query_row([&row.id], |r| read_usage(r, 0))?;
-    Ok(ConversationSummary { row, used })
+    // By the tags of the flows, which a background scan may add after the exchange was indexed.
+    let unredacted = db
+        .prepare_cached(
+            "SELECT count(*) FROM conversation_exchanges e JOIN flows f ON f.id = e.flow WHERE e.conversation = ? AND \
+             instr(f.tags, char(10) || 'redact:flagged' || char(10)) AND NOT instr(f.tags, char(10) || 'refused:')",
+        )?
+        .query_row([&row.id], |r| r.get::<_, i64>(0))?
+        .unsigned_abs();
+    Ok(ConversationSummary { row, used, unredacted })
 }
 
 fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {

@@ -268,6 +268,7 @@ const fn missing_number(m: MissingReason) -> u64 {
         MissingReason::Lost => 3,
         MissingReason::Head => 4,
         MissingReason::Decrypted => 5,
+        MissingReason::Secret => 6,
     }
 }
 
@@ -290,6 +291,7 @@ fn read_part(
                 2 => MissingReason::Dropped,
                 4 => MissingReason::Head,
                 5 => MissingReason::Decrypted,
+                6 => MissingReason::Secret,
                 // Also a reason that only a newer version knows.
                 _ => MissingReason::Lost,
             });

@@ -1,7 +1,7 @@
 //! Media and large bodies are recorded as heads.
 
 use interflow_store::*;
-use interflow_types::{DecryptedMedia, Direction};
+use interflow_types::{DecryptedMedia, Direction, SecretBodies};
 use sha2::Digest as _;
 
 use super::*;
@@ -68,6 +68,31 @@ fn decrypted_media_is_recorded_only_if_enabled() {
     let named = RecordConfig { decrypted_media: true, ..full };
     let (_dir, _store, row) = recorded(&named, "video/mp4", &body, true);
     assert_eq!(row.response.unwrap().body, BodyRow::whole(200_000));
+}
+
+#[test]
+fn secret_bodies_are_recorded_as_their_sizes_in_every_configuration() {
+    let all = RecordConfig { large_bodies: LargeBodies::Full, decrypted_media: true, ..RecordConfig::default() };
+    let secret = |size| BodyRow::partial(size, 0, Some(MissingReason::Secret));
+    // Marked before the request, or once the response is known.
+    for early in [true, false] {
+        let (_dir, store) = store(&all);
+        let recorder = store.recorder().unwrap();
+        let mut flow = flow("keys.test");
+        if early {
+            flow.extension_mut::<SecretBodies>();
+        }
+        let mut capture = recorder.begin(&flow, Some(&request(&flow, "POST", "/licence"))).unwrap();
+        feed(&mut *capture, Direction::Request, b"challenge");
+        flow.extension_mut::<SecretBodies>();
+        capture.response(&flow, &response(200));
+        feed(&mut *capture, Direction::Response, &[7; 16]);
+        capture.finish(&flow, FlowOutcome::Complete);
+        store.flush().unwrap();
+        let row = store.get(flow.id).unwrap();
+        assert_eq!(row.request.unwrap().body, if early { secret(9) } else { BodyRow::whole(9) });
+        assert_eq!(row.response.unwrap().body, secret(16));
+    }
 }
 
 #[test]

@@ -11,9 +11,9 @@ pub(super) fn whole(turn: &Turn) -> Value {
         content.push(json!({ "type": "thinking", "thinking": THOUGHT, "signature": "c2lnbmVk" }));
     }
     content.push(json!({ "type": "text", "text": turn.text }));
-    if let Some(tool) = &turn.tool {
+    for (i, tool) in turn.tools.iter().enumerate() {
         let input: Value = serde_json::from_str(TOOL_ARGUMENTS).unwrap_or_default();
-        content.push(json!({ "type": "tool_use", "id": tool_id(turn), "name": tool, "input": input }));
+        content.push(json!({ "type": "tool_use", "id": tool_id(turn, i), "name": tool, "input": input }));
     }
     let mut message = envelope(turn);
     message["content"] = content.into();
@@ -38,9 +38,9 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
     let mut out = vec![open];
     out.extend(turn.pieces.iter().map(|p| delta(index, json!({ "type": "text_delta", "text": p }))));
     let mut close = stop(index);
-    if let Some(tool) = &turn.tool {
+    for (i, tool) in turn.tools.iter().enumerate() {
         index += 1;
-        close += &start(index, json!({ "type": "tool_use", "id": tool_id(turn), "name": tool, "input": {} }));
+        close += &start(index, json!({ "type": "tool_use", "id": tool_id(turn, i), "name": tool, "input": {} }));
         // In two parts, so that a reader has to join them.
         for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
             close += &delta(index, json!({ "type": "input_json_delta", "partial_json": half }));
@@ -79,11 +79,11 @@ fn envelope(turn: &Turn) -> Value {
 }
 
 fn stop_reason(turn: &Turn) -> &'static str {
-    if turn.tool.is_some() { "tool_use" } else { "end_turn" }
+    if !turn.tools.is_empty() { "tool_use" } else { "end_turn" }
 }
 
-fn tool_id(turn: &Turn) -> String {
-    format!("toolu_{}", turn.id)
+fn tool_id(turn: &Turn, index: usize) -> String {
+    format!("toolu_{}{}", turn.id, turn.suffix(index))
 }
 
 fn start(index: usize, block: Value) -> String {

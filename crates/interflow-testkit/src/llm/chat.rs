@@ -2,13 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
 use crate::llm::sse;
 
 pub(super) fn whole(turn: &Turn) -> Value {
     let mut message = json!({ "role": "assistant", "content": turn.text, "refusal": null });
-    if let Some(tool) = &turn.tool {
-        message["tool_calls"] = json!([call(turn, tool, TOOL_ARGUMENTS)]);
+    // Not OpenAI's, but what servers of open models do.
+    if turn.thinking {
+        message["reasoning_content"] = THOUGHT.into();
+    }
+    if !turn.tools.is_empty() {
+        let calls = turn.tools.iter().enumerate().map(|(i, tool)| call(turn, i, tool, TOOL_ARGUMENTS));
+        message["tool_calls"] = calls.collect::<Vec<_>>().into();
     }
     json!({
         "id": format!("chatcmpl-{}", turn.id),
@@ -22,14 +27,17 @@ pub(super) fn whole(turn: &Turn) -> Value {
 
 pub(super) fn events(turn: &Turn) -> Vec<String> {
     let mut out = vec![chunk(turn, json!({ "role": "assistant", "content": "", "refusal": null }), None)];
+    if turn.thinking {
+        out.push(chunk(turn, json!({ "reasoning_content": THOUGHT }), None));
+    }
     out.extend(turn.pieces.iter().map(|p| chunk(turn, json!({ "content": p }), None)));
     let mut close = String::new();
-    if let Some(tool) = &turn.tool {
-        let mut first = call(turn, tool, "");
-        first["index"] = 0.into();
+    for (i, tool) in turn.tools.iter().enumerate() {
+        let mut first = call(turn, i, tool, "");
+        first["index"] = i.into();
         close += &chunk(turn, json!({ "tool_calls": [first] }), None);
         for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
-            let part = json!({ "index": 0, "function": { "arguments": half } });
+            let part = json!({ "index": i, "function": { "arguments": half } });
             close += &chunk(turn, json!({ "tool_calls": [part] }), None);
         }
     }
@@ -63,13 +71,13 @@ fn envelope(turn: &Turn) -> Value {
     })
 }
 
-fn call(turn: &Turn, tool: &str, arguments: &str) -> Value {
+fn call(turn: &Turn, index: usize, tool: &str, arguments: &str) -> Value {
     let function = json!({ "name": tool, "arguments": arguments });
-    json!({ "id": format!("call_{}", turn.id), "type": "function", "function": function })
+    json!({ "id": format!("call_{}{}", turn.id, turn.suffix(index)), "type": "function", "function": function })
 }
 
 fn finish_reason(turn: &Turn) -> &'static str {
-    if turn.tool.is_some() { "tool_calls" } else { "stop" }
+    if !turn.tools.is_empty() { "tool_calls" } else { "stop" }
 }
 
 fn usage(turn: &Turn) -> Value {

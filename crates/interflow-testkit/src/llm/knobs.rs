@@ -26,6 +26,10 @@ pub struct Knobs {
     pub echo: bool,
     /// `tool`: also calls the tool of this name, with the arguments `{"city":"Paris","days":3}`.
     pub tool: Option<String>,
+    /// `calls`: how often it calls `tool`, 1 unless set.
+    pub calls: usize,
+    /// `strict=1`: refuses what the real provider refuses; see `strict`.
+    pub strict: bool,
     /// `thinking=1`: thinks first (Responses: a reasoning item).
     pub thinking: bool,
     /// `stamp=1`: each fragment of a stream's text begins with its send time, 19 digits of nanoseconds since 1970.
@@ -34,11 +38,13 @@ pub struct Knobs {
 
 impl Knobs {
     pub(super) fn of(request: &Request) -> Self {
+        let in_path = path_settings(request);
         let text = |name: &str| {
+            let in_path = in_path.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
             let query = request.query(name).map(|v| v.replace('+', " "));
-            query.or_else(|| request.header(&format!("x-{name}")).map(str::to_owned))
+            in_path.or(query).or_else(|| request.header(&format!("x-{name}")).map(str::to_owned))
         };
-        let number = |name: &str| request.number(name);
+        let number = |name: &str| text(name).and_then(|n| n.parse::<u64>().ok());
         Self {
             status: number("status").map_or(200, |n| n as u16),
             chunks: number("chunks").unwrap_or(4).clamp(1, 1_000_000) as usize,
@@ -48,6 +54,8 @@ impl Knobs {
             text: text("text"),
             echo: number("echo") == Some(1),
             tool: text("tool"),
+            calls: number("calls").unwrap_or(1).clamp(1, 8) as usize,
+            strict: number("strict") == Some(1),
             thinking: number("thinking") == Some(1),
             stamp: number("stamp") == Some(1),
         }
@@ -64,7 +72,8 @@ pub(super) struct Turn {
     pub model: String,
     pub text: String,
     pub pieces: Vec<String>,
-    pub tool: Option<String>,
+    /// The tools that are called, in order.
+    pub tools: Vec<String>,
     pub thinking: bool,
     pub input_tokens: usize,
     pub output_tokens: usize,
@@ -86,17 +95,31 @@ impl Turn {
         Self {
             // Derived from the body, so that equal requests get equal ids.
             id: format!("{:016x}", fnv1a(&request.body)),
-            model: body["model"].as_str().unwrap_or_default().to_owned(),
+            model: body["model"].as_str().map_or_else(|| model_in_path(request.path()), str::to_owned),
             // Four bytes per token, a rough estimate that is the same every time.
             input_tokens: request.body.len().div_ceil(4),
             output_tokens: text.len().div_ceil(4),
             text,
             pieces,
-            tool: knobs.tool.clone(),
+            tools: knobs.tool.iter().flat_map(|tool| std::iter::repeat_n(tool.clone(), knobs.calls)).collect(),
             thinking: knobs.thinking,
             stream_usage: body["stream_options"]["include_usage"] == true,
         }
     }
+}
+
+impl Turn {
+    /// Tells ids of parallel calls apart; empty for the first.
+    pub fn suffix(&self, index: usize) -> String {
+        if index == 0 { String::new() } else { format!("_{index}") }
+    }
+}
+
+/// Settings in the first segment of the path, for clients that set neither query nor headers:
+/// `/~tool=f&calls=2/v1/messages`.
+fn path_settings(request: &Request) -> Vec<(&str, &str)> {
+    let first = request.path().strip_prefix("/~").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    first.split('&').filter_map(|pair| pair.split_once('=')).collect()
 }
 
 /// The text of the last user message in any of the three API formats.
@@ -104,10 +127,12 @@ fn last_user_text(body: &Value) -> String {
     if let Some(text) = body["input"].as_str() {
         return text.to_owned();
     }
-    let messages = body["messages"].as_array().or_else(|| body["input"].as_array());
+    let lists = ["messages", "input", "contents"];
+    let messages = lists.iter().find_map(|name| body[*name].as_array());
     let last = messages.into_iter().flatten().rfind(|m| m["role"] == "user");
-    match last.map(|m| &m["content"]) {
-        Some(Value::String(text)) => text.clone(),
+    let content = |m: &'_ Value| if m["parts"].is_array() { m["parts"].clone() } else { m["content"].clone() };
+    match last.map(content) {
+        Some(Value::String(text)) => text,
         Some(Value::Array(parts)) => parts.iter().filter_map(|p| p["text"].as_str()).collect(),
         _ => String::new(),
     }
@@ -120,6 +145,12 @@ fn cut(text: &str, n: usize) -> Vec<String> {
         return vec![String::new()];
     }
     chars.chunks(chars.len().div_ceil(n)).map(|c| c.iter().collect()).collect()
+}
+
+/// The model in a path of Gemini or Bedrock.
+fn model_in_path(path: &str) -> String {
+    let rest = ["/models/", "/model/"].iter().find_map(|mark| path.split_once(mark)).map_or("", |(_, rest)| rest);
+    rest.split(['/', ':']).next().unwrap_or_default().to_owned()
 }
 
 fn fnv1a(bytes: &[u8]) -> u64 {
@@ -143,6 +174,7 @@ mod tests {
     #[test]
     fn the_last_user_message_is_found_in_every_shape() {
         for body in [
+            json!({"contents": [{"role": "user", "parts": [{"text": "b"}]}]}),
             json!({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]}),
             json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "image"}]}]}),
             json!({"input": "b"}),

@@ -1,5 +1,5 @@
-//! A fake LLM provider: Anthropic Messages, OpenAI Chat Completions and OpenAI Responses, as JSON or SSE. The request
-//! controls the response, and received data is counted.
+//! A fake LLM provider with the APIs of several providers, whole and streamed. The request controls the response, and
+//! received data is counted.
 //!
 //! | path | |
 //! |---|---|
@@ -9,17 +9,27 @@
 //! | `POST /v1/responses` | OpenAI Responses |
 //! | `GET /v1/responses`, a WebSocket | OpenAI Responses: `response.create` is answered with events |
 //! | `GET /v1/realtime`, a WebSocket | OpenAI Realtime in text: the last item is returned as the answer |
+//! | `POST /v1beta/models/MODEL:generateContent`, `:streamGenerateContent?alt=sse` | Gemini |
+//! | `POST /model/MODEL/converse`, `/converse-stream` | Bedrock |
+//! | `POST /v2/chat` | Cohere |
+//! | `POST /api/chat` | Ollama |
 //! | `GET /v1/models` | a list of two models |
 //! | `GET /stats` | what it received, as JSON |
 //!
-//! Each setting is a query parameter `NAME=value` or a header `x-NAME: value`; see [`Knobs`]. Streaming is requested by
+//! Each setting is a query parameter `NAME=value`, a header `x-NAME: value`, or part of a first path segment
+//! `/~NAME=value&NAME=value`; see [`Knobs`]. Streaming is requested by
 //! the body's `stream`, as with the real APIs. Equal requests get identical bytes, unless `stamp` is set.
 
 mod anthropic;
+mod bedrock;
 mod chat;
+mod cohere;
+mod gemini;
 mod knobs;
 mod live;
+mod ollama;
 mod responses;
+mod strict;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,6 +155,12 @@ enum Api {
     CountTokens,
     Chat,
     Responses,
+    Gemini,
+    GeminiStream,
+    Bedrock,
+    BedrockStream,
+    Cohere,
+    Ollama,
 }
 
 type Whole = fn(&Turn) -> Value;
@@ -155,11 +171,22 @@ fn respond(request: &Request, received: &Arc<Received>) -> Reply {
         received.note(request);
         return live::open(request, Arc::clone(received));
     }
-    let api = match (request.method.as_str(), request.path()) {
+    // Settings may come before the provider's own path.
+    let path = match request.path().strip_prefix("/~").and_then(|rest| rest.find('/').map(|at| &rest[at..])) {
+        Some(path) => path,
+        None => request.path(),
+    };
+    let api = match (request.method.as_str(), path) {
         ("POST", "/v1/messages") => Api::Anthropic,
         ("POST", "/v1/messages/count_tokens") => Api::CountTokens,
         ("POST", "/v1/chat/completions") => Api::Chat,
         ("POST", "/v1/responses") => Api::Responses,
+        ("POST", "/v2/chat") => Api::Cohere,
+        ("POST", "/api/chat") => Api::Ollama,
+        ("POST", path) if path.ends_with(":generateContent") => Api::Gemini,
+        ("POST", path) if path.ends_with(":streamGenerateContent") => Api::GeminiStream,
+        ("POST", path) if path.starts_with("/model/") && path.ends_with("/converse") => Api::Bedrock,
+        ("POST", path) if path.starts_with("/model/") && path.ends_with("/converse-stream") => Api::BedrockStream,
         ("GET", "/stats") => return Reply::json(&received.to_json()),
         ("GET", "/v1/models") => return Reply::json(&models()),
         _ => return error(Api::Chat, 404, "not_found_error", "no such path"),
@@ -173,17 +200,28 @@ fn respond(request: &Request, received: &Arc<Received>) -> Reply {
 
 fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
     let refuse = |status, kind: &str, why: &str| Box::new(error(api, status, kind, why));
-    if request.header("x-api-key").is_none() && request.header("authorization").is_none() {
+    let credentials = ["x-api-key", "authorization", "x-goog-api-key"];
+    if api != Api::Ollama && credentials.iter().all(|name| request.header(name).is_none()) {
         // As providers do: without credentials the body is not even parsed.
         return Err(refuse(401, "authentication_error", "no credentials"));
     }
     let body: Value = serde_json::from_slice(&request.body)
         .map_err(|e| refuse(400, "invalid_request_error", &format!("the body is no JSON: {e}")))?;
-    let needed = if api == Api::Responses { "input" } else { "messages" };
-    if body["model"].as_str().is_none() || body[needed].is_null() {
+    let needed = match api {
+        Api::Responses => "input",
+        Api::Gemini | Api::GeminiStream => "contents",
+        _ => "messages",
+    };
+    let in_path = matches!(api, Api::Gemini | Api::GeminiStream | Api::Bedrock | Api::BedrockStream);
+    if !in_path && body["model"].as_str().is_none() || body[needed].is_null() {
         return Err(refuse(400, "invalid_request_error", &format!("model or {needed} is missing")));
     }
     let knobs = Knobs::of(request);
+    if knobs.strict
+        && let Err(why) = strict::check(api, request, &body)
+    {
+        return Err(refuse(400, "invalid_request_error", &why));
+    }
     match knobs.status {
         200 => {}
         429 => return Ok(error(api, 429, "rate_limit_error", "too many requests").header("Retry-After", "1")),
@@ -196,12 +234,24 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
         Api::Anthropic => (anthropic::whole, anthropic::events),
         Api::Chat => (chat::whole, chat::events),
         Api::Responses => (responses::whole, responses::events),
+        Api::Gemini | Api::GeminiStream => (gemini::whole, gemini::events),
+        Api::Cohere => (cohere::whole, cohere::events),
+        Api::Ollama => (ollama::whole, ollama::events),
+        Api::Bedrock => return Ok(Reply::json(&bedrock::whole(&turn)).delay(knobs.delay)),
+        Api::BedrockStream => {
+            let reply = stream(bedrock::events(&turn), &knobs).delay(knobs.delay);
+            return Ok(reply.header("Content-Type", "application/vnd.amazon.eventstream"));
+        }
     };
-    let reply = if body["stream"] == true {
+    let streams = match api {
+        Api::GeminiStream => true,
+        Api::Ollama => body["stream"] != false,
+        _ => body["stream"] == true,
+    };
+    let reply = if streams {
         let pieces = events(&turn).into_iter().map(Bytes::from).collect();
-        stream(pieces, &knobs)
-            .header("Content-Type", "text/event-stream; charset=utf-8")
-            .header("Cache-Control", "no-cache")
+        let media = if api == Api::Ollama { "application/x-ndjson" } else { "text/event-stream; charset=utf-8" };
+        stream(pieces, &knobs).header("Content-Type", media).header("Cache-Control", "no-cache")
     } else {
         Reply::json(&whole(&turn))
     };
@@ -236,12 +286,26 @@ fn stamped(piece: &[u8]) -> Bytes {
 }
 
 fn error(api: Api, status: u16, kind: &str, message: &str) -> Reply {
-    let body = if matches!(api, Api::Anthropic | Api::CountTokens) {
-        json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_fake" })
-    } else {
-        json!({ "error": { "message": message, "type": kind, "param": null, "code": kind } })
+    let body = match api {
+        Api::Anthropic | Api::CountTokens => {
+            json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_fake" })
+        }
+        Api::Gemini | Api::GeminiStream => {
+            json!({ "error": { "code": status, "message": message, "status": kind.to_uppercase() } })
+        }
+        Api::Bedrock | Api::BedrockStream | Api::Cohere => json!({ "message": message }),
+        Api::Ollama => json!({ "error": message }),
+        Api::Chat | Api::Responses => {
+            json!({ "error": { "message": message, "type": kind, "param": null, "code": kind } })
+        }
     };
     let reply = Reply::json(&body);
+    let reply = match api {
+        Api::Bedrock | Api::BedrockStream => {
+            reply.header("x-amzn-ErrorType", "ValidationException:http://internal.amazon.com/")
+        }
+        _ => reply,
+    };
     Reply { status, ..reply }
 }
 

@@ -11,9 +11,8 @@ pub(super) fn whole(turn: &Turn) -> Value {
         output.push(reasoning(turn));
     }
     output.push(message(turn, "completed", json!([part(&turn.text)])));
-    if let Some(tool) = &turn.tool {
-        output.push(call(turn, tool, "completed", TOOL_ARGUMENTS));
-    }
+    let calls = turn.tools.iter().enumerate();
+    output.extend(calls.map(|(i, tool)| call(turn, i, tool, "completed", TOOL_ARGUMENTS)));
     envelope(turn, "completed", output.into())
 }
 
@@ -25,6 +24,8 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
     open += &log.event("response.in_progress", json!({ "response": started }));
     if turn.thinking {
         open += &log.event("response.output_item.added", json!({ "output_index": index, "item": reasoning(turn) }));
+        let part = json!({ "item_id": format!("rs_{}", turn.id), "output_index": index, "summary_index": 0, "delta": THOUGHT });
+        open += &log.event("response.reasoning_summary_text.delta", part);
         open += &log.event("response.output_item.done", json!({ "output_index": index, "item": reasoning(turn) }));
         index += 1;
     }
@@ -47,8 +48,8 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
     close += &log.event("response.content_part.done", place(json!({ "part": part(&text) })));
     let item = message(turn, "completed", json!([part(&text)]));
     close += &log.event("response.output_item.done", json!({ "output_index": index, "item": item }));
-    if let Some(tool) = &turn.tool {
-        close += &tool_call(turn, tool, index + 1, &mut log);
+    for (i, tool) in turn.tools.iter().enumerate() {
+        close += &tool_call(turn, i, tool, index + 1 + i, &mut log);
     }
     close += &log.event("response.completed", json!({ "response": whole(turn) }));
     if let Some(last) = out.last_mut() {
@@ -70,8 +71,8 @@ impl Log {
     }
 }
 
-fn tool_call(turn: &Turn, tool: &str, index: usize, log: &mut Log) -> String {
-    let item = call(turn, tool, "in_progress", "");
+fn tool_call(turn: &Turn, nth: usize, tool: &str, index: usize, log: &mut Log) -> String {
+    let item = call(turn, nth, tool, "in_progress", "");
     let id = item["id"].clone();
     let mut out = log.event("response.output_item.added", json!({ "output_index": index, "item": item }));
     for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
@@ -80,7 +81,7 @@ fn tool_call(turn: &Turn, tool: &str, index: usize, log: &mut Log) -> String {
     }
     let data = json!({ "item_id": id, "output_index": index, "arguments": TOOL_ARGUMENTS });
     out += &log.event("response.function_call_arguments.done", data);
-    let item = call(turn, tool, "completed", TOOL_ARGUMENTS);
+    let item = call(turn, nth, tool, "completed", TOOL_ARGUMENTS);
     out + &log.event("response.output_item.done", json!({ "output_index": index, "item": item }))
 }
 
@@ -114,15 +115,15 @@ fn part(text: &str) -> Value {
 
 fn reasoning(turn: &Turn) -> Value {
     let summary = json!([{ "type": "summary_text", "text": THOUGHT }]);
-    json!({ "id": format!("rs_{}", turn.id), "type": "reasoning", "summary": summary })
+    json!({ "id": format!("rs_{}", turn.id), "type": "reasoning", "summary": summary, "encrypted_content": "c2VhbGVk" })
 }
 
-fn call(turn: &Turn, tool: &str, status: &str, arguments: &str) -> Value {
+fn call(turn: &Turn, index: usize, tool: &str, status: &str, arguments: &str) -> Value {
     json!({
-        "id": format!("fc_{}", turn.id),
+        "id": format!("fc_{}{}", turn.id, turn.suffix(index)),
         "type": "function_call",
         "status": status,
-        "call_id": format!("call_{}", turn.id),
+        "call_id": format!("call_{}{}", turn.id, turn.suffix(index)),
         "name": tool,
         "arguments": arguments,
     })

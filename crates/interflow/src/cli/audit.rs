@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use interflow_host::pluralize::pluralize;
 use interflow_llm_gateway::llm_telemetry::verify;
 use serde_json::json;
 
@@ -35,7 +36,8 @@ pub fn run(command: &AuditCommand) -> Result<(), CliError> {
         }));
     }
     let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
-    anstream::println!("{}: {} lines{more}, the hash chain is intact", file.display(), done.lines);
+    let lines = pluralize(done.lines, "line");
+    anstream::println!("{}: {lines}{more}, the hash chain is intact", file.display());
     if done.oldest > 1 {
         anstream::println!("It starts with file {}; older files are missing.", done.oldest);
     }

@@ -40,7 +40,7 @@ pub fn run(args: &BrowserArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(
     let url = page_url(&args.url)?;
     let session = ProxySession {
         private: args.private,
-        redact: false,
+        redact: None,
         insecure_upstream: args.danger_insecure_upstream,
         quiet: args.quiet,
         user: &browser.name,

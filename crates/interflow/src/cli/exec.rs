@@ -4,7 +4,8 @@ use clap::Args;
 use interflow_host::data_dir::DataDir;
 use interflow_host::exec::run_command;
 
-use super::proxy_session::ProxySession;
+use super::exec_choice::{self, PromptChoice};
+use super::proxy_session::{ProxySession, RedactionCause, instance_redacts};
 use crate::CliError;
 use crate::instance::config::LoadedConfig;
 
@@ -17,6 +18,10 @@ pub struct ExecArgs {
     /// `[[redact.route]]`. By default they are only flagged. If the running instance does not redact, add --private.
     #[arg(long)]
     pub redact: bool,
+    /// Send prompts as they are and only flag what is in them, overriding the choice made at the first `exec` of an
+    /// agent. Does not override the configuration.
+    #[arg(long, conflicts_with = "redact")]
+    pub flag_only: bool,
     /// Do not print the summary.
     #[arg(short, long)]
     pub quiet: bool,
@@ -38,7 +43,7 @@ pub struct ExecArgs {
 pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
     let session = ProxySession {
         private: args.private,
-        redact: args.redact,
+        redact: redacts(args, &loaded, home),
         insecure_upstream: args.danger_insecure_upstream,
         quiet: args.quiet,
         user: &args.user,
@@ -47,4 +52,17 @@ pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), 
     session.run(loaded, home, async |proxy| {
         run_command(&args.command, &args.no_proxy, home, proxy.address, proxy.login).await
     })
+}
+
+/// Why the command's prompts are redacted: by an option, or by the choice of the person who ran it first.
+fn redacts(args: &ExecArgs, loaded: &LoadedConfig, home: &DataDir) -> Option<RedactionCause> {
+    if args.redact {
+        return Some(RedactionCause::Option);
+    }
+    // An instance that redacts everything leaves nothing to choose.
+    if args.flag_only || (!args.private && instance_redacts(home)) {
+        return None;
+    }
+    let choice = exec_choice::choose(&args.command, args.quiet, loaded, home);
+    (choice == Some(PromptChoice::Redact)).then_some(RedactionCause::Choice)
 }

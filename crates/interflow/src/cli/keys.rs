@@ -1,6 +1,7 @@
-//! `interflow keys`: creates, lists and revokes virtual keys. A running instance reloads the file automatically.
+//! `interflow keys`: creates, lists and revokes virtual keys. A running instance has loaded a change when the command returns.
 
 use clap::{Args, Subcommand};
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
 use interflow_types::units::HumanDuration;
@@ -14,6 +15,7 @@ use crate::instance::config::InterflowConfig;
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
     /// Create a key. It is printed once and stored as a hash.
+    #[command(visible_alias = "create")]
     Add(Box<KeyAddArgs>),
     /// List keys with owner, scope, limits and state.
     List {
@@ -82,7 +84,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
     home.create()?;
     let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
     let text = match command {
-        KeysCommand::Add(args) => add(*args, &store, config)?,
+        KeysCommand::Add(args) => add(*args, &store, config, home)?,
         KeysCommand::List { format } if format.is_json() => {
             let keys: Vec<_> = store.ring().keys().iter().map(|k| as_json(k)).collect();
             serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
@@ -92,6 +94,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             if !store.revoke(&id).map_err(|e| e.to_string())? {
                 return Err(CliError::Failed(format!("no such key: {id}; see `interflow keys list`")));
             }
+            load_into_instance(home);
             format!("{id} is revoked\n")
         }
     };
@@ -99,7 +102,16 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
     Ok(())
 }
 
-fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<String, CliError> {
+/// Lets a running instance load the keys file now rather than when it next looks for changes.
+fn load_into_instance(home: &DataDir) {
+    let reloaded =
+        InstanceApi::for_instance(home).and_then(|api| api.map(|a| a.post("/reload", &json!({}))).transpose());
+    if let Err(e) = reloaded {
+        anstream::eprintln!("warning: the keys file is written, but the running instance did not load it: {e}");
+    }
+}
+
+fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &DataDir) -> Result<String, CliError> {
     if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
         return Err(CliError::Usage(format!("no policy {name} in redact.policies: add its file there first")));
     }
@@ -124,6 +136,7 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<S
         limits,
     };
     let (secret, id) = store.add(new).map_err(|e| e.to_string())?;
+    load_into_instance(home);
     if args.format.is_json() {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
     }

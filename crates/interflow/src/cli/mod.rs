@@ -11,6 +11,7 @@ mod conversations;
 mod demo;
 mod doctor;
 mod exec;
+mod exec_choice;
 pub mod flows;
 mod import;
 mod keys;

@@ -11,7 +11,9 @@ use interflow_store::{FlowStore as _, SqliteStore};
 use interflow_types::Timestamp;
 use serde_json::Value;
 
+use super::exec_choice::CHOICE_FILE;
 use crate::CliError;
+use crate::cli::flows::open_for_reading;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
 use crate::instance::{log, run};
 
@@ -19,7 +21,8 @@ use crate::instance::{log, run};
 pub struct ProxySession<'a> {
     /// Use an instance of its own even if one is running.
     pub private: bool,
-    pub redact: bool,
+    /// Why all prompts are redacted, if they are.
+    pub redact: Option<RedactionCause>,
     pub insecure_upstream: bool,
     /// Print no summary.
     pub quiet: bool,
@@ -28,6 +31,15 @@ pub struct ProxySession<'a> {
     /// The program cannot run without credentials. Otherwise a private instance issues none: all its flows are the
     /// program's.
     pub needs_login: bool,
+}
+
+/// What demands that all prompts of a program are redacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedactionCause {
+    /// `--redact`.
+    Option,
+    /// The choice made at the first `exec` of an agent.
+    Choice,
 }
 
 /// The proxy that a program is to use.
@@ -72,7 +84,7 @@ impl ProxySession<'_> {
         config.make_private();
         // All clients belong to the program: certificate rejections are reported in the summary, never bypassed.
         config.intercept.pinning_failures = 0;
-        if self.redact {
+        if self.redact.is_some() {
             redact_everything(&mut config.redact);
         }
         config.upstream.danger_insecure |= self.insecure_upstream;
@@ -112,8 +124,8 @@ impl ProxySession<'_> {
         config: &InterflowConfig,
         program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8, CliError>,
     ) -> Result<u8, CliError> {
-        if self.redact {
-            require_redaction(home, instance)?;
+        if let Some(cause) = self.redact {
+            require_redaction(home, instance, cause)?;
         }
         let began = Timestamp::now();
         let credential = match ExecCredential::issue(home, self.user) {
@@ -136,10 +148,8 @@ impl ProxySession<'_> {
         let login = credential.as_ref().map(ExecCredential::login);
         let code = program(ProxyAccess { address: proxy, login }).await?;
         drop(credential);
-        let dir = home.join(&config.record.dir);
-        // The other process writes asynchronously; wait for its last batch.
-        tokio::time::sleep(std::time::Duration::from_millis(150)).await;
-        if let Ok(store) = SqliteStore::open_read(&dir) {
+        // Waits until the other process has written the last flows.
+        if let Ok(store) = open_for_reading(config, home) {
             self.summarise(&store, began, None);
         }
         Ok(code)
@@ -162,20 +172,32 @@ fn redact_everything(config: &mut RedactConfig) {
 
 /// Checks that a running instance redacts every proxied request. It cannot be changed for one command alone: clients that
 /// send no credentials cannot be told from those of other programs, and their requests would leave unredacted.
-fn require_redaction(home: &DataDir, instance: &InstanceInfo) -> Result<(), CliError> {
-    let active = match InstanceApi::for_instance(home)? {
-        Some(api) => api.get("/privacy/policies")?,
-        None => Value::Null,
-    };
-    if redacts_proxied(&active) {
+fn require_redaction(home: &DataDir, instance: &InstanceInfo, cause: RedactionCause) -> Result<(), CliError> {
+    if redacts_proxied(&active_policies(home)?) {
         return Ok(());
     }
+    let cause = match cause {
+        RedactionCause::Option => "--redact".to_owned(),
+        RedactionCause::Choice => {
+            format!("prompts are redacted by the choice in {} (--flag-only overrides it)", home.join(CHOICE_FILE).display())
+        }
+    };
     Err(CliError::Usage(format!(
-        "--redact: the running instance (process {}) does not redact all proxied LLM requests, and cannot do so for one \
+        "{cause}: the running instance (process {}) does not redact all proxied LLM requests, and cannot do so for one \
          command alone; add --private to run the command behind an instance of its own, or set redact.proxied = \
          \"redact\" in the configuration of the running one",
         instance.pid
     )))
+}
+
+/// Whether an instance runs that redacts every proxied request.
+pub fn instance_redacts(home: &DataDir) -> bool {
+    home.running_instance().is_some() && active_policies(home).is_ok_and(|active| redacts_proxied(&active))
+}
+
+/// The routes of the running instance; null if it has no admin port.
+fn active_policies(home: &DataDir) -> Result<Value, CliError> {
+    InstanceApi::for_instance(home)?.map_or(Ok(Value::Null), |api| api.get("/privacy/policies"))
 }
 
 /// Whether the routes of `GET /privacy/policies` redact every proxied request.

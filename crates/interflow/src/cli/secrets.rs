@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
 use serde_json::json;
 
 use super::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
@@ -82,9 +83,10 @@ pub fn sessions(args: &SessionsArgs, home: &DataDir) -> Result<(), CliError> {
         return print_json(&found["sessions"]);
     }
     for s in members(&found, "sessions") {
-        let secrets = s["secrets"].as_array().map_or(0, Vec::len);
-        let (id, agent, rules) = (member(s, "id"), member(s, "agent"), member(s, "rules"));
-        print(&format!("{id:<24}  {agent:<12}  {rules} rules  {secrets} secrets\n"));
+        let secrets = pluralize(s["secrets"].as_array().map_or(0, Vec::len) as u64, "secret");
+        let (id, agent, rules) =
+            (member(s, "id"), member(s, "agent"), pluralize(s["rules"].as_u64().unwrap_or_default(), "rule"));
+        print(&format!("{id:<24}  {agent:<12}  {rules}  {secrets}\n"));
     }
     Ok(())
 }

@@ -40,8 +40,14 @@ impl Component for MediaComponent {
 }
 
 fn setup(config: &MediaConfig, secret: &[u8], local: &LocalClient, folder: &Path) -> MediaSetup {
-    let egress = Arc::new(local.filtered(config.allow_private.clone(), "media.allow_private"));
-    MediaSetup { config: config.clone(), secret: secret.to_vec(), egress, folder: Some(folder.to_owned()) }
+    let egress = local.filtered(config.allow_private.clone(), "media.allow_private");
+    MediaSetup {
+        config: config.clone(),
+        secret: secret.to_vec(),
+        key_egress: Arc::new(egress.with_secret_bodies()),
+        egress: Arc::new(egress),
+        folder: Some(folder.to_owned()),
+    }
 }
 
 /// File in the data directory that holds the link key if the configuration names none.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
 use interflow_proxy::LocalClient;
 use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
 use interflow_store::SqliteStore;
@@ -87,7 +88,7 @@ fn active_rules_config(config: &RulesConfig, own: &Path) -> RulesConfig {
 
 fn log_problems(program: &interflow_rules::RuleProgram) {
     if !program.rules.is_empty() {
-        tracing::info!("{} rules are active", program.rules.len());
+        tracing::info!("{} active", pluralize(program.rules.len() as u64, "rule"));
     }
     for note in &program.notes {
         tracing::warn!("{note}");

@@ -241,7 +241,7 @@ impl RunningInstance {
             }
         }
         let gateway = list(self.engine.gateway_addresses());
-        anstream::println!("  gateway  {}   {} routes", gateway, config.gateway.route.len());
+        anstream::println!("  gateway  {gateway}   {}", pluralize(config.gateway.route.len() as u64, "route"));
         if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
             let print = self.engine.ca().fingerprint_sha256();
             anstream::println!("           https too, by Interflow's own CA (SHA-256 {print})");

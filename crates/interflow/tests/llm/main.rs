@@ -15,6 +15,8 @@ mod metrics;
 mod providers;
 mod recorded;
 mod sockets;
+mod translated_replies;
+mod translation;
 mod upstreams;
 mod wire_formats;
 

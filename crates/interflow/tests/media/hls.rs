@@ -389,3 +389,40 @@ async fn aes_256_segments_and_keys_inside_the_playlist_are_decrypted() {
         assert_eq!((answer.status, answer.text().as_str()), (200, "0123456789abcdef"), "{url}");
     }
 }
+
+#[tokio::test]
+async fn keys_and_licences_are_never_recorded() {
+    const KEY: &str = "a secret AES key";
+    let origin = Origin::http()
+        .answering(|r| match r.path() {
+            p if p.ends_with("/k") => Reply::ok(KEY),
+            "/licence" => Reply::ok(format!("{{\"keys\":\"{KEY}\"}}")).header("Content-Type", "application/json"),
+            p => answers(p),
+        })
+        .start()
+        .await;
+    let gateway = Gateway::start_with(tempfile::tempdir().unwrap(), LOCAL, &[]);
+    for mode in ["relay", "inline", "apply"] {
+        let path = gateway.path("/proxy/hls/manifest.m3u8", &origin.url(&format!("/{mode}/v.m3u8")));
+        let playlist = gateway.get(&format!("{path}&keys={mode}")).await;
+        for url in urls(&playlist.text()).iter().filter(|url| !url.starts_with("data:")) {
+            // What is decrypted here was never encrypted, so that the connection may be aborted.
+            let mut wire = interflow_testkit::Wire::connect(gateway.addr).await.unwrap();
+            let (host, path) = (gateway.addr, url.split_once("/media").map_or("", |(_, rest)| rest));
+            wire.send(format!("GET /media{path} HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.unwrap();
+            let _ = wire.answer_to("GET").await;
+        }
+    }
+    let licence = gateway.path("/proxy/forward", &origin.url("/licence"));
+    assert!(gateway.post(&licence, &KEY.into()).await.text().contains(KEY));
+    let link = serde_json::json!({"destination_url": origin.url("/relay/v.m3u8"), "query_params": {"x": KEY}});
+    assert_eq!(gateway.post("/media/generate_url", &link).await.status, 200);
+    let fetched = origin.requests().iter().filter(|r| r.path().ends_with("/k")).count();
+    assert!(fetched >= 3, "every mode fetches the key");
+    let recorded = gateway.command(&["flows", "export", "--format", "jsonl", "port:1-65535"]);
+    let flows = recorded.lines().count();
+    assert!(flows >= 12, "{flows} flows are recorded:\n{recorded}");
+    let coded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, KEY);
+    assert!(!recorded.contains(KEY) && !recorded.contains(coded.trim_end_matches('=')), "{recorded}");
+    assert!(recorded.contains("\"secret\""), "the recording says why a body is missing: {recorded}");
+}

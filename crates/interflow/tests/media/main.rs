@@ -35,22 +35,22 @@ impl Gateway {
 
     /// The same with the data directory of an earlier run.
     fn start_in(dir: tempfile::TempDir, lines: &str) -> Self {
+        Self::start_with(dir, lines, &["--no-record"])
+    }
+
+    fn start_with(dir: tempfile::TempDir, lines: &str, options: &[&str]) -> Self {
         let _ = std::fs::remove_file(dir.path().join("instance.json"));
         let config = dir.path().join("c.toml");
         std::fs::write(&config, format!("[media]\n{lines}")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
         let anywhere = "127.0.0.1:0";
-        command.args([
-            "run",
-            "--no-record",
-            "--listen-proxy",
-            anywhere,
-            "--listen-gateway",
-            anywhere,
-            "--listen-admin",
-            anywhere,
-        ]);
-        command.arg("-c").arg(&config).env("INTERFLOW_DATA_DIR", dir.path()).env_remove("INTERFLOW_TOKEN");
+        command.args(["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere]);
+        command
+            .args(options)
+            .arg("-c")
+            .arg(&config)
+            .env("INTERFLOW_DATA_DIR", dir.path())
+            .env_remove("INTERFLOW_TOKEN");
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {

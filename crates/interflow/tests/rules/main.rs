@@ -175,7 +175,7 @@ async fn matches_are_counted_by_rule() {
     let ruled = Ruled::start().await;
     ruled.matched_flow().await;
     let said = ruled.home.run(&["rules", "list"]);
-    assert!(said.out.contains("first  1 matches"), "{said:?}");
+    assert!(said.out.contains("first  1 match\n"), "{said:?}");
     let metrics = ruled.admin().ask("GET", "/metrics", "").await;
     assert!(metrics.text().contains("interflow_rules_matches_total{rule=\"first\"} 1"), "{}", metrics.text());
 }

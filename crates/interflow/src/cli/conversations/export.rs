@@ -6,6 +6,7 @@ use std::path::Path;
 
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::load;
+use interflow_host::pluralize::pluralize;
 use interflow_query::Query;
 use interflow_store::{ConversationOptions, FlowStore};
 
@@ -34,7 +35,12 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
                 export_one(store, id, form, &mut out)?;
                 progress.update(n as u64 + 1, ids.len() as u64);
             }
-            ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), dir.display()))
+            ignore_broken_pipe(writeln!(
+                anstream::stderr(),
+                "{} in {}",
+                pluralize(ids.len() as u64, "conversation"),
+                dir.display()
+            ))
         }
         None if several && form == ExportFormat::Html => Err(CliError::Usage(format!(
             "{} conversations make {} pages: give a directory with -o",
@@ -116,7 +122,7 @@ fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) ->
             status => return Err(wrong(format!("it answered {status}"))),
         }
     }
-    ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations sent to {url}", ids.len()))
+    ignore_broken_pipe(writeln!(anstream::stderr(), "{} sent to {url}", pluralize(ids.len() as u64, "conversation")))
 }
 
 fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {

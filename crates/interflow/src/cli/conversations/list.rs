@@ -40,7 +40,7 @@ fn table(out: &mut impl Write, found: &[ConversationSummary]) -> io::Result<()> 
         "ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST"
     )?;
     let now = Timestamp::now().micros();
-    for ConversationSummary { row, used } in found {
+    for ConversationSummary { row, used, .. } in found {
         let cost = if used.exchanges > used.unpriced { format!("${:.3}", used.cost) } else { String::new() };
         let nested = if row.parent.is_some() { "└ " } else { "" };
         writeln!(

@@ -77,6 +77,11 @@ fn write(
     // Counting with a body search would take as long as the export.
     let total = if deep { 0 } else { store.count(&query)? };
     let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+    let mut page = store.list(&options)?;
+    // An archive without flows is useless, and importers reject it.
+    if page.is_empty() {
+        return Err(CliError::Failed("no flow matches the query: nothing was written".into()));
+    }
     let (mut progress, mut flows) = (ProgressDisplay::new("exporting"), 0);
     let mut exporter = match begin(args, format, out) {
         Ok(exporter) => exporter,
@@ -84,7 +89,6 @@ fn write(
     };
     let sound = ReadableBodySource::new(store);
     loop {
-        let page = store.list(&options)?;
         for row in &page {
             let row = sound.row(row)?;
             if let Err(e) = exporter.flow(&row, &sound) {
@@ -101,6 +105,7 @@ fn write(
             }
             return Ok((flows, exporter.finish()));
         }
+        page = store.list(&options)?;
     }
 }
 

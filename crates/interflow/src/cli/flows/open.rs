@@ -1,5 +1,6 @@
 //! Opens the store and finds flows in it.
 
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
 use interflow_store::{FlowRow, FlowStore, ListOptions, SqliteStore};
@@ -11,13 +12,27 @@ use crate::instance::config::InterflowConfig;
 /// Number of newest flows searched for an ID suffix.
 const RECENT: usize = 10_000;
 
-/// Opens the store read-only, without disturbing a running instance.
+/// Opens the store read-only, without disturbing a running instance. Contains every flow whose response a client has
+/// received: the instance records asynchronously, and is asked to write what it has.
 pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<SqliteStore, CliError> {
+    // Without an admin port, or if the instance cannot write, what is on disk is shown.
+    if let Ok(Some(instance)) = InstanceApi::for_instance(home) {
+        let _ = instance.flush_recording();
+    }
     Ok(SqliteStore::open_read(&home.join(&config.record.dir))?)
 }
 
 /// Parses a query from command-line arguments.
 pub fn query(words: &[String]) -> Result<Query, CliError> {
+    // As a query it would silently select the flows that contain the word.
+    if let [word] = words
+        && back_from_last(word).is_some()
+    {
+        return Err(CliError::Usage(format!(
+            "`{word}` names a flow, and a query is expected here: `interflow flows show {word} --format har` prints that \
+             flow as an archive, and the query '\"{word}\"' finds the text"
+        )));
+    }
     let text = words.join(" ");
     Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))
 }

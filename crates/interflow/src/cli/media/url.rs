@@ -68,6 +68,7 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
         config: config.media.clone(),
         secret: link_secret(home)?,
         egress: Arc::new(NoEgress),
+        key_egress: Arc::new(NoEgress),
         folder: None,
     };
     let media = MediaService::new(setup)?;

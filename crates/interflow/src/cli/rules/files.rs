@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
+use interflow_host::pluralize::pluralize;
 use interflow_rules::action::ACTIONS;
 use interflow_rules::{
     RuleFileSource, RuleProblem, RuleProgram, RuleRuntime, RulesConfig, explain as explaining, phase_names, simulate,
@@ -59,7 +60,8 @@ pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError>
     } else {
         notes.iter().for_each(|n| anstream::println!("{n}"));
         if read.is_ok() {
-            anstream::println!("{rules} rules are valid");
+            let verb = if rules == 1 { "is" } else { "are" };
+            anstream::println!("{} {verb} valid", pluralize(rules as u64, "rule"));
         }
     }
     match read {
@@ -106,7 +108,7 @@ fn table(rules: &[Value]) {
             })
             .collect();
         let off = if rule["enabled"] == false { "  off" } else { "" };
-        let matches = rule["matches"].as_u64().map(|n| format!("  {n} matches")).unwrap_or_default();
+        let matches = rule["matches"].as_u64().map(|n| format!("  {}", pluralize(n, "match"))).unwrap_or_default();
         anstream::println!("{bold}{}{bold:#}{off}{matches}", text("name"));
         anstream::println!("    {}:{}", text("file"), rule["line"]);
         anstream::println!("    when {}", text("when"));

@@ -1,0 +1,111 @@
+//! The stream of an upstream, translated while it is relayed.
+
+use std::task::{Context, Poll, ready};
+
+use interflow_codec::content_coding::ContentDecoder;
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
+
+use interflow_llm::translate::{ChatEvent, EventTranslator, ReplyWriter, TranslatedError};
+use interflow_llm::{LlmCall, ResponseSummary};
+
+/// A body in the client's format, made from the upstream's.
+pub(super) struct TranslatedStream {
+    body: Body,
+    decoder: Option<ContentDecoder>,
+    reader: EventTranslator,
+    writer: ReplyWriter,
+    /// Counted here, since a client's format may not report usage.
+    call: LlmCall,
+    over: bool,
+}
+
+impl TranslatedStream {
+    pub fn new(
+        body: Body,
+        decoder: Option<ContentDecoder>,
+        reader: EventTranslator,
+        writer: ReplyWriter,
+        call: LlmCall,
+    ) -> Self {
+        Self { body, decoder, reader, writer, call, over: false }
+    }
+
+    fn feed(&mut self, data: &[u8]) -> Result<Vec<ChatEvent>> {
+        match &mut self.decoder {
+            None => Ok(self.reader.push(data)),
+            Some(decoder) => {
+                let plain = decoder.push(data).map_err(|e| {
+                    Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}"))
+                })?;
+                Ok(self.reader.push(&plain))
+            }
+        }
+    }
+
+    /// The end of the upstream's body.
+    fn finish(&mut self) -> Vec<ChatEvent> {
+        let rest = self.decoder.as_mut().and_then(|decoder| decoder.finish().ok()).unwrap_or_default();
+        let mut events = self.reader.push(&rest);
+        events.extend(self.reader.finish());
+        events
+    }
+
+    fn write(&mut self, events: Vec<ChatEvent>, out: &mut Vec<u8>) {
+        for event in events {
+            self.note(&event);
+            self.writer.write(event, out);
+        }
+    }
+
+    fn note(&self, event: &ChatEvent) {
+        let summary = match event {
+            ChatEvent::Usage(usage) => ResponseSummary { usage: Some(*usage), ..ResponseSummary::default() },
+            ChatEvent::Start { id, model } => ResponseSummary {
+                id: id.as_deref().map(Into::into),
+                model: model.as_deref().map(Into::into),
+                usage: None,
+            },
+            _ => return,
+        };
+        self.call.merge_summary(&summary);
+    }
+}
+
+impl BodyStream for TranslatedStream {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            if self.over {
+                return Poll::Ready(None);
+            }
+            let mut out = Vec::new();
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(BodyFrame::Data(data))) => match self.feed(&data) {
+                    Ok(events) => self.write(events, &mut out),
+                    Err(e) => self.fail(&e, &mut out),
+                },
+                // Nothing in trailers belongs to another format.
+                Some(Ok(BodyFrame::Trailers(_))) => {}
+                Some(Err(e)) => self.fail(&e, &mut out),
+                None => {
+                    let events = self.finish();
+                    self.write(events, &mut out);
+                    self.over = true;
+                }
+            }
+            // What an upstream sends after its reply is of no use to the client.
+            self.over |= self.writer.has_ended();
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
+            }
+        }
+    }
+}
+
+impl TranslatedStream {
+    /// Ends the stream with an error event, which every SDK raises as an exception.
+    fn fail(&mut self, error: &Error, out: &mut Vec<u8>) {
+        let message = format!("the upstream's stream failed: {error}");
+        self.writer.fail(&TranslatedError { status: 502, kind: "response_cut".into(), message }, out);
+        self.over = true;
+    }
+}

@@ -1,0 +1,395 @@
+//! Requests that are translated for an upstream with another wire format than the client's, and the responses to them.
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::percent::{COMPONENT, encoded_as};
+use interflow_types::{
+    Body, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result,
+    StatusCode,
+};
+
+use super::dispatch::{OriginalRequest, sign, upstream_model};
+use super::translated_stream::TranslatedStream;
+use super::upstream::client_key;
+use super::{LlmUpstream, UpstreamTable};
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::message::ContentBlock;
+use interflow_llm::translate::{
+    ChatRequest, EventTranslator, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat, parse_reply,
+    reply_events, whole_reply,
+};
+use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary, spans};
+
+/// Names what a translation could not carry.
+const LOSS_HEADER: &[u8] = b"X-Interflow-Translation-Loss";
+/// Names the wire format of the upstream that answered.
+const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
+/// Maximum size of an error response that is translated.
+const MAX_ERROR_BYTES: usize = 1 << 20;
+const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
+/// The version of Anthropic's API that requests are written for.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// The formats that an upstream is sent: the configured one, or those of its API, the first for translations.
+///
+/// # Errors
+/// The format is unknown, or not one of the API's.
+pub(super) fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireFormat>, String> {
+    let spoken: &[WireFormat] = match provider {
+        Provider::OpenAi | Provider::Azure => &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses],
+        Provider::Mistral => &[WireFormat::OpenAiChat],
+        Provider::Anthropic => &[WireFormat::Anthropic],
+        Provider::Gemini | Provider::Vertex => &[WireFormat::Gemini],
+        Provider::Bedrock => &[WireFormat::Bedrock],
+        Provider::Cohere => &[WireFormat::Cohere],
+        Provider::Ollama => &[WireFormat::Ollama, WireFormat::OpenAiChat],
+        Provider::Unknown => &[],
+    };
+    let Some(name) = configured else { return Ok(spoken.to_vec()) };
+    let format = WireFormat::from_name(name).ok_or_else(|| {
+        format!("format: `{name}` is no wire format that is known; write one of {}", WireFormat::names())
+    })?;
+    if !spoken.contains(&format) {
+        let known: Vec<&str> = spoken.iter().map(|f| f.as_str()).collect();
+        let (kind, known) = (provider.as_str(), known.join(" or "));
+        return Err(format!("format: an upstream of the kind {kind} speaks {known}, not {name}; set kind as well"));
+    }
+    Ok(vec![format])
+}
+
+impl LlmUpstream {
+    /// The client's format, if a request has to be translated from it; `path` is the one at the upstream.
+    pub(crate) fn translates(&self, method: &Method, path: &str) -> Option<WireFormat> {
+        let client = WireFormat::of_client(path).filter(|_| *method == Method::POST)?;
+        (!self.formats.contains(&client)).then_some(client)
+    }
+
+    /// What the configuration lacks for translated requests.
+    pub(super) fn missing_for_translation(&self) -> Option<String> {
+        let name = &self.name;
+        (self.provider == Provider::Vertex && self.project.is_none())
+            .then(|| format!("set llm.provider.{name}.project, which paths of Vertex AI name"))
+    }
+
+    /// The path of a chat request for a model.
+    fn chat_path(&self, format: WireFormat, model: &str, stream: bool) -> String {
+        let encoded = encoded_as(model, COMPONENT);
+        match format {
+            WireFormat::Anthropic => "/v1/messages".to_owned(),
+            WireFormat::OpenAiChat if self.provider == Provider::Azure => match &self.api_version {
+                Some(_) => format!("/openai/deployments/{encoded}/chat/completions"),
+                None => "/openai/v1/chat/completions".to_owned(),
+            },
+            WireFormat::OpenAiResponses if self.provider == Provider::Azure => match &self.api_version {
+                Some(_) => "/openai/responses".to_owned(),
+                None => "/openai/v1/responses".to_owned(),
+            },
+            WireFormat::OpenAiChat => "/v1/chat/completions".to_owned(),
+            WireFormat::OpenAiResponses => "/v1/responses".to_owned(),
+            WireFormat::Gemini => {
+                let model = encoded_as(model.trim_start_matches("models/"), COMPONENT);
+                let verb = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
+                match (self.provider, &self.project) {
+                    (Provider::Vertex, Some(project)) => {
+                        let location = self.region.as_deref().unwrap_or("global");
+                        format!("/v1/projects/{project}/locations/{location}/publishers/google/models/{model}:{verb}")
+                    }
+                    _ => format!("/v1beta/models/{model}:{verb}"),
+                }
+            }
+            WireFormat::Bedrock => {
+                let verb = if stream { "converse-stream" } else { "converse" };
+                format!("/model/{encoded}/{verb}")
+            }
+            WireFormat::Cohere => "/v2/chat".to_owned(),
+            WireFormat::Ollama => "/api/chat".to_owned(),
+        }
+    }
+}
+
+/// The translation of one client request, for as many upstreams as are tried.
+pub(super) struct Translation {
+    /// The client's format; `None` if its requests cannot be translated.
+    client: Option<WireFormat>,
+    /// The provider of the upstream that the client addressed, whose requests need no translation.
+    exchange: LlmCall,
+    request_id: String,
+    flow_id: String,
+    created: i64,
+    max_body: usize,
+    /// Parsed for the first upstream that needs it.
+    parsed: Option<std::result::Result<std::sync::Arc<ChatRequest>, LlmRefusal>>,
+    losses: Losses,
+    /// The first upstream's provider.
+    native: Option<Provider>,
+}
+
+impl Translation {
+    pub fn new(table: &UpstreamTable, head: &RequestHead, exchange: &LlmCall, flow: &Flow) -> Self {
+        let route = table.find_route(&head.url.path, head.headers.contains("anthropic-version"));
+        let client = route.as_ref().and_then(|route| WireFormat::of_client(route.rest));
+        Self {
+            client: client.filter(|_| head.method == Method::POST),
+            exchange: exchange.clone(),
+            request_id: RequestId::of(flow),
+            flow_id: flow.id.to_string(),
+            created: jiff::Timestamp::now().as_second(),
+            max_body: table.max_body,
+            parsed: None,
+            losses: Losses::default(),
+            native: route.map(|route| route.upstream.provider),
+        }
+    }
+
+    /// The format to translate to; `None` if the upstream takes the request as it is.
+    ///
+    /// # Errors
+    /// The upstream has another API, and the request cannot be translated.
+    pub fn needed_for(&self, upstream: &LlmUpstream) -> std::result::Result<Option<WireFormat>, LlmRefusal> {
+        match (self.client, upstream.formats.first()) {
+            (Some(client), _) if upstream.formats.contains(&client) => Ok(None),
+            (Some(_), Some(format)) => match upstream.missing_for_translation() {
+                Some(missing) => Err(untranslatable(format!("requests are not translated for it: {missing}"))),
+                None => Ok(Some(*format)),
+            },
+            _ if self.native == Some(upstream.provider) => Ok(None),
+            _ => Err(untranslatable(format!(
+                "the upstream {} has another API, and only chat requests of OpenAI's and Anthropic's API are translated",
+                upstream.name
+            ))),
+        }
+    }
+
+    /// The translated request. The inner error is for the client, unless another upstream serves it.
+    pub async fn request(
+        &mut self,
+        table: &UpstreamTable,
+        upstream: &LlmUpstream,
+        format: WireFormat,
+        asked: &OriginalRequest<'_>,
+    ) -> Result<std::result::Result<Request, LlmRefusal>> {
+        let chat = match self.chat(asked).await? {
+            Ok(chat) => chat,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let model = upstream_model(table, upstream, asked.exchange).unwrap_or(&chat.request.model).to_owned();
+        let path = upstream.chat_path(format, &model, chat.request.stream);
+        let Some(url) = upstream.url(&path, &asked.head.headers) else { return Ok(Err(upstream.disabled())) };
+        let is_openai = upstream.provider == Provider::Azure || upstream.name == "openai";
+        let (provider, max_tokens) = (upstream.provider, upstream.max_tokens);
+        let written = spans::beside(asked.raw.len(), move || {
+            let target = Target { format, provider, model: &model, max_tokens, is_openai };
+            let (body, losses) = chat.write(&target);
+            (body.to_string(), losses)
+        });
+        let (body, mut losses) = written.await.ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "the request could not be translated; please report what it was")
+        })?;
+        if asked.head.headers.contains("anthropic-beta") {
+            losses.add("anthropic-beta");
+        }
+        self.losses = losses;
+        let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
+        let body = Body::from(held.attach_to(body.into_bytes()));
+        let mut head =
+            RequestHead { url, headers: headers(asked.head, format, self.exchange.stream), ..asked.head.clone() };
+        upstream.authorize(&mut head, asked.token);
+        // The client's own key, only for the host that it addressed.
+        if !asked.foreign
+            && !upstream.has_key()
+            && let Some(key) = client_key(asked.head)
+        {
+            upstream.set_key(&mut head, &key);
+        }
+        if upstream.signs()
+            && let Err(refusal) = sign(upstream, asked.token, &mut head, &body)
+        {
+            return Ok(Err(refusal));
+        }
+        Ok(Ok(Request { head, body }))
+    }
+
+    /// The client's request in the message model, parsed once.
+    async fn chat(
+        &mut self,
+        asked: &OriginalRequest<'_>,
+    ) -> Result<std::result::Result<std::sync::Arc<ChatRequest>, LlmRefusal>> {
+        if let Some(parsed) = &self.parsed {
+            return Ok(parsed.clone());
+        }
+        let parsed = match coding::decode_off_thread(&asked.head.headers, asked.raw, self.max_body as u64).await {
+            Ok(plain) => {
+                let (body, client) = (plain.unwrap_or_else(|| asked.raw.clone()), self.client);
+                // The tree takes several times the size of the body.
+                let _held = PROCESS_BUDGET.reserve(body.len() as u64 * 2)?;
+                spans::beside(body.len(), move || parse(client, &body)).await.unwrap_or_else(|| Err(unreadable("")))
+            }
+            Err(e) => match coding::budget_error(&e) {
+                Some(e) => return Err(e),
+                None => Err(unreadable(&e.to_string())),
+            },
+        };
+        let parsed = parsed.map(std::sync::Arc::new);
+        self.parsed = Some(parsed.clone());
+        Ok(parsed)
+    }
+
+    /// The upstream's response for the client: a stream is translated as it arrives, anything else as a whole.
+    pub async fn response(&self, format: WireFormat, response: Response) -> Result<Response> {
+        let client = self.client.unwrap_or(WireFormat::OpenAiChat);
+        let Response { head, body } = response;
+        let mut translated = if !head.status.is_success() {
+            self.error(client, &head.headers, head.status, body).await?
+        } else if self.exchange.stream {
+            self.stream(client, format, &head.headers, body).await?
+        } else {
+            self.whole(client, format, &head.headers, body).await?
+        };
+        let headers = &mut translated.head.headers;
+        for (name, value) in head.headers.iter().filter(|(name, _)| is_passed_on(name)) {
+            headers.append_unchecked(name, value);
+        }
+        headers.append_unchecked(FORMAT_HEADER, format.as_str().as_bytes());
+        if !self.losses.is_empty() {
+            headers.append_unchecked(LOSS_HEADER, self.losses.to_string().as_bytes());
+        }
+        Ok(translated)
+    }
+
+    async fn error(&self, client: WireFormat, headers: &Headers, status: StatusCode, body: Body) -> Result<Response> {
+        let raw = read(headers, body, MAX_ERROR_BYTES).await.unwrap_or_default();
+        let error = TranslatedError::parse(status.as_u16(), headers.get_str("x-amzn-errortype"), &raw);
+        Ok(self.error_response(client, &error))
+    }
+
+    fn error_response(&self, client: WireFormat, error: &TranslatedError) -> Response {
+        let status = StatusCode::from_u16(error.status_for(client)).unwrap_or(StatusCode::BAD_GATEWAY);
+        Response::full(status, "application/json", error.body(client, &self.request_id).to_string())
+    }
+
+    async fn whole(&self, client: WireFormat, format: WireFormat, headers: &Headers, body: Body) -> Result<Response> {
+        let raw = read(headers, body, self.max_body).await?;
+        let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
+        let reply = spans::beside(raw.len(), move || parse_reply(format, &raw)).await.unwrap_or_default();
+        self.exchange.merge_summary(&ResponseSummary {
+            usage: reply.usage,
+            model: reply.model.as_deref().map(Into::into),
+            id: reply.id.as_deref().map(Into::into),
+        });
+        let failed = reply.blocks.iter().find_map(|block| match block {
+            ContentBlock::Error { kind, message } => Some((kind.clone(), message.clone())),
+            _ => None,
+        });
+        if let Some((kind, message)) = failed {
+            return Ok(self.error_response(client, &TranslatedError { status: 502, kind, message }));
+        }
+        if !reply.complete {
+            let message = "the upstream's response is not one of its API".to_owned();
+            let kind = "response_unreadable".to_owned();
+            return Ok(self.error_response(client, &TranslatedError { status: 502, kind, message }));
+        }
+        let (media_type, body) = if self.exchange.stream {
+            let (mut writer, mut out) = (ReplyWriter::new(client, self.reply_head()), Vec::new());
+            reply_events(&reply).into_iter().for_each(|event| writer.write(event, &mut out));
+            (EVENT_STREAM, out)
+        } else {
+            ("application/json", whole_reply(client, &self.reply_head(), &reply).to_string().into_bytes())
+        };
+        Ok(Response::full(StatusCode::OK, media_type, held.attach_to(body)))
+    }
+
+    async fn stream(&self, client: WireFormat, format: WireFormat, headers: &Headers, body: Body) -> Result<Response> {
+        let framing = match (format, StreamFraming::from_headers(headers, false)) {
+            // Ollama's lines may come without their media type.
+            (WireFormat::Ollama, StreamFraming::Whole) => StreamFraming::Lines,
+            // Some servers give a whole reply although a stream was asked for.
+            (_, StreamFraming::Whole) => {
+                return self.whole(client, format, headers, body).await;
+            }
+            (_, framing) => framing,
+        };
+        let decoder = coding::ContentDecoder::new(headers, u64::MAX)
+            .map_err(|e| Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}")))?;
+        let reader = EventTranslator::new(format, framing);
+        let writer = ReplyWriter::new(client, self.reply_head());
+        let stream = TranslatedStream::new(body, decoder, reader, writer, self.exchange.clone());
+        let mut response = Response::full(StatusCode::OK, EVENT_STREAM, Bytes::new());
+        response.head.headers.remove("content-length");
+        response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");
+        response.body = Body::stream(stream);
+        Ok(response)
+    }
+
+    fn reply_head(&self) -> ReplyHead {
+        let settings = self.parsed.as_ref().and_then(|parsed| parsed.as_ref().ok()).map(|chat| &chat.settings);
+        ReplyHead {
+            id: self.flow_id.to_ascii_lowercase(),
+            model: self.exchange.model.as_deref().unwrap_or_default().to_owned(),
+            created: self.created,
+            stream_usage: settings.is_some_and(|s| s.stream_usage),
+        }
+    }
+}
+
+fn parse(client: Option<WireFormat>, body: &[u8]) -> std::result::Result<ChatRequest, LlmRefusal> {
+    let Some(client) = client else { return Err(untranslatable("requests of this API are not translated")) };
+    let body = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    ChatRequest::parse(client, body).map_err(untranslatable)
+}
+
+fn unreadable(why: &str) -> LlmRefusal {
+    let message = format!("the body cannot be read, as a translation for the upstream demands: {why}");
+    LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "bad_json", message)
+}
+
+fn untranslatable(message: impl Into<String>) -> LlmRefusal {
+    LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "untranslatable_request", message)
+}
+
+/// The fields of a translated request. Those of the client's SDK are for its own API.
+fn headers(client: &RequestHead, format: WireFormat, stream: bool) -> Headers {
+    let mut headers = Headers::default();
+    for name in ["user-agent", "x-request-id", "traceparent", "tracestate"] {
+        if let Some(value) = client.headers.get(name) {
+            headers.append_unchecked(name.as_bytes(), value);
+        }
+    }
+    headers.append_unchecked(b"Content-Type", b"application/json");
+    let accept: &[u8] = match format {
+        WireFormat::Bedrock if stream => b"application/vnd.amazon.eventstream",
+        _ if stream => b"text/event-stream, application/x-ndjson, application/json",
+        _ => b"application/json",
+    };
+    headers.append_unchecked(b"Accept", accept);
+    if format == WireFormat::Anthropic {
+        headers.append_unchecked(b"anthropic-version", ANTHROPIC_VERSION.as_bytes());
+    }
+    headers
+}
+
+/// Fields of the upstream's response that its client's SDK understands: ids, and when to try again.
+fn is_passed_on(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with(b"x-ratelimit-")
+        || name.starts_with(b"anthropic-ratelimit-")
+        || [&b"retry-after"[..], b"retry-after-ms", b"request-id", b"x-request-id", b"x-amzn-requestid"]
+            .contains(&name.as_slice())
+}
+
+/// A whole body without its content coding.
+async fn read(headers: &Headers, body: Body, max: usize) -> Result<Bytes> {
+    let raw = match body.collect(max).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::Broken(e)) => return Err(e),
+        Err(CollectError::TooLarge(_)) => {
+            let message = "the upstream's response is larger than llm.max_body and cannot be translated";
+            return Err(Error::new(ErrorKind::BadResponse, message));
+        }
+    };
+    let plain = coding::decode_off_thread(headers, &raw, max as u64).await.map_err(|e| {
+        let why = format!("the upstream's response cannot be decoded: {e}");
+        coding::budget_error(&e).unwrap_or_else(|| Error::new(ErrorKind::BadResponse, why))
+    })?;
+    Ok(plain.unwrap_or(raw))
+}

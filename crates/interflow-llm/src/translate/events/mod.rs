@@ -1,0 +1,231 @@
+//! Reads the stream of an upstream as [`ChatEvent`]s, incrementally; one event of the stream at most is held.
+
+mod openai;
+mod others;
+
+use serde_json::Value;
+
+use super::{ChatEvent, StopReason, WireFormat};
+use crate::event_stream::{EventError, EventReader, StreamEvent, StreamFraming};
+use crate::message::{ContentBlock, ModelReply, error_block};
+use crate::usage;
+
+/// Maximum size of an event of an upstream's stream.
+const MAX_EVENT_BYTES: usize = 16 << 20;
+
+/// Reads one reply. After an error or the end of the reply nothing more is read.
+#[derive(Debug)]
+pub struct EventTranslator {
+    reader: EventReader,
+    state: StreamState,
+}
+
+/// What a reader remembers between the events of a stream.
+#[derive(Debug)]
+struct StreamState {
+    format: WireFormat,
+    out: Vec<ChatEvent>,
+    started: bool,
+    stopped: Option<StopReason>,
+    called_tool: bool,
+    over: bool,
+    /// Index of the last call of a tool, for formats that do not count them.
+    calls: u64,
+    /// Calls whose arguments have begun, by the upstream's index.
+    with_input: Vec<u64>,
+}
+
+/// The most tools that one reply may call; further ones end it.
+const MAX_CALLS: u64 = 4_096;
+
+impl EventTranslator {
+    /// `framing` is that of the response (see [`StreamFraming::from_headers`]).
+    pub fn new(format: WireFormat, framing: StreamFraming) -> Self {
+        let state = StreamState {
+            format,
+            out: Vec::new(),
+            started: false,
+            stopped: None,
+            called_tool: false,
+            over: false,
+            calls: 0,
+            with_input: Vec::new(),
+        };
+        Self { reader: EventReader::new(framing, MAX_EVENT_BYTES), state }
+    }
+
+    /// Reads the next bytes, after content decoding.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<ChatEvent> {
+        if !self.state.over {
+            self.reader.push(bytes);
+            loop {
+                match self.reader.next_event() {
+                    Ok(Some(event)) => self.state.read(&event),
+                    Ok(None) => break,
+                    Err(e) => self.state.fail("invalid_stream", &unreadable(&e)),
+                }
+                if self.state.over {
+                    break;
+                }
+            }
+        }
+        std::mem::take(&mut self.state.out)
+    }
+
+    /// The end of the input. A reply that did not end is an error.
+    pub fn finish(&mut self) -> Vec<ChatEvent> {
+        if !self.state.over
+            && let Some(event) = self.reader.finish()
+        {
+            self.state.read(&event);
+        }
+        if !self.state.over {
+            match self.state.stopped {
+                Some(_) => self.state.end(),
+                None => self.state.fail("response_cut", "the upstream's stream ended before its reply did"),
+            }
+        }
+        std::mem::take(&mut self.state.out)
+    }
+}
+
+/// The events of a whole reply, for a client that asked for a stream where the upstream gave none.
+pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
+    let mut out = vec![ChatEvent::Start { id: reply.id.clone(), model: reply.model.clone() }];
+    let mut calls = 0;
+    for block in &reply.blocks {
+        match block {
+            ContentBlock::Text { text } => out.push(ChatEvent::Text(text.clone())),
+            ContentBlock::Thinking { text, signature } => {
+                out.push(ChatEvent::Thinking(text.clone()));
+                out.extend(signature.get().map(|s| ChatEvent::Signature(s.to_owned())));
+            }
+            ContentBlock::ToolUse { id, name, input } => {
+                let json = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
+                out.push(ChatEvent::ToolStart { index: calls, id: id.clone(), name: name.clone() });
+                out.push(ChatEvent::ToolInput { index: calls, json });
+                calls += 1;
+            }
+            _ => {}
+        }
+    }
+    out.extend(reply.usage.map(ChatEvent::Usage));
+    let reason = match reply.stop.as_deref().map(StopReason::from_name) {
+        Some(StopReason::EndTurn) | None if calls > 0 => StopReason::ToolUse,
+        reason => reason.unwrap_or(StopReason::EndTurn),
+    };
+    out.extend([ChatEvent::Stop(reason), ChatEvent::Done]);
+    out
+}
+
+fn unreadable(e: &EventError) -> String {
+    format!("the upstream's stream cannot be read: {e}")
+}
+
+impl StreamState {
+    fn read(&mut self, event: &StreamEvent) {
+        if event.data.is_empty() {
+            return;
+        }
+        // The end mark of Chat Completions.
+        if event.data.trim_ascii() == b"[DONE]" {
+            return match self.stopped {
+                Some(_) => self.end(),
+                None => self.fail("response_cut", "the upstream's stream ended before its reply did"),
+            };
+        }
+        // A keep-alive that is not JSON is no event of the API.
+        let Ok(mut data) = serde_json::from_slice::<Value>(&event.data) else { return };
+        let name = event.name.as_deref().unwrap_or_default();
+        if let Some(ContentBlock::Error { kind, message }) = self.error_in(name, &data) {
+            return self.fail(&kind, &message);
+        }
+        if let Some(usage) = usage::summary_from_value(&data).usage {
+            self.out.push(ChatEvent::Usage(usage));
+        }
+        match self.format {
+            WireFormat::Anthropic => self.anthropic(&mut data),
+            WireFormat::OpenAiChat => self.chat(&mut data),
+            WireFormat::OpenAiResponses => self.responses(&mut data),
+            WireFormat::Gemini => self.gemini(&mut data),
+            WireFormat::Bedrock => self.converse(name, &mut data),
+            WireFormat::Cohere => self.cohere(&mut data),
+            WireFormat::Ollama => self.ollama(&mut data),
+        }
+    }
+
+    /// The error that an event reports in place of content.
+    fn error_in(&self, name: &str, data: &Value) -> Option<ContentBlock> {
+        let failed = match self.format {
+            WireFormat::Bedrock if name.ends_with("xception") => {
+                let message = data["message"].as_str().unwrap_or("the upstream's stream failed").to_owned();
+                return Some(ContentBlock::Error { kind: name.to_owned(), message });
+            }
+            WireFormat::OpenAiResponses if data["type"] == "response.failed" => return error_block(&data["response"]),
+            WireFormat::OpenAiResponses => data["type"] == "error",
+            _ => data.get("error").is_some_and(|e| !e.is_null()),
+        };
+        failed.then(|| error_block(data)).flatten()
+    }
+
+    fn start(&mut self, id: Option<String>, model: Option<String>) {
+        if !std::mem::replace(&mut self.started, true) {
+            self.out.push(ChatEvent::Start { id, model });
+        }
+    }
+
+    fn text(&mut self, text: Option<&str>) {
+        self.out.extend(text.filter(|t| !t.is_empty()).map(|t| ChatEvent::Text(t.to_owned())));
+    }
+
+    fn thinking(&mut self, text: Option<&str>) {
+        self.out.extend(text.filter(|t| !t.is_empty()).map(|t| ChatEvent::Thinking(t.to_owned())));
+    }
+
+    fn tool_start(&mut self, index: u64, id: String, name: String) {
+        self.calls += 1;
+        if self.calls > MAX_CALLS {
+            return self.fail("too_many_tool_calls", "the upstream's reply calls too many tools");
+        }
+        self.called_tool = true;
+        self.out.push(ChatEvent::ToolStart { index, id, name });
+    }
+
+    fn tool_input(&mut self, index: u64, json: &str) {
+        if !json.is_empty() {
+            self.out.push(ChatEvent::ToolInput { index, json: json.to_owned() });
+        }
+    }
+
+    /// A call that comes with all of its arguments.
+    fn whole_call(&mut self, id: String, name: String, input: &Value) {
+        let index = self.calls;
+        self.tool_start(index, id, name);
+        self.tool_input(index, &if input.is_null() { "{}".to_owned() } else { input.to_string() });
+    }
+
+    fn stop(&mut self, name: &str) {
+        self.stopped = Some(StopReason::from_name(name));
+    }
+
+    fn end(&mut self) {
+        if self.over {
+            return;
+        }
+        // Several APIs name a normal end for a reply that calls tools.
+        let reason = match self.stopped.take() {
+            Some(StopReason::EndTurn) | None if self.called_tool => StopReason::ToolUse,
+            reason => reason.unwrap_or(StopReason::EndTurn),
+        };
+        self.out.push(ChatEvent::Stop(reason));
+        self.out.push(ChatEvent::Done);
+        self.over = true;
+    }
+
+    fn fail(&mut self, kind: &str, message: &str) {
+        if !self.over {
+            self.out.push(ChatEvent::Error { kind: kind.to_owned(), message: message.to_owned() });
+            self.over = true;
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Translation between the wire formats of providers: a client's request and its reply pass through the message model
+//! (`crate::message`), so that a client of one API reaches the models of another.
+//!
+//! [`ChatRequest::parse`] reads the client's body, [`ChatRequest::write`] writes it for an upstream. A stream is read as
+//! [`ChatEvent`]s by an [`EventTranslator`], and written by a [`ReplyWriter`], event by event; a whole reply by
+//! [`whole_reply`]. What a format cannot express is named, not dropped silently: see [`Losses`].
+
+mod error;
+mod events;
+mod reply;
+mod request;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use error::TranslatedError;
+pub use events::{EventTranslator, reply_events};
+pub use reply::{ReplyHead, ReplyWriter, whole_reply};
+pub use request::{ChatRequest, Target};
+
+use serde_json::Value;
+
+use crate::message::{ApiFormat, ContentBlock, ModelReply, parse, take_value};
+use crate::{CallUsage, Provider, usage};
+
+/// A wire format that requests are translated to. Clients speak the first three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WireFormat {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions, also Mistral's API and that of most servers.
+    OpenAiChat,
+    /// OpenAI Responses.
+    OpenAiResponses,
+    /// `generateContent` of Gemini and Vertex AI.
+    Gemini,
+    /// Bedrock Converse.
+    Bedrock,
+    /// Cohere's chat, version 2.
+    Cohere,
+    /// Ollama's own API.
+    Ollama,
+}
+
+const NAMES: [(&str, WireFormat); 7] = [
+    ("anthropic", WireFormat::Anthropic),
+    ("openai_chat", WireFormat::OpenAiChat),
+    ("openai_responses", WireFormat::OpenAiResponses),
+    ("gemini", WireFormat::Gemini),
+    ("bedrock", WireFormat::Bedrock),
+    ("cohere", WireFormat::Cohere),
+    ("ollama", WireFormat::Ollama),
+];
+
+impl WireFormat {
+    /// The name in configuration, tags and messages.
+    pub fn as_str(self) -> &'static str {
+        NAMES.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
+    }
+
+    /// All names, for messages.
+    pub fn names() -> String {
+        NAMES.map(|(name, _)| name).join(", ")
+    }
+
+    /// The format of a client's request by its path within an upstream (a query may follow); `None` if it is not the
+    /// chat endpoint of a format that clients may speak.
+    pub fn of_client(path: &str) -> Option<Self> {
+        match path.split('?').next().unwrap_or_default() {
+            "/v1/messages" => Some(Self::Anthropic),
+            "/v1/chat/completions" | "/chat/completions" => Some(Self::OpenAiChat),
+            "/v1/responses" | "/responses" => Some(Self::OpenAiResponses),
+            _ => None,
+        }
+    }
+
+    /// The API whose errors and events a client of this format reads.
+    pub const fn provider(self) -> Provider {
+        match self {
+            Self::Anthropic => Provider::Anthropic,
+            Self::OpenAiChat | Self::OpenAiResponses => Provider::OpenAi,
+            Self::Gemini => Provider::Gemini,
+            Self::Bedrock => Provider::Bedrock,
+            Self::Cohere => Provider::Cohere,
+            Self::Ollama => Provider::Ollama,
+        }
+    }
+
+    /// The format of the message model; Cohere has its own reader.
+    const fn api(self) -> Option<ApiFormat> {
+        match self {
+            Self::Anthropic => Some(ApiFormat::Anthropic),
+            Self::OpenAiChat => Some(ApiFormat::Chat),
+            Self::OpenAiResponses => Some(ApiFormat::Responses),
+            Self::Gemini => Some(ApiFormat::Gemini),
+            Self::Bedrock => Some(ApiFormat::Converse),
+            Self::Ollama => Some(ApiFormat::Ollama),
+            Self::Cohere => None,
+        }
+    }
+}
+
+/// What a translation could not carry, by the names of the client's members: sorted, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses(std::collections::BTreeSet<String>);
+
+/// Names in one header field; a client may send any number of members that no API knows.
+const MAX_LOSSES: usize = 32;
+/// Length of one name.
+const MAX_LOSS_LENGTH: usize = 64;
+
+impl Losses {
+    /// Adds a name. Characters that a header field cannot hold are replaced.
+    pub fn add(&mut self, name: &str) {
+        if self.0.len() < MAX_LOSSES {
+            let safe = |c: char| if c.is_ascii_alphanumeric() || "_.-[]".contains(c) { c } else { '_' };
+            self.0.insert(name.chars().take(MAX_LOSS_LENGTH).map(safe).collect());
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|name| self.add(name));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::fmt::Display for Losses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, name) in self.0.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            f.write_str(name)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a model stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    EndTurn,
+    MaxTokens,
+    /// The stop sequence that was generated, if the upstream says which.
+    StopSequence(Option<String>),
+    ToolUse,
+    /// A filter or the model itself declined.
+    Refusal,
+}
+
+impl StopReason {
+    /// The reason under the name of any provider. An unknown name counts as a normal end.
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "length" | "max_tokens" | "MAX_TOKENS" | "max_output_tokens" | "model_context_window_exceeded" => {
+                Self::MaxTokens
+            }
+            "stop_sequence" | "STOP_SEQUENCE" => Self::StopSequence(None),
+            "tool_calls" | "tool_use" | "TOOL_CALL" | "function_call" => Self::ToolUse,
+            "content_filter"
+            | "refusal"
+            | "content_filtered"
+            | "guardrail_intervened"
+            | "SAFETY"
+            | "RECITATION"
+            | "PROHIBITED_CONTENT"
+            | "BLOCKLIST"
+            | "SPII"
+            | "IMAGE_SAFETY"
+            | "LANGUAGE"
+            | "OTHER" => Self::Refusal,
+            _ => Self::EndTurn,
+        }
+    }
+}
+
+/// One step of a reply, in the order in which it is generated.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChatEvent {
+    /// The upstream's id and name for the reply and its model.
+    Start {
+        id: Option<String>,
+        model: Option<String>,
+    },
+    Text(String),
+    Thinking(String),
+    /// The signature of the thinking before it.
+    Signature(String),
+    /// A call of a tool begins; `index` tells parallel calls apart.
+    ToolStart {
+        index: u64,
+        id: String,
+        name: String,
+    },
+    /// A piece of the arguments, which are JSON when all pieces are there.
+    ToolInput {
+        index: u64,
+        json: String,
+    },
+    /// Counts so far, running totals.
+    Usage(CallUsage),
+    Stop(StopReason),
+    Error {
+        kind: String,
+        message: String,
+    },
+    /// The reply is complete.
+    Done,
+}
+
+/// Parses a whole reply of an upstream.
+pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
+    match format.api() {
+        Some(api) => parse::reply_with_data(api, "application/json", 200, body),
+        None => serde_json::from_slice(body).map_or_else(|_| ModelReply::default(), cohere_reply),
+    }
+}
+
+/// A whole reply of Cohere: Chat's messages without choices around them.
+fn cohere_reply(mut body: Value) -> ModelReply {
+    let usage = usage::summary_from_value(&body).usage;
+    let id = body["id"].as_str().map(str::to_owned);
+    let stop = body["finish_reason"].as_str().map(str::to_owned);
+    let mut message = take_value(&mut body, "message");
+    // What the model says before it calls tools.
+    let plan = message["tool_plan"].as_str().map(ContentBlock::text);
+    let mut blocks: Vec<ContentBlock> = plan.into_iter().collect();
+    let choice = serde_json::json!({ "choices": [{ "message": message.take() }] });
+    blocks.extend(crate::message::chat_reply(choice).blocks);
+    let complete = !blocks.is_empty() || stop.is_some();
+    ModelReply { id, blocks, stop, usage, complete, ..ModelReply::default() }
+}

@@ -1,0 +1,198 @@
+//! Replies of Anthropic's Messages API.
+
+use serde_json::{Value, json};
+
+use super::{ReplyHead, call_id, reply_id};
+use crate::CallUsage;
+use crate::message::{ContentBlock, ModelReply, REDACTED};
+use crate::translate::{ChatEvent, StopReason};
+
+/// Writes the events of a stream. Text and thinking are closed when something else begins; calls stay open to the end,
+/// because the pieces of parallel calls may alternate.
+#[derive(Debug)]
+pub struct AnthropicWriter {
+    head: ReplyHead,
+    started: bool,
+    blocks: usize,
+    open: Open,
+    /// Open calls: the upstream's index and the block's.
+    calls: Vec<(u64, usize)>,
+    stop: Option<StopReason>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Open {
+    None,
+    Text,
+    Thinking { signed: bool },
+}
+
+impl AnthropicWriter {
+    pub fn new(head: ReplyHead) -> Self {
+        Self { head, started: false, blocks: 0, open: Open::None, calls: Vec::new(), stop: None }
+    }
+
+    pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) {
+        match event {
+            ChatEvent::Start { id, model } => self.start(id.as_deref(), model, out),
+            ChatEvent::Text(text) => {
+                if self.open != Open::Text {
+                    self.open_block(Open::Text, json!({ "type": "text", "text": "" }), out);
+                }
+                self.delta(json!({ "type": "text_delta", "text": text }), out);
+            }
+            ChatEvent::Thinking(text) => {
+                self.open_thinking(out);
+                self.delta(json!({ "type": "thinking_delta", "thinking": text }), out);
+            }
+            ChatEvent::Signature(data) if data.starts_with(REDACTED) => {
+                let data = data.trim_start_matches(REDACTED);
+                self.open_block(Open::None, json!({ "type": "redacted_thinking", "data": data }), out);
+                event_to(&json!({ "type": "content_block_stop", "index": self.blocks - 1 }), out);
+            }
+            ChatEvent::Signature(signature) => {
+                self.open_thinking(out);
+                self.delta(json!({ "type": "signature_delta", "signature": signature }), out);
+                self.open = Open::Thinking { signed: true };
+            }
+            ChatEvent::ToolStart { index, id, name } => {
+                let id = if id.is_empty() { call_id(&self.head.id, self.calls.len()) } else { id };
+                self.open_block(Open::None, json!({ "type": "tool_use", "id": id, "name": name, "input": {} }), out);
+                self.calls.push((index, self.blocks - 1));
+            }
+            ChatEvent::ToolInput { index, json } => {
+                if let Some((_, block)) = self.calls.iter().rev().find(|(i, _)| *i == index) {
+                    let delta = json!({ "type": "input_json_delta", "partial_json": json });
+                    event_to(&json!({ "type": "content_block_delta", "index": block, "delta": delta }), out);
+                }
+            }
+            ChatEvent::Stop(reason) => self.stop = Some(reason),
+            ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+        }
+    }
+
+    pub fn end(&mut self, usage: CallUsage, out: &mut Vec<u8>) {
+        self.start(None, None, out);
+        self.close(out);
+        for (_, block) in std::mem::take(&mut self.calls) {
+            event_to(&json!({ "type": "content_block_stop", "index": block }), out);
+        }
+        let (reason, sequence) = stop_reason(self.stop.as_ref().unwrap_or(&StopReason::EndTurn));
+        let delta = json!({ "stop_reason": reason, "stop_sequence": sequence });
+        event_to(&json!({ "type": "message_delta", "delta": delta, "usage": usage_of(usage) }), out);
+        event_to(&json!({ "type": "message_stop" }), out);
+    }
+
+    fn start(&mut self, id: Option<&str>, model: Option<String>, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        let message = json!({
+            "id": reply_id("msg_", id, &self.head),
+            "type": "message",
+            "role": "assistant",
+            "model": model.unwrap_or_else(|| self.head.model.clone()),
+            "content": [],
+            "stop_reason": null,
+            "stop_sequence": null,
+            // Not known yet to most upstreams; the last event has all counts.
+            "usage": usage_of(CallUsage::default()),
+        });
+        event_to(&json!({ "type": "message_start", "message": message }), out);
+    }
+
+    /// A thought that was signed is complete; what follows is another.
+    fn open_thinking(&mut self, out: &mut Vec<u8>) {
+        if self.open != (Open::Thinking { signed: false }) {
+            let block = json!({ "type": "thinking", "thinking": "", "signature": "" });
+            self.open_block(Open::Thinking { signed: false }, block, out);
+        }
+    }
+
+    fn open_block(&mut self, open: Open, block: Value, out: &mut Vec<u8>) {
+        self.start(None, None, out);
+        self.close(out);
+        event_to(&json!({ "type": "content_block_start", "index": self.blocks, "content_block": block }), out);
+        self.blocks += 1;
+        self.open = open;
+    }
+
+    fn close(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.open, Open::None) != Open::None {
+            event_to(&json!({ "type": "content_block_stop", "index": self.blocks.saturating_sub(1) }), out);
+        }
+    }
+
+    fn delta(&mut self, delta: Value, out: &mut Vec<u8>) {
+        let index = self.blocks.saturating_sub(1);
+        event_to(&json!({ "type": "content_block_delta", "index": index, "delta": delta }), out);
+    }
+}
+
+pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
+    let content: Vec<Value> = reply.blocks.iter().filter_map(block).collect();
+    let (reason, sequence) = stop_reason(reason);
+    json!({
+        "id": reply_id("msg_", reply.id.as_deref(), head),
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model.as_ref().unwrap_or(&head.model),
+        "content": content,
+        "stop_reason": reason,
+        "stop_sequence": sequence,
+        "usage": usage_of(reply.usage.unwrap_or_default()),
+    })
+}
+
+fn block(block: &ContentBlock) -> Option<Value> {
+    Some(match block {
+        ContentBlock::Text { text } => json!({ "type": "text", "text": text }),
+        ContentBlock::Thinking { text, signature } => match signature.get() {
+            Some(s) if s.starts_with(REDACTED) => {
+                json!({ "type": "redacted_thinking", "data": s.trim_start_matches(REDACTED) })
+            }
+            signature => {
+                json!({ "type": "thinking", "thinking": text, "signature": signature.unwrap_or_default() })
+            }
+        },
+        ContentBlock::ToolUse { id, name, input } => {
+            json!({ "type": "tool_use", "id": id, "name": name, "input": object(input) })
+        }
+        _ => return None,
+    })
+}
+
+/// Arguments that are no object stay visible as one.
+fn object(input: &Value) -> Value {
+    match input {
+        Value::Object(_) => input.clone(),
+        Value::Null => json!({}),
+        other => json!({ "input": other }),
+    }
+}
+
+fn stop_reason(reason: &StopReason) -> (&'static str, Option<&str>) {
+    match reason {
+        StopReason::EndTurn => ("end_turn", None),
+        StopReason::MaxTokens => ("max_tokens", None),
+        StopReason::StopSequence(sequence) => ("stop_sequence", sequence.as_deref()),
+        StopReason::ToolUse => ("tool_use", None),
+        StopReason::Refusal => ("refusal", None),
+    }
+}
+
+/// Anthropic counts cached tokens beside the input.
+fn usage_of(usage: CallUsage) -> Value {
+    let cached = usage.cache_read.saturating_add(usage.cache_write);
+    json!({
+        "input_tokens": usage.input.saturating_sub(cached),
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output,
+    })
+}
+
+fn event_to(data: &Value, out: &mut Vec<u8>) {
+    let kind = data["type"].as_str().unwrap_or_default();
+    out.extend_from_slice(format!("event: {kind}\ndata: {data}\n\n").as_bytes());
+}

@@ -1,0 +1,147 @@
+//! Replies of OpenAI's Chat Completions.
+
+use serde_json::{Value, json};
+
+use super::{ReplyHead, call_id, reply_id};
+use crate::CallUsage;
+use crate::message::{ContentBlock, ModelReply};
+use crate::translate::{ChatEvent, StopReason};
+
+/// Writes the chunks of a stream.
+#[derive(Debug)]
+pub struct ChatWriter {
+    head: ReplyHead,
+    id: String,
+    model: String,
+    started: bool,
+    /// The upstream's index of each call; a client gets its position.
+    calls: Vec<u64>,
+    stop: Option<StopReason>,
+}
+
+impl ChatWriter {
+    pub fn new(head: ReplyHead) -> Self {
+        let (id, model) = (reply_id("chatcmpl-", None, &head), head.model.clone());
+        Self { head, id, model, started: false, calls: Vec::new(), stop: None }
+    }
+
+    pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) {
+        match event {
+            ChatEvent::Start { id, model } => {
+                self.id = reply_id("chatcmpl-", id.as_deref(), &self.head);
+                self.model = model.unwrap_or_else(|| self.head.model.clone());
+                self.start(out);
+            }
+            ChatEvent::Text(text) => self.chunk(json!({ "content": text }), None, out),
+            // Not a member of OpenAI's, but what clients of servers with its API read.
+            ChatEvent::Thinking(text) => self.chunk(json!({ "reasoning_content": text }), None, out),
+            ChatEvent::ToolStart { index, id, name } => {
+                let at = self.calls.len();
+                let id = if id.is_empty() { call_id(&self.head.id, at) } else { id };
+                self.calls.push(index);
+                let function = json!({ "name": name, "arguments": "" });
+                let call = json!({ "index": at, "id": id, "type": "function", "function": function });
+                self.chunk(json!({ "tool_calls": [call] }), None, out);
+            }
+            ChatEvent::ToolInput { index, json } => {
+                if let Some(at) = self.calls.iter().rposition(|i| *i == index) {
+                    let call = json!({ "index": at, "function": { "arguments": json } });
+                    self.chunk(json!({ "tool_calls": [call] }), None, out);
+                }
+            }
+            ChatEvent::Stop(reason) => self.stop = Some(reason),
+            ChatEvent::Signature(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+        }
+    }
+
+    pub fn end(&mut self, usage: CallUsage, out: &mut Vec<u8>) {
+        let reason = finish_reason(self.stop.as_ref().unwrap_or(&StopReason::EndTurn));
+        self.chunk(json!({}), Some(reason), out);
+        if self.head.stream_usage {
+            let mut last = self.envelope();
+            last["choices"] = json!([]);
+            last["usage"] = usage_of(usage);
+            out.extend_from_slice(format!("data: {last}\n\n").as_bytes());
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn start(&mut self, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.started, true) {
+            self.chunk(json!({ "role": "assistant", "content": "" }), None, out);
+        }
+    }
+
+    fn chunk(&mut self, delta: Value, finish_reason: Option<&str>, out: &mut Vec<u8>) {
+        self.start(out);
+        let mut chunk = self.envelope();
+        chunk["choices"] = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason }]);
+        if self.head.stream_usage {
+            chunk["usage"] = Value::Null;
+        }
+        out.extend_from_slice(format!("data: {chunk}\n\n").as_bytes());
+    }
+
+    fn envelope(&self) -> Value {
+        json!({
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.head.created,
+            "model": self.model,
+        })
+    }
+}
+
+pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
+    let (mut text, mut thought, mut calls) = (None::<String>, String::new(), Vec::new());
+    for block in &reply.blocks {
+        match block {
+            ContentBlock::Text { text: more } => text.get_or_insert_default().push_str(more),
+            ContentBlock::Thinking { text: more, .. } => thought.push_str(more),
+            ContentBlock::ToolUse { id, name, input } => {
+                let arguments = match input {
+                    Value::String(text) => text.clone(),
+                    Value::Null => "{}".to_owned(),
+                    other => other.to_string(),
+                };
+                let function = json!({ "name": name, "arguments": arguments });
+                calls.push(json!({ "id": id, "type": "function", "function": function }));
+            }
+            _ => {}
+        }
+    }
+    let mut message = json!({ "role": "assistant", "content": text, "refusal": null });
+    if !thought.is_empty() {
+        message["reasoning_content"] = thought.into();
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    json!({
+        "id": reply_id("chatcmpl-", reply.id.as_deref(), head),
+        "object": "chat.completion",
+        "created": head.created,
+        "model": reply.model.as_ref().unwrap_or(&head.model),
+        "choices": [{ "index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(reason) }],
+        "usage": usage_of(reply.usage.unwrap_or_default()),
+    })
+}
+
+const fn finish_reason(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::EndTurn | StopReason::StopSequence(_) => "stop",
+        StopReason::MaxTokens => "length",
+        StopReason::ToolUse => "tool_calls",
+        StopReason::Refusal => "content_filter",
+    }
+}
+
+fn usage_of(usage: CallUsage) -> Value {
+    json!({
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.total(),
+        "prompt_tokens_details": { "cached_tokens": usage.cache_read },
+        "completion_tokens_details": { "reasoning_tokens": usage.reasoning },
+    })
+}

@@ -1,0 +1,136 @@
+//! Writes replies for clients: as a stream, event by event, or as a whole.
+
+mod anthropic;
+mod chat;
+mod responses;
+
+use serde_json::Value;
+
+use super::{ChatEvent, StopReason, TranslatedError, WireFormat};
+use crate::CallUsage;
+use crate::message::{ContentBlock, ModelReply};
+
+/// What a reply says about itself, where the upstream says nothing.
+#[derive(Clone, Debug)]
+pub struct ReplyHead {
+    /// Unique: ids of replies and tool calls are made of it if the upstream has none.
+    pub id: String,
+    /// The model as the client named it.
+    pub model: String,
+    /// Seconds since 1970.
+    pub created: i64,
+    /// Whether a Chat client asked for usage at the end of a stream.
+    pub stream_usage: bool,
+}
+
+/// Writes the stream of one client.
+#[derive(Debug)]
+pub struct ReplyWriter {
+    client: WireFormat,
+    writer: Writer,
+    usage: CallUsage,
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum Writer {
+    Anthropic(anthropic::AnthropicWriter),
+    Chat(chat::ChatWriter),
+    Responses(responses::ResponsesWriter),
+}
+
+impl ReplyWriter {
+    /// `client` is one of the formats that clients speak; any other is answered as Chat Completions.
+    pub fn new(client: WireFormat, head: ReplyHead) -> Self {
+        let writer = match client {
+            WireFormat::Anthropic => Writer::Anthropic(anthropic::AnthropicWriter::new(head)),
+            WireFormat::OpenAiResponses => Writer::Responses(responses::ResponsesWriter::new(head)),
+            _ => Writer::Chat(chat::ChatWriter::new(head)),
+        };
+        Self { client, writer, usage: CallUsage::default(), ended: false }
+    }
+
+    /// Usage so far.
+    pub const fn usage(&self) -> CallUsage {
+        self.usage
+    }
+
+    /// Whether the stream is complete, by its end or an error.
+    pub const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Appends what the client gets for an event.
+    pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) {
+        if self.ended {
+            return;
+        }
+        match event {
+            ChatEvent::Usage(usage) => self.usage = self.usage.max(usage),
+            ChatEvent::Error { kind, message } => self.fail(&TranslatedError { status: 502, kind, message }, out),
+            ChatEvent::Done => {
+                self.ended = true;
+                match &mut self.writer {
+                    Writer::Anthropic(w) => w.end(self.usage, out),
+                    Writer::Chat(w) => w.end(self.usage, out),
+                    Writer::Responses(w) => w.end(self.usage, out),
+                }
+            }
+            event => match &mut self.writer {
+                Writer::Anthropic(w) => w.write(event, out),
+                Writer::Chat(w) => w.write(event, out),
+                Writer::Responses(w) => {
+                    if !w.write(event, out) {
+                        let message = "the reply is too long for the Responses API, whose last event repeats it".into();
+                        self.fail(&TranslatedError { status: 502, kind: "response_too_large".into(), message }, out);
+                    }
+                }
+            },
+        }
+    }
+
+    /// Ends the stream with an error.
+    pub fn fail(&mut self, error: &TranslatedError, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.ended, true) {
+            let sequence = match &self.writer {
+                Writer::Responses(w) => w.sequence(),
+                _ => 0,
+            };
+            out.extend_from_slice(error.event(self.client, sequence).as_bytes());
+        }
+    }
+}
+
+/// The whole body of a reply for a client.
+pub fn whole_reply(client: WireFormat, head: &ReplyHead, reply: &ModelReply) -> Value {
+    let mut reply = reply.clone();
+    let mut calls = 0;
+    for block in &mut reply.blocks {
+        if let ContentBlock::ToolUse { id, .. } = block {
+            if id.is_empty() {
+                *id = call_id(&head.id, calls);
+            }
+            calls += 1;
+        }
+    }
+    let reason = match reply.stop.as_deref().map(StopReason::from_name) {
+        Some(StopReason::EndTurn) | None if calls > 0 => StopReason::ToolUse,
+        reason => reason.unwrap_or(StopReason::EndTurn),
+    };
+    match client {
+        WireFormat::Anthropic => anthropic::whole(head, &reply, &reason),
+        WireFormat::OpenAiResponses => responses::whole(head, &reply, &reason),
+        _ => chat::whole(head, &reply, &reason),
+    }
+}
+
+/// The id of a tool call that the upstream gave none.
+fn call_id(reply: &str, index: usize) -> String {
+    format!("call_{reply}_{index}")
+}
+
+/// The upstream's id, with the prefix of the client's API in front.
+fn reply_id(prefix: &str, id: Option<&str>, head: &ReplyHead) -> String {
+    let id = id.filter(|id| !id.is_empty()).unwrap_or(&head.id);
+    if id.starts_with(prefix) { id.to_owned() } else { format!("{prefix}{id}") }
+}

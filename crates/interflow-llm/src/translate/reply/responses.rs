@@ -1,0 +1,301 @@
+//! Replies of OpenAI's Responses API.
+
+use serde_json::{Value, json};
+
+use super::{ReplyHead, call_id, reply_id};
+use crate::CallUsage;
+use crate::message::{Carried, ContentBlock, ModelReply};
+use crate::translate::request::ANTHROPIC_MARK;
+use crate::translate::{ChatEvent, StopReason};
+
+/// The last event of a stream repeats the whole reply, which has to be kept up to this size.
+const MAX_REPLY_BYTES: usize = 16 << 20;
+
+/// Writes the events of a stream.
+#[derive(Debug)]
+pub struct ResponsesWriter {
+    head: ReplyHead,
+    reply: ModelReply,
+    started: bool,
+    sequence: u64,
+    size: usize,
+    /// The last block is text or thinking that may go on.
+    open: bool,
+    /// Calls: the upstream's index, the item's, and the arguments so far.
+    calls: Vec<(u64, usize, String)>,
+    stop: Option<StopReason>,
+}
+
+impl ResponsesWriter {
+    pub fn new(head: ReplyHead) -> Self {
+        Self {
+            head,
+            reply: ModelReply::default(),
+            started: false,
+            sequence: 0,
+            size: 0,
+            open: false,
+            calls: Vec::new(),
+            stop: None,
+        }
+    }
+
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Appends an event's bytes; false if the reply has become too large.
+    pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) -> bool {
+        match event {
+            ChatEvent::Start { id, model } => {
+                self.reply.id = id;
+                self.reply.model = model;
+                self.start(out);
+            }
+            ChatEvent::Text(text) => self.text(text, out),
+            ChatEvent::Thinking(text) => self.thinking(text, out),
+            ChatEvent::Signature(signature) => self.sign(signature, out),
+            ChatEvent::ToolStart { index, id, name } => {
+                self.close(out);
+                let id = if id.is_empty() { call_id(&self.head.id, self.calls.len()) } else { id };
+                self.calls.push((index, self.reply.blocks.len(), String::new()));
+                self.push(ContentBlock::ToolUse { id, name, input: Value::String(String::new()) }, out);
+                self.open = false;
+            }
+            ChatEvent::ToolInput { index, json } => {
+                self.size += json.len();
+                if let Some((_, at, input)) = self.calls.iter_mut().rev().find(|(i, ..)| *i == index) {
+                    input.push_str(&json);
+                    let at = *at;
+                    let delta = json!({ "item_id": self.item_id("fc", at), "output_index": at, "delta": json });
+                    self.event("response.function_call_arguments.delta", delta, out);
+                }
+            }
+            ChatEvent::Stop(reason) => self.stop = Some(reason),
+            ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+        }
+        self.size <= MAX_REPLY_BYTES
+    }
+
+    pub fn end(&mut self, usage: CallUsage, out: &mut Vec<u8>) {
+        self.start(out);
+        self.close(out);
+        for (_, at, input) in std::mem::take(&mut self.calls) {
+            let input = if input.is_empty() { "{}".to_owned() } else { input };
+            let done = json!({ "item_id": self.item_id("fc", at), "output_index": at, "arguments": input });
+            self.event("response.function_call_arguments.done", done, out);
+            if let Some(ContentBlock::ToolUse { input: whole, .. }) = self.reply.blocks.get_mut(at) {
+                *whole = Value::String(input);
+            }
+            self.item_done(at, out);
+        }
+        self.reply.usage = Some(usage);
+        let reason = self.stop.clone().unwrap_or(StopReason::EndTurn);
+        let whole = whole(&self.head, &self.reply, &reason);
+        let name = if whole["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
+        self.event(name, json!({ "response": whole }), out);
+    }
+
+    fn text(&mut self, text: String, out: &mut Vec<u8>) {
+        self.size += text.len();
+        if !(self.open && matches!(self.reply.blocks.last(), Some(ContentBlock::Text { .. }))) {
+            self.close(out);
+            self.push(ContentBlock::text(""), out);
+            let part = json!({ "type": "output_text", "text": "", "annotations": [] });
+            let place = self.place("msg", "content_index", json!({ "part": part }));
+            self.event("response.content_part.added", place, out);
+        }
+        let place = self.place("msg", "content_index", json!({ "delta": text, "logprobs": [] }));
+        self.event("response.output_text.delta", place, out);
+        if let Some(ContentBlock::Text { text: whole }) = self.reply.blocks.last_mut() {
+            whole.push_str(&text);
+        }
+    }
+
+    fn thinking(&mut self, text: String, out: &mut Vec<u8>) {
+        self.size += text.len();
+        if !(self.open && matches!(self.reply.blocks.last(), Some(ContentBlock::Thinking { .. }))) {
+            self.close(out);
+            self.push(ContentBlock::thinking(""), out);
+            let part = json!({ "type": "summary_text", "text": "" });
+            let place = self.place("rs", "summary_index", json!({ "part": part }));
+            self.event("response.reasoning_summary_part.added", place, out);
+        }
+        let place = self.place("rs", "summary_index", json!({ "delta": text }));
+        self.event("response.reasoning_summary_text.delta", place, out);
+        if let Some(ContentBlock::Thinking { text: whole, .. }) = self.reply.blocks.last_mut() {
+            whole.push_str(&text);
+        }
+    }
+
+    /// A signature completes the thought before it, or stands for one that is not disclosed.
+    fn sign(&mut self, signed: String, out: &mut Vec<u8>) {
+        self.size += signed.len();
+        if !(self.open && matches!(self.reply.blocks.last(), Some(ContentBlock::Thinking { .. }))) {
+            self.close(out);
+            self.push(ContentBlock::thinking(""), out);
+        }
+        if let Some(ContentBlock::Thinking { signature, .. }) = self.reply.blocks.last_mut() {
+            *signature = Carried::new(signed);
+        }
+        self.close(out);
+    }
+
+    fn start(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        let response = envelope(&self.head, &self.reply, "in_progress");
+        self.event("response.created", json!({ "response": response }), out);
+        self.event("response.in_progress", json!({ "response": response }), out);
+    }
+
+    /// Adds a block and announces its item.
+    fn push(&mut self, block: ContentBlock, out: &mut Vec<u8>) {
+        self.start(out);
+        let at = self.reply.blocks.len();
+        let item = item(&self.head, at, &block, "in_progress");
+        self.reply.blocks.push(block);
+        self.event("response.output_item.added", json!({ "output_index": at, "item": item }), out);
+        self.open = true;
+    }
+
+    /// Ends the open text or thought.
+    fn close(&mut self, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.open, false) {
+            return;
+        }
+        match self.reply.blocks.last().cloned() {
+            Some(ContentBlock::Text { text }) => {
+                let done = self.place("msg", "content_index", json!({ "text": text, "logprobs": [] }));
+                self.event("response.output_text.done", done, out);
+                let part = json!({ "type": "output_text", "text": text, "annotations": [] });
+                let done = self.place("msg", "content_index", json!({ "part": part }));
+                self.event("response.content_part.done", done, out);
+            }
+            Some(ContentBlock::Thinking { text, .. }) if !text.is_empty() => {
+                let done = self.place("rs", "summary_index", json!({ "text": text }));
+                self.event("response.reasoning_summary_text.done", done, out);
+                let part = json!({ "type": "summary_text", "text": text });
+                let done = self.place("rs", "summary_index", json!({ "part": part }));
+                self.event("response.reasoning_summary_part.done", done, out);
+            }
+            _ => {}
+        }
+        self.item_done(self.reply.blocks.len().saturating_sub(1), out);
+    }
+
+    fn item_done(&mut self, at: usize, out: &mut Vec<u8>) {
+        if let Some(block) = self.reply.blocks.get(at) {
+            let item = item(&self.head, at, block, "completed");
+            self.event("response.output_item.done", json!({ "output_index": at, "item": item }), out);
+        }
+    }
+
+    fn item_id(&self, prefix: &str, at: usize) -> String {
+        item_id(&self.head, prefix, at)
+    }
+
+    /// The members that locate the last item's only part, and others.
+    fn place(&self, prefix: &str, part: &str, others: Value) -> Value {
+        let at = self.reply.blocks.len().saturating_sub(1);
+        let mut place = json!({ "item_id": self.item_id(prefix, at), "output_index": at });
+        place[part] = 0.into();
+        if let (Value::Object(place), Value::Object(others)) = (&mut place, others) {
+            place.extend(others);
+        }
+        place
+    }
+
+    fn event(&mut self, kind: &str, mut data: Value, out: &mut Vec<u8>) {
+        data["type"] = kind.into();
+        data["sequence_number"] = self.sequence.into();
+        self.sequence += 1;
+        out.extend_from_slice(format!("event: {kind}\ndata: {data}\n\n").as_bytes());
+    }
+}
+
+pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
+    let incomplete = match reason {
+        StopReason::MaxTokens => Some("max_output_tokens"),
+        StopReason::Refusal => Some("content_filter"),
+        _ => None,
+    };
+    let status = if incomplete.is_some() { "incomplete" } else { "completed" };
+    let mut response = envelope(head, reply, status);
+    let items = reply.blocks.iter().enumerate();
+    let output: Vec<Value> =
+        items.map(|(at, block)| item(head, at, block, "completed")).filter(|item| !item.is_null()).collect();
+    response["output"] = output.into();
+    response["incomplete_details"] = incomplete.map_or(Value::Null, |reason| json!({ "reason": reason }));
+    response["usage"] = usage_of(reply.usage.unwrap_or_default());
+    response
+}
+
+fn envelope(head: &ReplyHead, reply: &ModelReply, status: &str) -> Value {
+    json!({
+        "id": reply_id("resp_", reply.id.as_deref(), head),
+        "object": "response",
+        "created_at": head.created,
+        "status": status,
+        "error": null,
+        "incomplete_details": null,
+        "instructions": null,
+        "metadata": {},
+        "model": reply.model.as_ref().unwrap_or(&head.model),
+        "output": [],
+        "parallel_tool_calls": true,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": null,
+    })
+}
+
+/// The item of a block; null for one that the API has no item for.
+fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str) -> Value {
+    match block {
+        ContentBlock::Text { text } => {
+            let part = json!({ "type": "output_text", "text": text, "annotations": [] });
+            let content = if status == "completed" { json!([part]) } else { json!([]) };
+            json!({
+                "id": item_id(head, "msg", at), "type": "message", "status": status, "role": "assistant",
+                "content": content,
+            })
+        }
+        ContentBlock::Thinking { text, signature } => {
+            let part = json!({ "type": "summary_text", "text": text });
+            let summary = if text.is_empty() { json!([]) } else { json!([part]) };
+            let mut item = json!({ "id": item_id(head, "rs", at), "type": "reasoning", "summary": summary });
+            if let Some(signature) = signature.get() {
+                item["encrypted_content"] = format!("{ANTHROPIC_MARK}{signature}").into();
+            }
+            item
+        }
+        ContentBlock::ToolUse { id, name, input } => {
+            let arguments = match input {
+                Value::String(text) => text.clone(),
+                Value::Null => "{}".to_owned(),
+                other => other.to_string(),
+            };
+            json!({
+                "id": item_id(head, "fc", at), "type": "function_call", "status": status, "call_id": id, "name": name,
+                "arguments": arguments,
+            })
+        }
+        _ => Value::Null,
+    }
+}
+
+fn item_id(head: &ReplyHead, prefix: &str, at: usize) -> String {
+    format!("{prefix}_{}_{at}", head.id)
+}
+
+fn usage_of(usage: CallUsage) -> Value {
+    json!({
+        "input_tokens": usage.input,
+        "input_tokens_details": { "cached_tokens": usage.cache_read },
+        "output_tokens": usage.output,
+        "output_tokens_details": { "reasoning_tokens": usage.reasoning },
+        "total_tokens": usage.total(),
+    })
+}

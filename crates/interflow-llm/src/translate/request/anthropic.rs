@@ -1,0 +1,223 @@
+//! Writes requests of Anthropic's Messages API.
+
+use serde_json::{Value, json};
+
+use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
+use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
+use crate::translate::Losses;
+use crate::translate::settings::{Reasoning, ToolChoice};
+
+/// Smallest budget that the API accepts.
+pub const MIN_BUDGET: u64 = 1_024;
+
+pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+    let settings = &chat.settings;
+    let turns = chat.turns();
+    let thinks = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
+    let unsigned = thinks && lacks_thinking(chat, &turns);
+    if unsigned {
+        losses.add("reasoning");
+    }
+    let messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, losses)).collect();
+    let mut body = json!({
+        "model": target.model,
+        "max_tokens": chat.request.max_tokens.unwrap_or(target.max_tokens),
+        "messages": messages,
+    });
+    set(&mut body, "system", Some(chat.system()).filter(|s| !s.is_empty()));
+    set_list(&mut body, "tools", tools(chat, losses));
+    let thinking = if unsigned { None } else { settings.reasoning.as_ref() };
+    let thinks = set_thinking(&mut body, thinking, chat, target, losses);
+    set_tool_choice(&mut body, chat, thinks, losses);
+    if chat.request.stream {
+        body["stream"] = true.into();
+    }
+    set(&mut body, "stop_sequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    set(&mut body, "metadata", settings.user.as_ref().map(|user| json!({ "user_id": user })));
+    // Sampling cannot be set while the model thinks, nor temperature above 1, nor both for newer models.
+    let temperature = settings.temperature.as_ref().filter(|t| t.as_f64().is_some_and(|t| t <= 1.0) && !thinks);
+    set(&mut body, "temperature", temperature.cloned());
+    let top_p = settings.top_p.clone().filter(|_| !thinks && temperature.is_none());
+    lose(
+        losses,
+        &[
+            (
+                "temperature",
+                settings.temperature.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && temperature.is_none(),
+            ),
+            ("top_p", settings.top_p.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && top_p.is_none()),
+            ("top_k", settings.top_k.is_some() && thinks),
+            ("seed", settings.seed.is_some()),
+            ("frequency_penalty", settings.frequency_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0))),
+            ("presence_penalty", settings.presence_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0))),
+        ],
+    );
+    set(&mut body, "top_p", top_p);
+    set(&mut body, "top_k", settings.top_k.clone().filter(|_| !thinks));
+    match settings.output.as_ref().map(|output| output.schema.as_ref()) {
+        Some(Some(schema)) => {
+            let format = json!({ "type": "json_schema", "schema": schema });
+            match body["output_config"].as_object_mut() {
+                Some(config) => drop(config.insert("format".to_owned(), format)),
+                None => body["output_config"] = json!({ "format": format }),
+            }
+        }
+        Some(None) => losses.add("response_format"),
+        None => {}
+    }
+    body
+}
+
+/// Whether the turn in progress called tools without the signed thoughts before them: the API then refuses thinking.
+pub fn lacks_thinking(chat: &ChatRequest, turns: &[Turn<'_>]) -> bool {
+    let last = turns.iter().rev().find(|turn| turn.role == MessageRole::Assistant);
+    let answered = turns.last().is_some_and(|t| t.blocks.iter().any(|b| matches!(b, ContentBlock::ToolResult { .. })));
+    let signed = |b: &&ContentBlock| match b {
+        ContentBlock::Thinking { signature, .. } => signature.get().and_then(|s| chat.anthropic_signature(s)).is_some(),
+        _ => false,
+    };
+    answered && last.is_some_and(|turn| !turn.blocks.iter().any(|b| signed(b)))
+}
+
+/// Sets `thinking`; returns whether the model thinks.
+fn set_thinking(
+    body: &mut Value,
+    reasoning: Option<&Reasoning>,
+    chat: &ChatRequest,
+    target: &Target<'_>,
+    losses: &mut Losses,
+) -> bool {
+    let Some(reasoning) = reasoning else { return false };
+    let Some(budget) = reasoning.budget() else { return false };
+    if is_adaptive(target.model) {
+        body["thinking"] = json!({ "type": "adaptive" });
+        if let Some(effort) = reasoning.effort() {
+            let effort = match effort {
+                "minimal" => "low",
+                "xhigh" => "max",
+                effort => effort,
+            };
+            body["output_config"] = json!({ "effort": effort });
+        }
+        return true;
+    }
+    // The limit includes the thoughts: without one, room is made for both.
+    let limit = chat.request.max_tokens.unwrap_or(target.max_tokens.saturating_add(budget));
+    let budget = budget.min(limit.saturating_sub(1)).max(MIN_BUDGET);
+    if budget >= limit {
+        losses.add("reasoning");
+        return false;
+    }
+    body["max_tokens"] = limit.into();
+    body["thinking"] = json!({ "type": "enabled", "budget_tokens": budget });
+    true
+}
+
+/// Whether a model takes an effort in place of a budget: Claude 4.6 and later.
+fn is_adaptive(model: &str) -> bool {
+    let name = model.rsplit(['/', '.']).find(|part| part.starts_with("claude-")).unwrap_or_default();
+    // `claude-opus-4-6`, `claude-opus-4-20250514`; older names begin with the version.
+    let mut numbers = name.split('-').skip(2).map(|part| part.parse::<u32>().ok());
+    let (major, minor) = (numbers.next().flatten().unwrap_or(0), numbers.next().flatten().unwrap_or(0));
+    major > 4 && major < 100 || major == 4 && (6..100).contains(&minor)
+}
+
+fn message(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {
+    let role = if turn.role == MessageRole::Assistant { "assistant" } else { "user" };
+    // Results of tools come first in a message.
+    let is_result = |b: &&&ContentBlock| matches!(b, ContentBlock::ToolResult { .. });
+    let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
+    let content: Vec<Value> = results.into_iter().chain(others).filter_map(|b| block(chat, b, losses)).collect();
+    (!content.is_empty()).then(|| json!({ "role": role, "content": content }))
+}
+
+fn block(chat: &ChatRequest, block: &ContentBlock, losses: &mut Losses) -> Option<Value> {
+    Some(match block {
+        ContentBlock::Text { text } => json!({ "type": "text", "text": text }),
+        ContentBlock::Thinking { text, signature } => {
+            let signed = signature.get().and_then(|s| chat.anthropic_signature(s));
+            match signed {
+                Some(s) if s.starts_with(REDACTED) => {
+                    json!({ "type": "redacted_thinking", "data": s.trim_start_matches(REDACTED) })
+                }
+                Some(s) => json!({ "type": "thinking", "thinking": text, "signature": s }),
+                None => {
+                    losses.add("reasoning_content");
+                    return None;
+                }
+            }
+        }
+        ContentBlock::ToolUse { id, name, input } => {
+            json!({ "type": "tool_use", "id": tool_id(id, LONGEST_ID), "name": name, "input": input_object(input) })
+        }
+        ContentBlock::ToolResult { id, content, is_error, .. } => {
+            let content = content.iter().filter(|b| !is_blank(b));
+            let content: Vec<Value> = content.filter_map(|b| self::block(chat, b, losses)).collect();
+            let is_error = is_error.then_some(true);
+            object(
+                json!({ "type": "tool_result", "tool_use_id": tool_id(id, LONGEST_ID), "content": content, "is_error": is_error }),
+            )
+        }
+        ContentBlock::Image(file) => json!({ "type": "image", "source": source(file, losses)? }),
+        ContentBlock::Document(file) if file.media_type.starts_with("audio/") => {
+            losses.add("input_audio");
+            return None;
+        }
+        ContentBlock::Document(file) => {
+            let title = Some(&file.title).filter(|t| !t.is_empty());
+            object(json!({ "type": "document", "source": source(file, losses)?, "title": title }))
+        }
+        ContentBlock::Other { kind, .. } => {
+            losses.add(kind);
+            return None;
+        }
+        ContentBlock::Error { .. } => return None,
+    })
+}
+
+fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+    match file.data.get() {
+        Some(data) => Some(json!({ "type": "base64", "media_type": file.media_type, "data": data })),
+        None if file.url.starts_with("http") => Some(json!({ "type": "url", "url": file.url })),
+        None => {
+            // A file's id, valid at its own provider only.
+            losses.add("file_id");
+            None
+        }
+    }
+}
+
+fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
+    let functions = chat.functions(losses).into_iter();
+    functions
+        .map(|f| {
+            let description = Some(f.description).filter(|d| !d.is_empty());
+            object(json!({ "name": f.name, "description": description, "input_schema": f.schema }))
+        })
+        .collect()
+}
+
+fn set_tool_choice(body: &mut Value, chat: &ChatRequest, thinks: bool, losses: &mut Losses) {
+    if body.get("tools").is_none() {
+        return;
+    }
+    let forced = |choice: Value, losses: &mut Losses| {
+        if thinks {
+            // Not allowed while the model thinks.
+            losses.add("tool_choice");
+        }
+        if thinks { json!({ "type": "auto" }) } else { choice }
+    };
+    let choice = match &chat.settings.tool_choice {
+        Some(ToolChoice::None) => json!({ "type": "none" }),
+        Some(ToolChoice::Required) => forced(json!({ "type": "any" }), losses),
+        Some(ToolChoice::Named(name)) => forced(json!({ "type": "tool", "name": name }), losses),
+        Some(ToolChoice::Auto) => json!({ "type": "auto" }),
+        None if chat.settings.parallel_tools.is_some() => json!({ "type": "auto" }),
+        None => return,
+    };
+    body["tool_choice"] = choice;
+    if chat.settings.parallel_tools == Some(false) && body["tool_choice"]["type"] != "none" {
+        body["tool_choice"]["disable_parallel_tool_use"] = true.into();
+    }
+}

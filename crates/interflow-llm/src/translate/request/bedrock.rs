@@ -1,0 +1,175 @@
+//! Writes requests of Bedrock's Converse.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::anthropic::{MIN_BUDGET, lacks_thinking};
+use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, tool_id};
+use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
+use crate::translate::Losses;
+use crate::translate::settings::ToolChoice;
+
+pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+    let settings = &chat.settings;
+    let claude = target.model.contains("anthropic");
+    let turns = chat.turns();
+    let messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, claude, losses)).collect();
+    let mut body = json!({ "messages": messages });
+    let system = chat.system();
+    if !system.is_empty() {
+        body["system"] = json!([{ "text": system }]);
+    }
+    let (mut extra, mut limit) = (json!({}), chat.request.max_tokens);
+    let budget =
+        settings.reasoning.as_ref().and_then(|r| r.budget()).filter(|_| claude && !lacks_thinking(chat, &turns));
+    // The limit includes the thoughts.
+    let most = limit.unwrap_or(target.max_tokens.saturating_add(budget.unwrap_or_default()));
+    let budget = budget.map(|b| b.min(most.saturating_sub(1))).filter(|b| *b >= MIN_BUDGET);
+    if let Some(budget) = budget {
+        extra["thinking"] = json!({ "type": "enabled", "budget_tokens": budget });
+        limit = Some(most);
+    }
+    let thinks = budget.is_some();
+    let mut config = object(json!({
+        "maxTokens": limit,
+        "temperature": settings.temperature.as_ref().filter(|_| !thinks),
+        "topP": settings.top_p.as_ref().filter(|_| !thinks && settings.temperature.is_none()),
+    }));
+    set(&mut config, "stopSequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    set(&mut body, "inferenceConfig", Some(config).filter(|c| c.as_object().is_some_and(|c| !c.is_empty())));
+    let top_k = settings.top_k.clone().filter(|_| claude && !thinks);
+    lose(
+        losses,
+        &[
+            ("temperature", settings.temperature.is_some() && thinks),
+            ("top_p", settings.top_p.is_some() && (thinks || settings.temperature.is_some())),
+            ("top_k", settings.top_k.is_some() && top_k.is_none()),
+            ("reasoning", settings.reasoning.as_ref().is_some_and(|r| r.budget().is_some()) && !thinks),
+            ("seed", settings.seed.is_some()),
+            ("frequency_penalty", settings.frequency_penalty.is_some()),
+            ("presence_penalty", settings.presence_penalty.is_some()),
+            ("user", settings.user.is_some()),
+            ("response_format", settings.output.is_some()),
+            ("parallel_tool_calls", settings.parallel_tools == Some(false)),
+        ],
+    );
+    set(&mut extra, "top_k", top_k);
+    set(
+        &mut body,
+        "additionalModelRequestFields",
+        Some(extra).filter(|e| e.as_object().is_some_and(|e| !e.is_empty())),
+    );
+    set_tools(&mut body, chat, &turns, thinks, losses);
+    body
+}
+
+/// Converse has no choice `none`: then tools are left out, unless the history has calls, which demand them.
+fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], thinks: bool, losses: &mut Losses) {
+    let is_call = |b: &&ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
+    let called = turns.iter().any(|turn| turn.blocks.iter().any(|b| is_call(b)));
+    let functions = chat.functions(losses);
+    if functions.is_empty() || chat.forbids_tools() && !called {
+        return;
+    }
+    let tools: Vec<Value> = functions
+        .into_iter()
+        .map(|f| {
+            let description = Some(f.description).filter(|d| !d.is_empty());
+            let spec = json!({ "name": f.name, "description": description, "inputSchema": { "json": f.schema } });
+            json!({ "toolSpec": object(spec) })
+        })
+        .collect();
+    let mut config = json!({ "tools": tools });
+    let choice = match &chat.settings.tool_choice {
+        Some(ToolChoice::Auto) => Some(json!({ "auto": {} })),
+        Some(ToolChoice::Required) if !thinks => Some(json!({ "any": {} })),
+        Some(ToolChoice::Named(name)) if !thinks => Some(json!({ "tool": { "name": name } })),
+        Some(_) => {
+            losses.add("tool_choice");
+            None
+        }
+        None => None,
+    };
+    set(&mut config, "toolChoice", choice);
+    body["toolConfig"] = config;
+}
+
+fn message(chat: &ChatRequest, turn: &Turn<'_>, claude: bool, losses: &mut Losses) -> Option<Value> {
+    let role = if turn.role == MessageRole::Assistant { "assistant" } else { "user" };
+    let is_result = |b: &&&ContentBlock| matches!(b, ContentBlock::ToolResult { .. });
+    let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
+    let mut content = Vec::new();
+    for b in results.into_iter().chain(others) {
+        content.extend(block(chat, b, claude, losses));
+    }
+    (!content.is_empty()).then(|| json!({ "role": role, "content": content }))
+}
+
+fn block(chat: &ChatRequest, block: &ContentBlock, claude: bool, losses: &mut Losses) -> Option<Value> {
+    Some(match block {
+        ContentBlock::Text { text } => json!({ "text": text }),
+        ContentBlock::Thinking { text, signature } => {
+            match signature.get().and_then(|s| chat.anthropic_signature(s)).filter(|_| claude) {
+                Some(s) if s.starts_with(REDACTED) => {
+                    json!({ "reasoningContent": { "redactedContent": s.trim_start_matches(REDACTED) } })
+                }
+                Some(s) => json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": s } } }),
+                None => {
+                    losses.add("thinking");
+                    return None;
+                }
+            }
+        }
+        ContentBlock::ToolUse { id, name, input } => {
+            json!({ "toolUse": { "toolUseId": tool_id(id, LONGEST_ID), "name": name, "input": input_object(input) } })
+        }
+        ContentBlock::ToolResult { id, content, is_error, .. } => {
+            let content = content.iter().filter(|b| !is_blank(b));
+            let mut inner: Vec<Value> = content.filter_map(|b| self::block(chat, b, claude, losses)).collect();
+            if inner.is_empty() {
+                inner.push(json!({ "text": "(empty)" }));
+            }
+            let status = if *is_error { "error" } else { "success" };
+            let id = tool_id(id, LONGEST_ID);
+            json!({ "toolResult": { "toolUseId": id, "content": inner, "status": status } })
+        }
+        ContentBlock::Image(image) => {
+            let Some(data) = image.data.get() else {
+                losses.add("image.url");
+                return None;
+            };
+            let format = image.media_type.trim_start_matches("image/").replace("jpg", "jpeg");
+            json!({ "image": { "format": format, "source": { "bytes": data } } })
+        }
+        ContentBlock::Document(file) => document(file, losses)?,
+        ContentBlock::Other { kind, .. } => {
+            losses.add(kind);
+            return None;
+        }
+        ContentBlock::Error { .. } => return None,
+    })
+}
+
+fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+    let format = match file.media_type.as_str() {
+        "application/pdf" => "pdf",
+        "text/plain" => "txt",
+        "text/markdown" => "md",
+        "text/html" => "html",
+        "text/csv" => "csv",
+        _ => {
+            losses.add("document");
+            return None;
+        }
+    };
+    let Some(data) = file.data.get() else {
+        losses.add("document.url");
+        return None;
+    };
+    let bytes = if format == "pdf" { data.to_owned() } else { STANDARD.encode(data) };
+    // The API accepts few characters in names.
+    let name: String = file.title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();
+    let name = if name.is_empty() { "document".to_owned() } else { name };
+    Some(json!({ "document": { "format": format, "name": name, "source": { "bytes": bytes } } }))
+}

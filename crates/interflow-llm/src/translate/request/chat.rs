@@ -1,0 +1,188 @@
+//! Writes requests of OpenAI's Chat Completions, for OpenAI, Mistral, and servers with that API.
+
+use serde_json::{Value, json};
+
+use super::{
+    ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set,
+    set_list, tool_id,
+};
+use crate::Provider;
+use crate::message::{Attachment, ContentBlock, MessageRole};
+use crate::translate::Losses;
+use crate::translate::settings::{Reasoning, ToolChoice};
+
+pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+    let settings = &chat.settings;
+    let mistral = target.provider == Provider::Mistral;
+    let mut body = json!({ "model": target.model, "messages": messages(chat, target, losses) });
+    let limit = if target.is_openai { "max_completion_tokens" } else { "max_tokens" };
+    set(&mut body, limit, chat.request.max_tokens);
+    if chat.request.stream {
+        body["stream"] = true.into();
+        // Mistral reports usage anyway, and refuses members that it does not know.
+        if !mistral {
+            body["stream_options"] = json!({ "include_usage": true });
+        }
+    }
+    set_list(&mut body, "tools", tools(chat, losses));
+    if body.get("tools").is_some() {
+        let choice = settings.tool_choice.as_ref().map(|choice| match choice {
+            ToolChoice::Auto => json!("auto"),
+            ToolChoice::None => json!("none"),
+            ToolChoice::Required => json!(if mistral { "any" } else { "required" }),
+            ToolChoice::Named(name) => json!({ "type": "function", "function": { "name": name } }),
+        });
+        set(&mut body, "tool_choice", choice);
+        set(&mut body, "parallel_tool_calls", settings.parallel_tools);
+    }
+    set(&mut body, "temperature", settings.temperature.clone());
+    set(&mut body, "top_p", settings.top_p.clone());
+    set(&mut body, if mistral { "random_seed" } else { "seed" }, settings.seed.clone());
+    set(&mut body, "frequency_penalty", settings.frequency_penalty.clone());
+    set(&mut body, "presence_penalty", settings.presence_penalty.clone());
+    set(&mut body, "stop", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    // Servers of open models know it, OpenAI and Mistral do not.
+    let knows_top_k = !target.is_openai && !mistral;
+    set(&mut body, "top_k", settings.top_k.clone().filter(|_| knows_top_k));
+    set(&mut body, "user", settings.user.clone().filter(|_| !mistral));
+    let effort = effort(settings.reasoning.as_ref(), target).filter(|_| !mistral);
+    lose(
+        losses,
+        &[
+            ("top_k", settings.top_k.is_some() && !knows_top_k),
+            ("reasoning", settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off) && effort.is_none()),
+            ("user", settings.user.is_some() && mistral),
+        ],
+    );
+    set(&mut body, "reasoning_effort", effort);
+    let format = settings.output.as_ref().map(|output| match &output.schema {
+        None => json!({ "type": "json_object" }),
+        Some(schema) => {
+            let schema = object(json!({ "name": output.name, "schema": schema, "strict": output.strict }));
+            json!({ "type": "json_schema", "json_schema": schema })
+        }
+    });
+    set(&mut body, "response_format", format);
+    body
+}
+
+/// The effort, for models that reason: the others refuse it.
+pub fn effort(reasoning: Option<&Reasoning>, target: &Target<'_>) -> Option<String> {
+    let plain = ["gpt-4", "gpt-3", "chatgpt"].iter().any(|old| target.model.starts_with(old));
+    reasoning.and_then(Reasoning::effort).filter(|_| !plain).map(str::to_owned)
+}
+
+fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec<Value> {
+    let mut out = Vec::new();
+    let system = chat.system();
+    if !system.is_empty() {
+        out.push(json!({ "role": "system", "content": system }));
+    }
+    let id_length = if target.provider == Provider::Mistral { MISTRAL_ID } else { LONGEST_ID };
+    for turn in chat.turns() {
+        match turn.role {
+            MessageRole::Assistant => out.extend(assistant(&turn, id_length, losses)),
+            MessageRole::User => user(&turn, id_length, losses, &mut out),
+        }
+    }
+    out
+}
+
+fn assistant(turn: &Turn<'_>, id_length: usize, losses: &mut Losses) -> Option<Value> {
+    let (mut text, mut calls) = (Vec::new(), Vec::new());
+    for block in &turn.blocks {
+        match block {
+            ContentBlock::Text { text: more } => text.push(more.as_str()),
+            ContentBlock::ToolUse { id, name, input } => calls.push(json!({
+                "id": tool_id(id, id_length),
+                "type": "function",
+                "function": { "name": name, "arguments": input_text(input) },
+            })),
+            ContentBlock::Thinking { .. } => losses.add("thinking"),
+            ContentBlock::Other { kind, .. } => losses.add(kind),
+            ContentBlock::Image(_) | ContentBlock::Document(_) => losses.add("assistant.image"),
+            ContentBlock::ToolResult { .. } | ContentBlock::Error { .. } => {}
+        }
+    }
+    if text.is_empty() && calls.is_empty() {
+        return None;
+    }
+    let content = if text.is_empty() { Value::Null } else { text.join("\n\n").into() };
+    let mut message = json!({ "role": "assistant", "content": content });
+    set_list(&mut message, "tool_calls", calls);
+    Some(message)
+}
+
+/// Results of tools are messages of their own, before the user's words. They hold text only: images follow as the
+/// user's.
+fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Value>) {
+    let mut parts = Vec::new();
+    for block in &turn.blocks {
+        match block {
+            ContentBlock::ToolResult { id, content, is_error, .. } => {
+                let id = tool_id(id, id_length);
+                let mut text = result_text(content);
+                if *is_error {
+                    losses.add("tool_result.is_error");
+                }
+                if images(content).next().is_some() {
+                    text.push_str(if text.is_empty() { "The image follows." } else { "\nThe image follows." });
+                    parts.extend(images(content).filter_map(|image| image_part(image, losses)));
+                }
+                if content.iter().any(|b| matches!(b, ContentBlock::Document(_))) {
+                    losses.add("tool_result.document");
+                }
+                out.push(json!({ "role": "tool", "tool_call_id": id, "content": text }));
+            }
+            ContentBlock::Text { text } => parts.push(json!({ "type": "text", "text": text })),
+            ContentBlock::Image(image) => parts.extend(image_part(image, losses)),
+            ContentBlock::Document(file) => parts.extend(file_part(file, losses)),
+            ContentBlock::Other { kind, .. } => losses.add(kind),
+            ContentBlock::Thinking { .. } | ContentBlock::ToolUse { .. } | ContentBlock::Error { .. } => {}
+        }
+    }
+    let content = match parts.as_slice() {
+        [] => return,
+        // The simplest form, which every server understands.
+        [only] if only["type"] == "text" => only["text"].clone(),
+        _ => parts.into(),
+    };
+    out.push(json!({ "role": "user", "content": content }));
+}
+
+fn image_part(image: &Attachment, losses: &mut Losses) -> Option<Value> {
+    let url = data_url(image);
+    if !url.starts_with("data:") && !url.starts_with("http") {
+        losses.add("file_id");
+        return None;
+    }
+    Some(json!({ "type": "image_url", "image_url": { "url": url } }))
+}
+
+fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+    let Some(data) = file.data.get() else {
+        losses.add("document.url");
+        return None;
+    };
+    if let Some(format) = file.media_type.strip_prefix("audio/") {
+        return Some(json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } }));
+    }
+    if file.media_type.starts_with("text/") {
+        return Some(json!({ "type": "text", "text": data }));
+    }
+    let name = if file.title.is_empty() { "document" } else { &file.title };
+    Some(json!({ "type": "file", "file": { "filename": name, "file_data": data_url(file) } }))
+}
+
+/// Tools in OpenAI's form, which Cohere and Ollama have taken over.
+pub fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
+    let functions = chat.functions(losses).into_iter();
+    functions
+        .map(|f| {
+            let description = Some(f.description).filter(|d| !d.is_empty());
+            let function =
+                json!({ "name": f.name, "description": description, "parameters": f.schema, "strict": f.strict });
+            json!({ "type": "function", "function": object(function) })
+        })
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! Writes requests of Cohere's chat, version 2.
+
+use serde_json::{Value, json};
+
+use super::chat::tools;
+use super::{ChatRequest, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list};
+use crate::message::{ContentBlock, MessageRole};
+use crate::translate::Losses;
+use crate::translate::settings::{Reasoning, ToolChoice};
+
+pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+    let settings = &chat.settings;
+    let mut messages = Vec::new();
+    let system = chat.system();
+    if !system.is_empty() {
+        messages.push(json!({ "role": "system", "content": system }));
+    }
+    for turn in &chat.turns() {
+        match turn.role {
+            MessageRole::Assistant => messages.extend(assistant(turn, losses)),
+            MessageRole::User => user(turn, losses, &mut messages),
+        }
+    }
+    let mut body = object(json!({
+        "model": target.model,
+        "messages": messages,
+        "stream": chat.request.stream,
+        "max_tokens": chat.request.max_tokens,
+        "temperature": settings.temperature,
+        "p": settings.top_p,
+        "k": settings.top_k,
+        "seed": settings.seed,
+        "frequency_penalty": settings.frequency_penalty,
+        "presence_penalty": settings.presence_penalty,
+    }));
+    set(&mut body, "stop_sequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    set_list(&mut body, "tools", tools(chat, losses));
+    let choice = match settings.tool_choice {
+        Some(ToolChoice::None) => Some("NONE"),
+        Some(ToolChoice::Required | ToolChoice::Named(_)) => Some("REQUIRED"),
+        Some(ToolChoice::Auto) | None => None,
+    };
+    if body.get("tools").is_some() {
+        set(&mut body, "tool_choice", choice);
+    }
+    lose(
+        losses,
+        &[
+            ("tool_choice", matches!(settings.tool_choice, Some(ToolChoice::Named(_)))),
+            ("parallel_tool_calls", settings.parallel_tools == Some(false)),
+            ("user", settings.user.is_some()),
+        ],
+    );
+    let thinking = settings.reasoning.as_ref().map(|reasoning| match reasoning {
+        Reasoning::Off => json!({ "type": "disabled" }),
+        reasoning => object(json!({ "type": "enabled", "token_budget": reasoning.budget() })),
+    });
+    set(&mut body, "thinking", thinking);
+    let format = settings.output.as_ref();
+    set(
+        &mut body,
+        "response_format",
+        format.map(|o| object(json!({ "type": "json_object", "json_schema": o.schema }))),
+    );
+    body
+}
+
+fn assistant(turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {
+    let (mut text, mut calls) = (Vec::new(), Vec::new());
+    for block in &turn.blocks {
+        match block {
+            ContentBlock::Text { text: more } => text.push(more.as_str()),
+            ContentBlock::ToolUse { id, name, input } => calls.push(json!({
+                "id": id, "type": "function", "function": { "name": name, "arguments": input_text(input) },
+            })),
+            ContentBlock::Thinking { .. } => losses.add("thinking"),
+            ContentBlock::Image(_) | ContentBlock::Document(_) => losses.add("assistant.image"),
+            ContentBlock::Other { kind, .. } => losses.add(kind),
+            ContentBlock::ToolResult { .. } | ContentBlock::Error { .. } => {}
+        }
+    }
+    let mut message = json!({ "role": "assistant" });
+    let said = Some(text.join("\n\n")).filter(|t| !t.is_empty());
+    if said.is_none() && calls.is_empty() {
+        return None;
+    }
+    // Words beside calls are the plan for them.
+    set(&mut message, if calls.is_empty() { "content" } else { "tool_plan" }, said);
+    set_list(&mut message, "tool_calls", calls);
+    Some(message)
+}
+
+fn user(turn: &Turn<'_>, losses: &mut Losses, out: &mut Vec<Value>) {
+    let mut parts = Vec::new();
+    for block in &turn.blocks {
+        match block {
+            ContentBlock::ToolResult { id, content, is_error, .. } => {
+                lose(
+                    losses,
+                    &[("tool_result.is_error", *is_error), ("tool_result.image", images(content).next().is_some())],
+                );
+                out.push(json!({ "role": "tool", "tool_call_id": id, "content": result_text(content) }));
+            }
+            ContentBlock::Text { text } => parts.push(json!({ "type": "text", "text": text })),
+            ContentBlock::Image(image) if image.data.get().is_some() || image.url.starts_with("http") => {
+                parts.push(json!({ "type": "image_url", "image_url": { "url": data_url(image) } }));
+            }
+            ContentBlock::Image(_) => losses.add("file_id"),
+            ContentBlock::Document(file) if file.media_type.starts_with("text/") && file.data.get().is_some() => {
+                parts.push(json!({ "type": "text", "text": file.data.get() }));
+            }
+            ContentBlock::Document(_) => losses.add("document"),
+            ContentBlock::Other { kind, .. } => losses.add(kind),
+            ContentBlock::Thinking { .. } | ContentBlock::ToolUse { .. } | ContentBlock::Error { .. } => {}
+        }
+    }
+    let content = match parts.as_slice() {
+        [] => return,
+        [only] if only["type"] == "text" => only["text"].clone(),
+        _ => parts.into(),
+    };
+    out.push(json!({ "role": "user", "content": content }));
+}

@@ -1,0 +1,155 @@
+//! Writes requests of `generateContent`, for Gemini and Vertex AI.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::{ChatRequest, Target, Turn, images, input_object, lose, object, result_text, set, tool_names};
+use crate::message::{Attachment, ContentBlock, MessageRole};
+use crate::translate::Losses;
+use crate::translate::settings::{Reasoning, ToolChoice};
+
+/// What Google documents for calls that another model made, whose thoughts have no signature of Gemini.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+    let settings = &chat.settings;
+    let turns = chat.turns();
+    let names = tool_names(&turns);
+    let contents: Vec<Value> = turns.iter().filter_map(|turn| content(turn, &names, target, losses)).collect();
+    let mut body = json!({ "contents": contents });
+    let system = chat.system();
+    if !system.is_empty() {
+        body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
+    }
+    let functions = functions(chat, losses);
+    if !functions.is_empty() {
+        body["tools"] = json!([{ "functionDeclarations": functions }]);
+        let config = match &settings.tool_choice {
+            Some(ToolChoice::Auto) => Some(json!({ "mode": "AUTO" })),
+            Some(ToolChoice::None) => Some(json!({ "mode": "NONE" })),
+            Some(ToolChoice::Required) => Some(json!({ "mode": "ANY" })),
+            Some(ToolChoice::Named(name)) => Some(json!({ "mode": "ANY", "allowedFunctionNames": [name] })),
+            None => None,
+        };
+        if let Some(config) = config {
+            body["toolConfig"] = json!({ "functionCallingConfig": config });
+        }
+    }
+    lose(losses, &[("parallel_tool_calls", settings.parallel_tools == Some(false)), ("user", settings.user.is_some())]);
+    let config = generation(chat, target);
+    if config.as_object().is_some_and(|c| !c.is_empty()) {
+        body["generationConfig"] = config;
+    }
+    body
+}
+
+fn generation(chat: &ChatRequest, target: &Target<'_>) -> Value {
+    let settings = &chat.settings;
+    let mut config = object(json!({
+        "temperature": settings.temperature,
+        "topP": settings.top_p,
+        "topK": settings.top_k,
+        "maxOutputTokens": chat.request.max_tokens,
+        "seed": settings.seed,
+        "frequencyPenalty": settings.frequency_penalty,
+        "presencePenalty": settings.presence_penalty,
+    }));
+    set(&mut config, "stopSequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    if let Some(output) = &settings.output {
+        config["responseMimeType"] = "application/json".into();
+        set(&mut config, "responseJsonSchema", output.schema.clone());
+    }
+    let thinking = match settings.reasoning.as_ref() {
+        None => None,
+        // Pro models cannot stop thinking.
+        Some(Reasoning::Off) => (!target.model.contains("pro")).then(|| json!({ "thinkingBudget": 0 })),
+        Some(Reasoning::Adaptive) => Some(json!({ "includeThoughts": true })),
+        Some(reasoning) if has_levels(target.model) => {
+            let level = if matches!(reasoning.effort(), Some("minimal" | "low")) { "low" } else { "high" };
+            Some(json!({ "includeThoughts": true, "thinkingLevel": level }))
+        }
+        Some(reasoning) => Some(json!({ "includeThoughts": true, "thinkingBudget": reasoning.budget() })),
+    };
+    set(&mut config, "thinkingConfig", thinking);
+    config
+}
+
+/// Whether a model thinks by levels and demands signatures on calls: Gemini 3 and later.
+fn has_levels(model: &str) -> bool {
+    let version = model.split("gemini-").nth(1).and_then(|rest| rest.split(['.', '-']).next());
+    version.and_then(|v| v.parse::<u32>().ok()).is_some_and(|v| v >= 3)
+}
+
+fn content(
+    turn: &Turn<'_>,
+    names: &HashMap<String, String>,
+    target: &Target<'_>,
+    losses: &mut Losses,
+) -> Option<Value> {
+    let role = if turn.role == MessageRole::Assistant { "model" } else { "user" };
+    let mut parts = Vec::new();
+    for block in &turn.blocks {
+        match block {
+            ContentBlock::Text { text } => parts.push(json!({ "text": text })),
+            ContentBlock::ToolUse { name, input, .. } => {
+                let mut part = json!({ "functionCall": { "name": name, "args": input_object(input) } });
+                // The first of parallel calls carries the signature.
+                let first = !parts.iter().any(|p: &Value| p.get("functionCall").is_some());
+                if first && has_levels(target.model) {
+                    part["thoughtSignature"] = NO_SIGNATURE.into();
+                }
+                parts.push(part);
+            }
+            ContentBlock::ToolResult { id, name, content, is_error } => {
+                let name = if name.is_empty() { names.get(id).map_or("unknown", String::as_str) } else { name };
+                let key = if *is_error { "error" } else { "output" };
+                let response = json!({ "name": name, "response": { key: result_text(content) } });
+                parts.push(json!({ "functionResponse": response }));
+                parts.extend(images(content).filter_map(|image| file(image, true, losses)));
+            }
+            ContentBlock::Image(image) => parts.extend(file(image, true, losses)),
+            ContentBlock::Document(document) => parts.extend(file(document, false, losses)),
+            ContentBlock::Thinking { .. } => losses.add("thinking"),
+            ContentBlock::Other { kind, .. } => losses.add(kind),
+            ContentBlock::Error { .. } => {}
+        }
+    }
+    (!parts.is_empty()).then(|| json!({ "role": role, "parts": parts }))
+}
+
+fn file(file: &Attachment, image: bool, losses: &mut Losses) -> Option<Value> {
+    if let Some(data) = file.data.get() {
+        if file.media_type.starts_with("text/") {
+            return Some(json!({ "text": data }));
+        }
+        return Some(json!({ "inlineData": { "mimeType": file.media_type, "data": data } }));
+    }
+    if !file.url.starts_with("http") && !file.url.starts_with("gs://") {
+        losses.add("file_id");
+        return None;
+    }
+    let path = file.url.split('?').next().unwrap_or_default().to_ascii_lowercase();
+    let media_type = match path.rsplit('.').next() {
+        _ if !file.media_type.is_empty() => file.media_type.as_str(),
+        Some("png") => "image/png",
+        Some("webp") => "image/webp",
+        Some("gif") => "image/gif",
+        _ if image => "image/jpeg",
+        _ => "application/pdf",
+    };
+    Some(json!({ "fileData": { "mimeType": media_type, "fileUri": file.url } }))
+}
+
+fn functions(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
+    let functions = chat.functions(losses).into_iter();
+    functions
+        .map(|f| {
+            let mut function = json!({ "name": f.name });
+            set(&mut function, "description", Some(f.description).filter(|d| !d.is_empty()));
+            // `parameters` would accept a part of JSON Schema only.
+            function["parametersJsonSchema"] = f.schema;
+            function
+        })
+        .collect()
+}

@@ -1,0 +1,274 @@
+//! A client's request, and what the writers of all formats share: turns, tools, ids of tool calls.
+
+mod anthropic;
+mod bedrock;
+mod chat;
+mod cohere;
+mod gemini;
+mod ollama;
+mod responses;
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use super::settings::{Settings, ToolChoice};
+use super::{Losses, WireFormat};
+use crate::Provider;
+use crate::message::{Attachment, ContentBlock, MessageRole, ModelRequest, joined, parse};
+
+/// A chat request in the message model, with its settings.
+#[derive(Clone, Debug)]
+pub struct ChatRequest {
+    pub client: WireFormat,
+    pub request: ModelRequest,
+    pub settings: Settings,
+    /// What the model itself cannot hold.
+    losses: Losses,
+}
+
+/// What a request is written for.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub format: WireFormat,
+    pub provider: Provider,
+    /// The model's name at the upstream.
+    pub model: &'a str,
+    /// Sent to APIs that require a limit on output tokens if the client has none.
+    pub max_tokens: u64,
+    /// OpenAI itself, or its models on Azure: some members have other names than at servers with its API.
+    pub is_openai: bool,
+}
+
+impl ChatRequest {
+    /// Reads a client's body.
+    ///
+    /// # Errors
+    /// A message for the client: the request refers to state that only the provider of its own format has.
+    pub fn parse(client: WireFormat, body: Value) -> Result<Self, String> {
+        let Some(api) = client.api() else { return Err("requests of this API are not translated".to_owned()) };
+        for name in ["previous_response_id", "conversation", "prompt", "background"] {
+            if client == WireFormat::OpenAiResponses && body.get(name).is_some_and(|v| !v.is_null() && *v != false) {
+                return Err(format!(
+                    "`{name}` refers to state at OpenAI, which this upstream does not have; send the whole input"
+                ));
+            }
+        }
+        if body["messages"].as_array().is_none_or(Vec::is_empty) && body["input"].is_null() {
+            return Err("the request has no messages".to_owned());
+        }
+        let mut losses = Losses::default();
+        let settings = Settings::read(client, &body, &mut losses);
+        let request = parse::request_with_data(api, "", body);
+        Ok(Self { client, request, settings, losses })
+    }
+
+    /// The body for an upstream, and what it lacks.
+    pub fn write(&self, target: &Target<'_>) -> (Value, Losses) {
+        let mut losses = self.losses.clone();
+        let body = match target.format {
+            WireFormat::Anthropic => anthropic::write(self, target, &mut losses),
+            WireFormat::OpenAiChat => chat::write(self, target, &mut losses),
+            WireFormat::OpenAiResponses => responses::write(self, target, &mut losses),
+            WireFormat::Gemini => gemini::write(self, target, &mut losses),
+            WireFormat::Bedrock => bedrock::write(self, target, &mut losses),
+            WireFormat::Cohere => cohere::write(self, target, &mut losses),
+            WireFormat::Ollama => ollama::write(self, target, &mut losses),
+        };
+        (body, losses)
+    }
+
+    /// The messages with consecutive ones of one role joined, since several APIs demand that roles alternate.
+    fn turns(&self) -> Vec<Turn<'_>> {
+        let mut turns: Vec<Turn<'_>> = Vec::new();
+        for message in &self.request.messages {
+            let blocks = message.blocks.iter().filter(|b| !is_blank(b));
+            match turns.last_mut().filter(|turn| turn.role == message.role) {
+                Some(turn) => turn.blocks.extend(blocks),
+                None => turns.push(Turn { role: message.role, blocks: blocks.collect() }),
+            }
+        }
+        turns.retain(|turn| !turn.blocks.is_empty());
+        turns
+    }
+
+    fn system(&self) -> String {
+        self.request.system.iter().filter(|s| !s.is_empty()).cloned().collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// The client's own tools; those that a provider runs itself are lost.
+    fn functions(&self, losses: &mut Losses) -> Vec<Function<'_>> {
+        let mut functions = Vec::new();
+        for tool in &self.request.tools {
+            let definition = &tool.definition;
+            let kind = definition["type"].as_str().unwrap_or("custom");
+            let own = match self.client {
+                WireFormat::Anthropic => kind == "custom",
+                _ => kind == "function",
+            };
+            if !own {
+                losses.add(&format!("tools.{kind}"));
+                continue;
+            }
+            let inner = if definition["function"].is_object() { &definition["function"] } else { definition };
+            let schema = inner.get("parameters").or_else(|| inner.get("input_schema"));
+            let schema = schema.filter(|s| s.as_object().is_some_and(|s| !s.is_empty())).cloned();
+            functions.push(Function {
+                name: &tool.name,
+                description: &tool.description,
+                schema: schema.unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
+                strict: inner["strict"].as_bool(),
+            });
+        }
+        functions
+    }
+
+    /// Whether tools must not be called. APIs without such a setting are then not shown the tools, unless the history
+    /// has calls.
+    fn forbids_tools(&self) -> bool {
+        self.settings.tool_choice == Some(ToolChoice::None)
+    }
+
+    /// Anthropic's signature of a thought: clients of other formats got it with a mark in front.
+    fn anthropic_signature<'s>(&self, signature: &'s str) -> Option<&'s str> {
+        match self.client {
+            WireFormat::Anthropic => Some(signature).filter(|s| !s.starts_with(OPENAI_MARK)),
+            WireFormat::OpenAiResponses => signature.split_once(':')?.1.strip_prefix(ANTHROPIC_MARK),
+            _ => None,
+        }
+    }
+
+    /// Id and content of a reasoning item of OpenAI that an Anthropic client returns.
+    fn openai_reasoning<'s>(&self, signature: &'s str) -> Option<(&'s str, &'s str)> {
+        signature.strip_prefix(OPENAI_MARK)?.split_once(':').filter(|_| self.client == WireFormat::Anthropic)
+    }
+}
+
+/// Marks reasoning of OpenAI in a signature that an Anthropic client keeps.
+pub(super) const OPENAI_MARK: &str = "openai:";
+/// Marks a signature of Anthropic in reasoning that a Responses client keeps.
+pub(super) const ANTHROPIC_MARK: &str = "anthropic:";
+
+struct Turn<'a> {
+    role: MessageRole,
+    blocks: Vec<&'a ContentBlock>,
+}
+
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    schema: Value,
+    strict: Option<bool>,
+}
+
+fn is_blank(block: &ContentBlock) -> bool {
+    match block {
+        ContentBlock::Text { text } => text.trim().is_empty(),
+        ContentBlock::Error { .. } => true,
+        _ => false,
+    }
+}
+
+/// The name of each called tool by the call's id, for formats whose results name the tool.
+fn tool_names(turns: &[Turn<'_>]) -> std::collections::HashMap<String, String> {
+    let blocks = turns.iter().flat_map(|turn| &turn.blocks);
+    blocks
+        .filter_map(|block| match block {
+            ContentBlock::ToolUse { id, name, .. } => Some((id.clone(), name.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The text of a tool's result; structured content as JSON. Attachments are left to the caller.
+fn result_text(content: &[ContentBlock]) -> String {
+    let other: Vec<String> = content
+        .iter()
+        .filter_map(|block| match block {
+            ContentBlock::Other { value, .. } => Some(value.to_string()),
+            _ => None,
+        })
+        .collect();
+    if other.is_empty() {
+        joined(content)
+    } else {
+        [vec![joined(content)], other].concat().join("\n").trim().to_owned()
+    }
+}
+
+fn images(content: &[ContentBlock]) -> impl Iterator<Item = &Attachment> {
+    content.iter().filter_map(|block| match block {
+        ContentBlock::Image(image) => Some(image),
+        _ => None,
+    })
+}
+
+/// The URL of an attachment, which holds the data if there is any.
+fn data_url(file: &Attachment) -> String {
+    match file.data.get() {
+        Some(data) => format!("data:{};base64,{data}", file.media_type),
+        None => file.url.clone(),
+    }
+}
+
+/// Arguments as an object, which most APIs demand; others are wrapped.
+fn input_object(input: &Value) -> Value {
+    match input {
+        Value::Object(_) => input.clone(),
+        Value::Null => json!({}),
+        other => json!({ "input": other }),
+    }
+}
+
+/// Arguments as JSON in a string.
+fn input_text(input: &Value) -> String {
+    match input {
+        Value::String(text) => text.clone(),
+        Value::Null => "{}".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The id of a tool call as an API accepts it: letters, digits, `_` and `-`, up to `max`. Others become a hash, the
+/// same for call and result.
+fn tool_id(id: &str, max: usize) -> Cow<'_, str> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || max > MISTRAL_ID && (c == '_' || c == '-');
+    let exact = max > MISTRAL_ID || id.len() == max;
+    if !id.is_empty() && id.len() <= max && exact && id.chars().all(fits) {
+        return Cow::Borrowed(id);
+    }
+    let hash = blake3::hash(id.as_bytes()).to_hex();
+    Cow::Owned(if max == MISTRAL_ID { hash[..MISTRAL_ID].to_owned() } else { format!("call_{}", &hash[..24]) })
+}
+
+/// Longest id of a tool call that OpenAI and Bedrock accept.
+const LONGEST_ID: usize = 64;
+/// Mistral's ids are exactly this long, letters and digits.
+const MISTRAL_ID: usize = 9;
+
+/// Sets a member if there is a value.
+fn set(body: &mut Value, name: &str, value: Option<impl Into<Value>>) {
+    if let (Some(value), Some(members)) = (value, body.as_object_mut()) {
+        members.insert(name.to_owned(), value.into());
+    }
+}
+
+/// As [`set`], unless the list is empty.
+fn set_list(body: &mut Value, name: &str, list: Vec<Value>) {
+    set(body, name, Some(list).filter(|l| !l.is_empty()));
+}
+
+/// Names the settings that a format does not have.
+fn lose(losses: &mut Losses, settings: &[(&str, bool)]) {
+    settings.iter().filter(|(_, given)| *given).for_each(|(name, _)| losses.add(name));
+}
+
+/// An object without its null members.
+fn object(members: Value) -> Value {
+    match members {
+        Value::Object(members) => {
+            Value::Object(members.into_iter().filter(|(_, v)| !v.is_null()).collect::<Map<_, _>>())
+        }
+        other => other,
+    }
+}

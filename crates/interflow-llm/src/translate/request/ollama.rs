@@ -1,0 +1,99 @@
+//! Writes requests of Ollama's `/api/chat`.
+
+use serde_json::{Value, json};
+
+use super::chat::tools;
+use super::{ChatRequest, Target, Turn, images, input_object, lose, object, result_text, set, set_list, tool_names};
+use crate::message::{Attachment, ContentBlock, MessageRole};
+use crate::translate::Losses;
+use crate::translate::settings::{Reasoning, ToolChoice};
+
+pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+    let settings = &chat.settings;
+    let turns = chat.turns();
+    let names = tool_names(&turns);
+    let mut messages = Vec::new();
+    let system = chat.system();
+    if !system.is_empty() {
+        messages.push(json!({ "role": "system", "content": system }));
+    }
+    for turn in &turns {
+        add(turn, &names, losses, &mut messages);
+    }
+    let mut options = object(json!({
+        "num_predict": chat.request.max_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "top_k": settings.top_k,
+        "seed": settings.seed,
+        "frequency_penalty": settings.frequency_penalty,
+        "presence_penalty": settings.presence_penalty,
+    }));
+    set(&mut options, "stop", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    // Ollama streams unless it is told otherwise.
+    let mut body = json!({ "model": target.model, "messages": messages, "stream": chat.request.stream });
+    set(&mut body, "options", Some(options).filter(|o| o.as_object().is_some_and(|o| !o.is_empty())));
+    if !chat.forbids_tools() {
+        set_list(&mut body, "tools", tools(chat, losses));
+    }
+    lose(
+        losses,
+        &[
+            ("tool_choice", matches!(settings.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)))),
+            ("parallel_tool_calls", settings.parallel_tools == Some(false)),
+            ("user", settings.user.is_some()),
+        ],
+    );
+    // Models that cannot think refuse the setting, so that `false` is not sent.
+    let think = settings.reasoning.as_ref().filter(|r| **r != Reasoning::Off).map(|r| match r.effort() {
+        Some(effort @ ("low" | "medium" | "high")) if target.model.contains("gpt-oss") => json!(effort),
+        _ => json!(true),
+    });
+    set(&mut body, "think", think);
+    let format = settings.output.as_ref().map(|output| output.schema.clone().unwrap_or_else(|| "json".into()));
+    set(&mut body, "format", format);
+    body
+}
+
+fn add(turn: &Turn<'_>, names: &std::collections::HashMap<String, String>, losses: &mut Losses, out: &mut Vec<Value>) {
+    let role = if turn.role == MessageRole::Assistant { "assistant" } else { "user" };
+    let (mut text, mut calls, mut pictures, mut thought) = (Vec::new(), Vec::new(), Vec::new(), String::new());
+    for block in &turn.blocks {
+        match block {
+            ContentBlock::Text { text: more } => text.push(more.as_str()),
+            ContentBlock::Thinking { text, .. } => thought.push_str(text),
+            ContentBlock::ToolUse { name, input, .. } => {
+                calls.push(json!({ "function": { "name": name, "arguments": input_object(input) } }));
+            }
+            ContentBlock::ToolResult { id, name, content, is_error } => {
+                lose(losses, &[("tool_result.is_error", *is_error)]);
+                let name = if name.is_empty() { names.get(id) } else { Some(name) };
+                out.push(object(json!({ "role": "tool", "tool_name": name, "content": result_text(content) })));
+                pictures.extend(images(content).filter_map(|image| picture(image, losses)));
+            }
+            ContentBlock::Image(image) => pictures.extend(picture(image, losses)),
+            ContentBlock::Document(file) if file.media_type.starts_with("text/") && file.data.get().is_some() => {
+                text.extend(file.data.get());
+            }
+            ContentBlock::Document(_) => losses.add("document"),
+            ContentBlock::Other { kind, .. } => losses.add(kind),
+            ContentBlock::Error { .. } => {}
+        }
+    }
+    if text.is_empty() && calls.is_empty() && pictures.is_empty() && thought.is_empty() {
+        return;
+    }
+    let mut message = json!({ "role": role, "content": text.join("\n\n") });
+    set(&mut message, "thinking", Some(thought).filter(|t| !t.is_empty()));
+    set_list(&mut message, "images", pictures);
+    set_list(&mut message, "tool_calls", calls);
+    out.push(message);
+}
+
+/// Images are bare base64.
+fn picture(image: &Attachment, losses: &mut Losses) -> Option<Value> {
+    if image.data.get().is_none() {
+        losses.add("image.url");
+    }
+    image.data.get().map(Value::from)
+}

@@ -1,0 +1,182 @@
+//! Writes requests of OpenAI's Responses API.
+
+use serde_json::{Value, json};
+
+use super::chat::effort;
+use super::{
+    ChatRequest, LONGEST_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list,
+    tool_id,
+};
+use crate::message::{Attachment, ContentBlock, MessageRole};
+use crate::translate::settings::{Reasoning, ToolChoice};
+use crate::translate::{Losses, WireFormat};
+
+/// Smallest limit that the API accepts.
+const MIN_OUTPUT_TOKENS: u64 = 16;
+
+pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+    let settings = &chat.settings;
+    let input: Vec<Value> = chat.turns().iter().flat_map(|turn| items(chat, turn, losses)).collect();
+    // The client sends its whole history with each request, so that nothing need be kept for it.
+    let mut body = json!({ "model": target.model, "input": input, "store": false });
+    set(&mut body, "instructions", Some(chat.system()).filter(|s| !s.is_empty()));
+    set(&mut body, "max_output_tokens", chat.request.max_tokens.map(|n| n.max(MIN_OUTPUT_TOKENS)));
+    if chat.request.stream {
+        body["stream"] = true.into();
+    }
+    set_list(&mut body, "tools", tools(chat, losses));
+    if body.get("tools").is_some() {
+        let choice = settings.tool_choice.as_ref().map(|choice| match choice {
+            ToolChoice::Auto => json!("auto"),
+            ToolChoice::None => json!("none"),
+            ToolChoice::Required => json!("required"),
+            ToolChoice::Named(name) => json!({ "type": "function", "name": name }),
+        });
+        set(&mut body, "tool_choice", choice);
+        set(&mut body, "parallel_tool_calls", settings.parallel_tools);
+    }
+    set(&mut body, "temperature", settings.temperature.clone());
+    set(&mut body, "top_p", settings.top_p.clone());
+    set(&mut body, "user", settings.user.clone());
+    let effort = effort(settings.reasoning.as_ref(), target);
+    let wanted = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
+    if let Some(effort) = &effort {
+        body["reasoning"] = json!({ "effort": effort });
+        // Only Anthropic's clients show thoughts and return them.
+        if chat.client == WireFormat::Anthropic {
+            body["reasoning"]["summary"] = "auto".into();
+            body["include"] = json!(["reasoning.encrypted_content"]);
+        }
+    }
+    lose(
+        losses,
+        &[
+            ("reasoning", wanted && effort.is_none()),
+            ("top_k", settings.top_k.is_some()),
+            ("seed", settings.seed.is_some()),
+            ("stop", !settings.stop.is_empty()),
+            ("frequency_penalty", settings.frequency_penalty.is_some()),
+            ("presence_penalty", settings.presence_penalty.is_some()),
+        ],
+    );
+    if let Some(output) = &settings.output {
+        let format = match &output.schema {
+            None => json!({ "type": "json_object" }),
+            Some(schema) => {
+                object(json!({ "type": "json_schema", "name": output.name, "schema": schema, "strict": output.strict }))
+            }
+        };
+        body["text"] = json!({ "format": format });
+    }
+    body
+}
+
+/// The items of a turn: a message for each run of words and images, and an item for each call, result or thought.
+fn items(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Vec<Value> {
+    let (role, text_type) = match turn.role {
+        MessageRole::Assistant => ("assistant", "output_text"),
+        MessageRole::User => ("user", "input_text"),
+    };
+    let (mut out, mut parts) = (Vec::new(), Vec::new());
+    let flush = |parts: &mut Vec<Value>, out: &mut Vec<Value>| {
+        if !parts.is_empty() {
+            out.push(json!({ "type": "message", "role": role, "content": std::mem::take(parts) }));
+        }
+    };
+    for block in &turn.blocks {
+        match block {
+            ContentBlock::Text { text } => parts.push(json!({ "type": text_type, "text": text })),
+            ContentBlock::Image(file) | ContentBlock::Document(file) if role == "user" => {
+                parts.extend(file_part(file, losses));
+            }
+            ContentBlock::ToolUse { id, name, input } => {
+                flush(&mut parts, &mut out);
+                let id = tool_id(id, LONGEST_ID);
+                out.push(
+                    json!({ "type": "function_call", "call_id": id, "name": name, "arguments": input_text(input) }),
+                );
+            }
+            ContentBlock::ToolResult { id, content, is_error, .. } => {
+                flush(&mut parts, &mut out);
+                if *is_error {
+                    losses.add("tool_result.is_error");
+                }
+                let id = tool_id(id, LONGEST_ID);
+                out.push(
+                    json!({ "type": "function_call_output", "call_id": id, "output": result_output(content, losses) }),
+                );
+            }
+            ContentBlock::Thinking { text, signature } => {
+                match signature.get().and_then(|s| chat.openai_reasoning(s)) {
+                    Some((id, sealed)) => {
+                        flush(&mut parts, &mut out);
+                        out.push(reasoning(id, sealed, text));
+                    }
+                    None => losses.add("thinking"),
+                }
+            }
+            ContentBlock::Other { kind, .. } => losses.add(kind),
+            ContentBlock::Image(_) | ContentBlock::Document(_) => losses.add("assistant.image"),
+            ContentBlock::Error { .. } => {}
+        }
+    }
+    flush(&mut parts, &mut out);
+    out
+}
+
+fn reasoning(id: &str, sealed: &str, text: &str) -> Value {
+    let summary: Vec<Value> = Some(text)
+        .filter(|t| !t.is_empty())
+        .map(|text| json!({ "type": "summary_text", "text": text }))
+        .into_iter()
+        .collect();
+    json!({ "type": "reasoning", "id": id, "summary": summary, "encrypted_content": sealed })
+}
+
+/// A text, or a list of parts if there are images.
+fn result_output(content: &[ContentBlock], losses: &mut Losses) -> Value {
+    if images(content).next().is_none() {
+        return result_text(content).into();
+    }
+    let text = result_text(content);
+    let mut parts: Vec<Value> = Vec::new();
+    parts.extend((!text.is_empty()).then(|| json!({ "type": "input_text", "text": text })));
+    parts.extend(images(content).filter_map(|image| file_part(image, losses)));
+    parts.into()
+}
+
+fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+    let url = data_url(file);
+    if !url.starts_with("data:") && !url.starts_with("http") {
+        losses.add("file_id");
+        return None;
+    }
+    Some(match file.media_type.split('/').next() {
+        Some("audio") => {
+            losses.add("input_audio");
+            return None;
+        }
+        // An image by its URL has no media type.
+        Some("image" | "") => json!({ "type": "input_image", "image_url": url, "detail": "auto" }),
+        Some("text") if file.data.get().is_some() => json!({ "type": "input_text", "text": file.data.get() }),
+        _ if url.starts_with("http") => json!({ "type": "input_file", "file_url": url }),
+        _ => {
+            let name = if file.title.is_empty() { "document" } else { &file.title };
+            json!({ "type": "input_file", "filename": name, "file_data": url })
+        }
+    })
+}
+
+fn tools(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
+    let functions = chat.functions(losses).into_iter();
+    functions
+        .map(|f| {
+            let description = Some(f.description).filter(|d| !d.is_empty());
+            // Strict is the default here, which schemas written for other APIs do not fit.
+            let strict = f.strict.unwrap_or(false);
+            object(json!({
+                "type": "function", "name": f.name, "description": description, "parameters": f.schema, "strict": strict,
+            }))
+        })
+        .collect()
+}

@@ -1,0 +1,301 @@
+//! The settings of a request beside its messages, read from a client's body; members that nothing here reads are named
+//! as losses.
+
+use serde_json::Value;
+
+use super::{Losses, WireFormat};
+use crate::message::optional_number;
+
+/// Settings that more than one format has. Numbers stay as the client wrote them.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub temperature: Option<Value>,
+    pub top_p: Option<Value>,
+    pub top_k: Option<Value>,
+    pub seed: Option<Value>,
+    pub frequency_penalty: Option<Value>,
+    pub presence_penalty: Option<Value>,
+    pub stop: Vec<String>,
+    /// The end user's opaque id.
+    pub user: Option<String>,
+    pub tool_choice: Option<ToolChoice>,
+    pub parallel_tools: Option<bool>,
+    pub reasoning: Option<Reasoning>,
+    pub output: Option<JsonOutput>,
+    /// Whether a stream ends with usage (Chat Completions only sends it when asked).
+    pub stream_usage: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolChoice {
+    Auto,
+    None,
+    Required,
+    Named(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reasoning {
+    Off,
+    /// `minimal`, `low`, `medium`, `high`, `xhigh`.
+    Effort(String),
+    /// Tokens.
+    Budget(u64),
+    /// The model decides.
+    Adaptive,
+}
+
+/// The form of the answer: any JSON object, or one by a schema.
+#[derive(Clone, Debug)]
+pub struct JsonOutput {
+    pub name: String,
+    pub schema: Option<Value>,
+    pub strict: Option<bool>,
+}
+
+impl Reasoning {
+    /// As an effort; `None` if it is off or left to the model.
+    pub fn effort(&self) -> Option<&str> {
+        match self {
+            Self::Off | Self::Adaptive => None,
+            Self::Effort(effort) => Some(effort),
+            Self::Budget(0..=4_096) => Some("low"),
+            Self::Budget(0..=16_384) => Some("medium"),
+            Self::Budget(_) => Some("high"),
+        }
+    }
+
+    /// As a number of tokens; `None` if it is off.
+    pub fn budget(&self) -> Option<u64> {
+        match self {
+            Self::Off => None,
+            Self::Budget(tokens) => Some(*tokens),
+            Self::Adaptive => Some(8_192),
+            Self::Effort(effort) => Some(match effort.as_str() {
+                "minimal" => 1_024,
+                "low" => 2_048,
+                "medium" => 8_192,
+                _ => 16_384,
+            }),
+        }
+    }
+
+    fn from_effort(effort: &str) -> Self {
+        match effort {
+            "none" => Self::Off,
+            // Anthropic's highest.
+            "max" => Self::Effort("xhigh".to_owned()),
+            effort => Self::Effort(effort.to_owned()),
+        }
+    }
+}
+
+/// Members of each format that the message model or the settings hold, or that mean nothing to another provider.
+const CHAT: [&str; 22] = [
+    "model",
+    "messages",
+    "tools",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "stop",
+    "user",
+    "safety_identifier",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "response_format",
+    "prompt_cache_key",
+    "session_id",
+];
+const RESPONSES: [&str; 17] = [
+    "model",
+    "input",
+    "instructions",
+    "tools",
+    "max_output_tokens",
+    "stream",
+    "temperature",
+    "top_p",
+    "user",
+    "safety_identifier",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning",
+    "text",
+    "prompt_cache_key",
+    "include",
+    "stream_options",
+];
+const ANTHROPIC: [&str; 15] = [
+    "model",
+    "messages",
+    "system",
+    "tools",
+    "max_tokens",
+    "stream",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop_sequences",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "output_format",
+    "metadata",
+];
+
+impl Settings {
+    pub fn read(client: WireFormat, body: &Value, losses: &mut Losses) -> Self {
+        let value = |key: &str| body.get(key).filter(|v| !v.is_null()).cloned();
+        let text = |key: &str| body[key].as_str().map(str::to_owned);
+        let mut settings =
+            Self { temperature: value("temperature"), top_p: value("top_p"), top_k: value("top_k"), ..Self::default() };
+        let known: &[&str] = match client {
+            WireFormat::Anthropic => {
+                settings.read_anthropic(body, losses);
+                &ANTHROPIC
+            }
+            WireFormat::OpenAiResponses => {
+                settings.read_responses(body, losses);
+                settings.user = text("safety_identifier").or_else(|| text("user"));
+                &RESPONSES
+            }
+            _ => {
+                settings.seed = value("seed");
+                settings.frequency_penalty = value("frequency_penalty");
+                settings.presence_penalty = value("presence_penalty");
+                settings.read_chat(body, losses);
+                settings.user = text("safety_identifier").or_else(|| text("user"));
+                &CHAT
+            }
+        };
+        for (name, value) in body.as_object().into_iter().flatten() {
+            if !known.contains(&name.as_str()) && !is_default(name, value) {
+                losses.add(name);
+            }
+        }
+        if holds_key(body, "cache_control") {
+            losses.add("cache_control");
+        }
+        settings
+    }
+
+    fn read_chat(&mut self, body: &Value, losses: &mut Losses) {
+        self.stop = strings(&body["stop"]);
+        self.parallel_tools = body["parallel_tool_calls"].as_bool();
+        self.reasoning = body["reasoning_effort"].as_str().map(Reasoning::from_effort);
+        self.stream_usage = body["stream_options"]["include_usage"] == true;
+        self.tool_choice = openai_tool_choice(&body["tool_choice"], "/function/name", losses);
+        let format = &body["response_format"];
+        self.output = json_output(format, &format["json_schema"]);
+    }
+
+    fn read_responses(&mut self, body: &Value, losses: &mut Losses) {
+        self.parallel_tools = body["parallel_tool_calls"].as_bool();
+        self.reasoning = body["reasoning"]["effort"].as_str().map(Reasoning::from_effort);
+        self.tool_choice = openai_tool_choice(&body["tool_choice"], "/name", losses);
+        let format = &body["text"]["format"];
+        self.output = json_output(format, format);
+        if body["text"]["verbosity"].is_string() {
+            losses.add("text.verbosity");
+        }
+        let included = body["include"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        included.filter(|name| *name != "reasoning.encrypted_content").for_each(|name| losses.add(name));
+    }
+
+    fn read_anthropic(&mut self, body: &Value, losses: &mut Losses) {
+        self.stop = strings(&body["stop_sequences"]);
+        let metadata = body["metadata"].as_object().into_iter().flatten();
+        metadata.filter(|(name, _)| *name != "user_id").for_each(|(name, _)| losses.add(&format!("metadata.{name}")));
+        self.user = body["metadata"]["user_id"].as_str().map(str::to_owned);
+        let choice = &body["tool_choice"];
+        self.tool_choice = match choice["type"].as_str() {
+            Some("auto") => Some(ToolChoice::Auto),
+            Some("any") => Some(ToolChoice::Required),
+            Some("none") => Some(ToolChoice::None),
+            Some("tool") => choice["name"].as_str().map(|name| ToolChoice::Named(name.to_owned())),
+            _ => None,
+        };
+        self.parallel_tools = choice["disable_parallel_tool_use"].as_bool().map(|off| !off);
+        let effort = body["output_config"]["effort"].as_str().map(Reasoning::from_effort);
+        self.reasoning = match body["thinking"]["type"].as_str() {
+            Some("disabled") => Some(Reasoning::Off),
+            Some("enabled") => optional_number(&body["thinking"], &["budget_tokens"]).map(Reasoning::Budget),
+            Some("adaptive") => effort.or(Some(Reasoning::Adaptive)),
+            _ => effort,
+        };
+        let format =
+            if body["output_format"].is_object() { &body["output_format"] } else { &body["output_config"]["format"] };
+        self.output = json_output(format, format);
+    }
+}
+
+/// Whether a member has the value that it would have if absent.
+fn is_default(name: &str, value: &Value) -> bool {
+    match name {
+        "n" => *value == 1,
+        "service_tier" => *value == "auto" || value.is_null(),
+        "truncation" => *value == "disabled" || value.is_null(),
+        // Whether OpenAI keeps the response concerns OpenAI only.
+        "store" => true,
+        _ => match value {
+            Value::Null | Value::Bool(false) => true,
+            Value::Array(list) => list.is_empty(),
+            Value::Object(members) => members.is_empty(),
+            _ => false,
+        },
+    }
+}
+
+fn openai_tool_choice(choice: &Value, name: &str, losses: &mut Losses) -> Option<ToolChoice> {
+    match choice {
+        Value::Null => None,
+        Value::String(s) if s == "auto" => Some(ToolChoice::Auto),
+        Value::String(s) if s == "none" => Some(ToolChoice::None),
+        Value::String(s) if s == "required" => Some(ToolChoice::Required),
+        choice => {
+            let named = choice.pointer(name).and_then(Value::as_str).filter(|_| choice["type"] == "function");
+            if named.is_none() {
+                losses.add("tool_choice");
+            }
+            named.map(|name| ToolChoice::Named(name.to_owned()))
+        }
+    }
+}
+
+fn json_output(format: &Value, definition: &Value) -> Option<JsonOutput> {
+    let schema = match format["type"].as_str()? {
+        "json_object" => None,
+        "json_schema" => Some(definition["schema"].clone()),
+        _ => return None,
+    };
+    let name = definition["name"].as_str().unwrap_or("answer").to_owned();
+    Some(JsonOutput { name, schema, strict: definition["strict"].as_bool() })
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(one) => vec![one.clone()],
+        Value::Array(many) => many.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether an object anywhere inside has this member. The parser has bounded the depth.
+fn holds_key(value: &Value, key: &str) -> bool {
+    match value {
+        Value::Object(members) => {
+            members.get(key).is_some_and(|v| !v.is_null()) || members.values().any(|v| holds_key(v, key))
+        }
+        Value::Array(list) => list.iter().any(|v| holds_key(v, key)),
+        _ => false,
+    }
+}

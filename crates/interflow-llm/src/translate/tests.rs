@@ -1,0 +1,362 @@
+//! Tests of the translation: what the matrix over the real binary (`interflow/tests/llm/translation.rs`) does not show.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::event_stream::StreamFraming;
+
+const FORMATS: [WireFormat; 7] = [
+    WireFormat::Anthropic,
+    WireFormat::OpenAiChat,
+    WireFormat::OpenAiResponses,
+    WireFormat::Gemini,
+    WireFormat::Bedrock,
+    WireFormat::Cohere,
+    WireFormat::Ollama,
+];
+const CLIENTS: [WireFormat; 3] = [WireFormat::Anthropic, WireFormat::OpenAiChat, WireFormat::OpenAiResponses];
+
+fn target(format: WireFormat, model: &str) -> Target<'_> {
+    Target { format, provider: format.provider(), model, max_tokens: 8_192, is_openai: false }
+}
+
+fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (Value, String) {
+    let (body, losses) = ChatRequest::parse(client, body).unwrap().write(target);
+    (body, losses.to_string())
+}
+
+fn head() -> ReplyHead {
+    ReplyHead { id: "flow".into(), model: "asked".into(), created: 1_700_000_000, stream_usage: true }
+}
+
+/// The stream of a client for the stream of an upstream.
+fn streamed(client: WireFormat, upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> String {
+    let mut reader = EventTranslator::new(upstream, framing);
+    let mut writer = ReplyWriter::new(client, head());
+    let mut out = Vec::new();
+    for piece in raw.chunks(7) {
+        reader.push(piece).into_iter().for_each(|event| writer.write(event, &mut out));
+    }
+    reader.finish().into_iter().for_each(|event| writer.write(event, &mut out));
+    String::from_utf8(out).unwrap()
+}
+
+fn chunk(delta: Value, finish: Option<&str>) -> String {
+    format!(
+        "data: {}\n\n",
+        json!({ "id": "c", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
+    )
+}
+
+#[test]
+fn signed_thoughts_return_to_the_provider_that_made_them() {
+    // Anthropic's thought through a Responses client and back.
+    let reply = parse_reply(
+        WireFormat::Anthropic,
+        json!({ "type": "message", "content": [
+            { "type": "thinking", "thinking": "hm", "signature": "SIG" },
+            { "type": "tool_use", "id": "t1", "name": "f", "input": {} },
+        ], "stop_reason": "tool_use" })
+        .to_string()
+        .as_bytes(),
+    );
+    let whole = whole_reply(WireFormat::OpenAiResponses, &head(), &reply);
+    let mut input = vec![json!({ "role": "user", "content": "q" })];
+    input.extend(whole["output"].as_array().unwrap().iter().cloned());
+    input.push(json!({ "type": "function_call_output", "call_id": "t1", "output": "r" }));
+    let ask = json!({ "model": "m", "reasoning": { "effort": "low" }, "input": input });
+    let claude = target(WireFormat::Anthropic, "claude-sonnet-4-5");
+    let (body, losses) = written(WireFormat::OpenAiResponses, &claude, ask);
+    let thought = json!({ "type": "thinking", "thinking": "hm", "signature": "SIG" });
+    assert_eq!((&body["messages"][1]["content"][0], losses.as_str()), (&thought, ""));
+    assert_eq!(body["thinking"]["budget_tokens"], 2_048);
+
+    // OpenAI's reasoning through an Anthropic client and back.
+    let item = json!({ "type": "reasoning", "id": "rs_1", "encrypted_content": "SEALED", "summary": [] });
+    let raw = format!(
+        "data: {}\n\ndata: {}\n\n",
+        json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
+        json!({ "type": "response.completed", "response": {} })
+    );
+    let out = streamed(WireFormat::Anthropic, WireFormat::OpenAiResponses, StreamFraming::Sse, raw.as_bytes());
+    assert!(out.contains(r#""signature":"openai:rs_1:SEALED""#), "{out}");
+    let said = json!([
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "content": [{ "type": "thinking", "thinking": "", "signature": "openai:rs_1:SEALED" }] },
+        { "role": "user", "content": "more" },
+    ]);
+    let ask = json!({ "model": "m", "max_tokens": 9, "messages": said });
+    let (body, losses) = written(WireFormat::Anthropic, &target(WireFormat::OpenAiResponses, "gpt-5"), ask.clone());
+    assert_eq!((&body["input"][1]["encrypted_content"], losses.as_str()), (&"SEALED".into(), ""));
+    // No other provider could verify it.
+    assert_eq!(written(WireFormat::Anthropic, &target(WireFormat::Gemini, "gemini-2.5-pro"), ask).1, "thinking");
+}
+
+#[test]
+fn a_turn_whose_thoughts_were_lost_goes_on_without_thinking() {
+    let ask = json!({ "model": "m", "reasoning_effort": "high", "tools": [], "messages": [
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "tool_calls": [{ "id": "a", "function": { "name": "f", "arguments": "{}" } }] },
+        { "role": "tool", "tool_call_id": "a", "content": "r" },
+    ] });
+    let (body, losses) = written(WireFormat::OpenAiChat, &target(WireFormat::Anthropic, "claude-sonnet-4-5"), ask);
+    assert_eq!((body.get("thinking"), losses.as_str()), (None, "reasoning"));
+}
+
+#[test]
+fn reasoning_takes_the_form_of_the_model() {
+    let ask = |effort: &str| json!({ "model": "m", "reasoning_effort": effort, "messages": [{ "role": "user", "content": "q" }] });
+    for (format, model, effort, pointer, expected) in [
+        (WireFormat::Anthropic, "claude-sonnet-4-20250514", "medium", "/thinking/budget_tokens", json!(8_192)),
+        (WireFormat::Anthropic, "claude-sonnet-4-20250514", "medium", "/max_tokens", json!(16_384)),
+        (WireFormat::Anthropic, "claude-opus-4-6", "medium", "/output_config/effort", json!("medium")),
+        (WireFormat::Anthropic, "claude-opus-4-6", "none", "/thinking", Value::Null),
+        (WireFormat::OpenAiResponses, "gpt-4o", "medium", "/reasoning", Value::Null),
+        (
+            WireFormat::Gemini,
+            "gemini-2.5-flash",
+            "low",
+            "/generationConfig/thinkingConfig/thinkingBudget",
+            json!(2_048),
+        ),
+        (WireFormat::Gemini, "gemini-3-pro", "low", "/generationConfig/thinkingConfig/thinkingLevel", json!("low")),
+        (WireFormat::Ollama, "gpt-oss:20b", "high", "/think", json!("high")),
+    ] {
+        let (body, _) = written(WireFormat::OpenAiChat, &target(format, model), ask(effort));
+        assert_eq!(body.pointer(pointer).cloned().unwrap_or_default(), expected, "{model} {pointer}: {body}");
+    }
+}
+
+#[test]
+fn ids_of_calls_fit_every_api_and_stay_the_same_for_call_and_result() {
+    let long = "x".repeat(100);
+    let ask = json!({ "model": "m", "max_tokens": 9, "messages": [
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "content": [{ "type": "tool_use", "id": long, "name": "f", "input": {} }] },
+        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": long, "content": "r" }] },
+    ] });
+    for (provider, exact) in [(Provider::OpenAi, None), (Provider::Mistral, Some(9))] {
+        let target = Target { provider, ..target(WireFormat::OpenAiChat, "m") };
+        let (body, _) = written(WireFormat::Anthropic, &target, ask.clone());
+        let id = body["messages"][1]["tool_calls"][0]["id"].as_str().unwrap();
+        assert_eq!(body["messages"][2]["tool_call_id"], id);
+        assert!(id.len() <= 64 && exact.is_none_or(|n| id.len() == n), "{id}");
+    }
+}
+
+#[test]
+fn images_of_tool_results_follow_as_the_users() {
+    let ask = json!({ "model": "m", "max_tokens": 9, "messages": [
+        { "role": "user", "content": "q" },
+        { "role": "assistant", "content": [{ "type": "tool_use", "id": "t", "name": "f", "input": {} }] },
+        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t", "is_error": true, "content": [
+            { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "aGk=" } },
+        ] }] },
+    ] });
+    let (body, losses) = written(WireFormat::Anthropic, &target(WireFormat::OpenAiChat, "m"), ask);
+    let roles: Vec<&str> = body["messages"].as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "user"]);
+    assert_eq!(body["messages"][3]["content"][0]["image_url"]["url"], "data:image/png;base64,aGk=");
+    assert_eq!(losses, "tool_result.is_error");
+}
+
+#[test]
+fn pieces_of_parallel_calls_may_alternate() {
+    let call = |index: u64, id: &str, name: &str, arguments: &str| {
+        let mut call = json!({ "index": index, "function": { "arguments": arguments } });
+        if !id.is_empty() {
+            call["id"] = id.into();
+            call["function"]["name"] = name.into();
+        }
+        chunk(json!({ "tool_calls": [call] }), None)
+    };
+    let raw = [
+        call(0, "a", "f", "{\"x\""),
+        call(1, "b", "g", "{\"y\""),
+        call(0, "", "", ":1}"),
+        call(1, "", "", ":2}"),
+        chunk(json!({}), Some("tool_calls")),
+        "data: [DONE]\n\n".to_owned(),
+    ]
+    .concat();
+    for (client, expected) in [
+        (
+            WireFormat::Anthropic,
+            [
+                r#""index":0,"delta":{"type":"input_json_delta","partial_json":":1}"}"#,
+                r#""index":1,"delta":{"type":"input_json_delta","partial_json":":2}"}"#,
+            ],
+        ),
+        (WireFormat::OpenAiResponses, [r#""arguments":"{\"x\":1}""#, r#""arguments":"{\"y\":2}""#]),
+    ] {
+        let out = streamed(client, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
+        assert!(expected.iter().all(|e| out.contains(e)), "{client:?}: {out}");
+    }
+}
+
+#[test]
+fn a_stream_that_breaks_off_ends_with_an_error_and_not_as_if_complete() {
+    let raw = chunk(json!({ "content": "so far" }), None);
+    for (client, error, end) in [
+        (WireFormat::Anthropic, "event: error\n", "message_stop"),
+        (WireFormat::OpenAiResponses, "event: error\n", "response.completed"),
+    ] {
+        for raw in [
+            raw.clone(),
+            format!("{raw}data: [DONE]\n\n"),
+            format!("{raw}data: {{\"error\":{{\"message\":\"x\"}}}}\n\n"),
+        ] {
+            let out = streamed(client, WireFormat::OpenAiChat, StreamFraming::Sse, raw.as_bytes());
+            assert!(out.contains("so far") && out.contains(error) && !out.contains(end), "{out}");
+        }
+    }
+    let raw = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"c\"}}\n\n";
+    let out = streamed(WireFormat::OpenAiChat, WireFormat::Anthropic, StreamFraming::Sse, raw.as_bytes());
+    assert!(out.contains("\"error\"") && !out.contains("[DONE]"), "{out}");
+}
+
+#[test]
+fn stop_reasons_and_usage_have_the_clients_names() {
+    let raw = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]},\"finishReason\":\"MAX_TOKENS\"}],\
+        \"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":1,\"thoughtsTokenCount\":3,\"cachedContentTokenCount\":6}}\n\n";
+    for (client, expected) in [
+        (
+            WireFormat::Anthropic,
+            vec![
+                r#""stop_reason":"max_tokens""#,
+                r#""input_tokens":4,"#,
+                r#""cache_read_input_tokens":6"#,
+                r#""output_tokens":4"#,
+            ],
+        ),
+        (
+            WireFormat::OpenAiChat,
+            vec![
+                r#""finish_reason":"length""#,
+                r#""prompt_tokens":10"#,
+                r#""cached_tokens":6"#,
+                r#""reasoning_tokens":3"#,
+            ],
+        ),
+        (
+            WireFormat::OpenAiResponses,
+            vec!["event: response.incomplete", r#""reason":"max_output_tokens""#, r#""total_tokens":14"#],
+        ),
+    ] {
+        let out = streamed(client, WireFormat::Gemini, StreamFraming::Sse, raw.as_bytes());
+        assert!(expected.iter().all(|e| out.contains(e)), "{expected:?}: {out}");
+    }
+}
+
+#[test]
+fn names_of_losses_fit_a_header_field() {
+    let mut losses = Losses::default();
+    (0..100).for_each(|n| losses.add(&format!("b\r\nInjected: {n} {}", "x".repeat(200))));
+    let text = losses.to_string();
+    assert!(text.len() < 32 * 70 && !text.contains(['\r', '\n', ':']), "{text}");
+}
+
+/// Values that look like the members of some format, so that readers get past their first checks.
+fn value() -> impl Strategy<Value = Value> {
+    let word = prop::sample::select(vec![
+        "type",
+        "role",
+        "content",
+        "delta",
+        "choices",
+        "index",
+        "tool_calls",
+        "function",
+        "arguments",
+        "id",
+        "name",
+        "text",
+        "message",
+        "messages",
+        "input",
+        "parts",
+        "candidates",
+        "functionCall",
+        "usage",
+        "finish_reason",
+        "stop",
+        "user",
+        "assistant",
+        "tool",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "signature",
+        "content_block_start",
+        "content_block_delta",
+        "response.output_item.added",
+        "response.completed",
+        "message_stop",
+        "item",
+        "tools",
+        "image",
+        "source",
+        "system",
+        "output",
+        "call_id",
+        "function_call",
+        "reasoning",
+        "encrypted_content",
+        "done",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        word.clone().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 48, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((word.clone(), inner), 0..6)
+                .prop_map(|members| members.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Value>()),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_request_makes_a_translation_panic(body in value(), messages in prop::collection::vec(value(), 0..4)) {
+        let mut body = if body.is_object() { body } else { json!({}) };
+        body["messages"] = messages.clone().into();
+        body["input"] = messages.into();
+        for client in CLIENTS {
+            if let Ok(chat) = ChatRequest::parse(client, body.clone()) {
+                for format in FORMATS {
+                    let _ = chat.write(&target(format, "m"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_stream_makes_a_translation_panic(events in prop::collection::vec(value(), 0..8), noise in prop::collection::vec(any::<u8>(), 0..64)) {
+        let mut raw: Vec<u8> = events.iter().flat_map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap_or("x")).into_bytes()).collect();
+        raw.extend(&noise);
+        for upstream in FORMATS {
+            let _ = whole_reply(WireFormat::OpenAiChat, &head(), &parse_reply(upstream, events.first().unwrap_or(&Value::Null).to_string().as_bytes()));
+            for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::EventStream, StreamFraming::Array] {
+                let mut reader = EventTranslator::new(upstream, framing);
+                let mut all = reader.push(&raw);
+                all.extend(reader.finish());
+                // It ends exactly once, whatever comes.
+                let ends = all.iter().filter(|e| matches!(e, ChatEvent::Done | ChatEvent::Error { .. })).count();
+                prop_assert_eq!(ends, 1);
+                for client in CLIENTS {
+                    let (mut writer, mut out) = (ReplyWriter::new(client, head()), Vec::new());
+                    all.iter().cloned().for_each(|event| writer.write(event, &mut out));
+                    prop_assert!(writer.has_ended() && String::from_utf8(out).is_ok());
+                }
+            }
+        }
+    }
+}

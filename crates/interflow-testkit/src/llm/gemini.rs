@@ -1,0 +1,49 @@
+//! The wire format of Gemini's `generateContent`.
+
+use serde_json::{Value, json};
+
+use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::sse;
+
+pub(super) fn whole(turn: &Turn) -> Value {
+    let mut parts = thoughts(turn);
+    parts.push(json!({ "text": turn.text }));
+    parts.extend(calls(turn));
+    chunk(turn, parts, true)
+}
+
+pub(super) fn events(turn: &Turn) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    if turn.thinking {
+        out.push(sse(None, &chunk(turn, thoughts(turn), false)));
+    }
+    out.extend(turn.pieces.iter().map(|p| sse(None, &chunk(turn, vec![json!({ "text": p })], false))));
+    out.push(sse(None, &chunk(turn, calls(turn), true)));
+    out
+}
+
+fn thoughts(turn: &Turn) -> Vec<Value> {
+    turn.thinking.then(|| json!({ "text": THOUGHT, "thought": true })).into_iter().collect()
+}
+
+fn calls(turn: &Turn) -> Vec<Value> {
+    let args: Value = serde_json::from_str(TOOL_ARGUMENTS).unwrap_or_default();
+    turn.tools.iter().map(|tool| json!({ "functionCall": { "name": tool, "args": args } })).collect()
+}
+
+fn chunk(turn: &Turn, parts: Vec<Value>, last: bool) -> Value {
+    let mut candidate = json!({ "content": { "role": "model", "parts": parts }, "index": 0 });
+    if last {
+        candidate["finishReason"] = "STOP".into();
+    }
+    json!({
+        "candidates": [candidate],
+        "usageMetadata": {
+            "promptTokenCount": turn.input_tokens,
+            "candidatesTokenCount": turn.output_tokens,
+            "totalTokenCount": turn.input_tokens + turn.output_tokens,
+        },
+        "modelVersion": turn.model,
+        "responseId": turn.id,
+    })
+}

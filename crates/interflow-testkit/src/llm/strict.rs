@@ -1,0 +1,423 @@
+//! What the real providers refuse: unknown members, messages of a wrong form, calls of tools without results. From
+//! their API references; as far as a gateway that writes such requests can get it wrong.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::Api;
+use crate::message::Request;
+
+type Checked = Result<(), String>;
+
+/// Checks a request; the error says what is wrong.
+pub(super) fn check(api: Api, request: &Request, body: &Value) -> Checked {
+    match api {
+        Api::Anthropic => anthropic(request, body),
+        Api::Chat => chat(body),
+        Api::Responses => responses(body),
+        Api::Gemini | Api::GeminiStream => gemini(body),
+        Api::Bedrock | Api::BedrockStream => bedrock(body),
+        Api::Cohere => cohere(body),
+        Api::Ollama => ollama(body),
+        Api::CountTokens => Ok(()),
+    }
+}
+
+fn only(value: &Value, known: &[&str], place: &str) -> Checked {
+    let members = value.as_object().ok_or_else(|| format!("{place}: no object"))?;
+    match members.iter().find(|(name, value)| !known.contains(&name.as_str()) || value.is_null() && *name != "content")
+    {
+        Some((name, _)) => Err(format!("{place}.{name}: unknown or null")),
+        None => Ok(()),
+    }
+}
+
+fn demand(holds: bool, why: &str) -> Checked {
+    if holds { Ok(()) } else { Err(why.to_owned()) }
+}
+
+fn list<'v>(value: &'v Value, place: &str) -> Result<&'v Vec<Value>, String> {
+    value.as_array().filter(|l| !l.is_empty()).ok_or_else(|| format!("{place}: no list, or an empty one"))
+}
+
+fn text(value: &Value, place: &str) -> Checked {
+    demand(value.as_str().is_some_and(|t| !t.trim().is_empty()), &format!("{place}: no text"))
+}
+
+/// Every call is answered by the message that follows, and nothing else is.
+#[derive(Default)]
+struct Calls {
+    open: HashSet<String>,
+}
+
+impl Calls {
+    fn call(&mut self, id: &Value, longest: usize) -> Checked {
+        let id = id.as_str().unwrap_or_default();
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        demand(!id.is_empty() && id.len() <= longest && id.chars().all(fits), &format!("`{id}` is no id of a call"))?;
+        demand(self.open.insert(id.to_owned()), &format!("{id}: called twice"))
+    }
+
+    fn answer(&mut self, id: &Value) -> Checked {
+        let id = id.as_str().unwrap_or_default();
+        demand(self.open.remove(id), &format!("{id}: a result without its call before it"))
+    }
+
+    fn settled(&self) -> Checked {
+        demand(self.open.is_empty(), &format!("calls without a result: {:?}", self.open))
+    }
+}
+
+fn function(definition: &Value, known: &[&str], schema: &str) -> Checked {
+    only(definition, known, "tool")?;
+    let name = definition["name"].as_str().unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    demand(!name.is_empty() && name.len() <= 64 && name.chars().all(fits), "tool.name")?;
+    demand(definition.pointer(schema).is_some_and(|s| s["type"] == "object"), "tool: no schema of an object")
+}
+
+fn anthropic(request: &Request, body: &Value) -> Checked {
+    demand(request.header("anthropic-version") == Some("2023-06-01"), "anthropic-version: header is required")?;
+    demand(request.header("x-api-key").is_some(), "x-api-key: header is required")?;
+    only(
+        body,
+        &[
+            "model",
+            "max_tokens",
+            "messages",
+            "system",
+            "tools",
+            "tool_choice",
+            "stream",
+            "stop_sequences",
+            "metadata",
+            "temperature",
+            "top_p",
+            "top_k",
+            "thinking",
+            "output_config",
+        ],
+        "",
+    )?;
+    let limit = body["max_tokens"].as_u64().filter(|n| *n > 0).ok_or("max_tokens: field required")?;
+    for tool in body["tools"].as_array().into_iter().flatten() {
+        function(tool, &["name", "description", "input_schema"], "/input_schema")?;
+    }
+    demand(body.get("tool_choice").is_none() || body.get("tools").is_some(), "tool_choice without tools")?;
+    if body["thinking"]["type"] == "enabled" {
+        let budget = body["thinking"]["budget_tokens"].as_u64().unwrap_or_default();
+        demand((1024..limit).contains(&budget), "thinking.budget_tokens must be 1024 or more and below max_tokens")?;
+        demand(body.get("temperature").is_none_or(|t| *t == 1), "temperature may only be 1 when thinking")?;
+    }
+    demand(body["temperature"].as_f64().is_none_or(|t| t <= 1.0), "temperature above 1")?;
+    let messages = list(&body["messages"], "messages")?;
+    demand(messages[0]["role"] == "user", "messages: first message must use the user role")?;
+    let mut calls = Calls::default();
+    for message in messages {
+        only(message, &["role", "content"], "message")?;
+        let assistant = message["role"] == "assistant";
+        demand(assistant || message["role"] == "user", "message.role")?;
+        if message["content"].is_string() {
+            text(&message["content"], "content")?;
+            calls.settled()?;
+            continue;
+        }
+        let blocks = list(&message["content"], "content")?;
+        blocks.iter().try_for_each(|block| anthropic_block(block, assistant, &mut calls))?;
+        if !assistant {
+            calls.settled()?;
+        }
+    }
+    Ok(())
+}
+
+fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked {
+    match block["type"].as_str() {
+        Some("text") => only(block, &["type", "text"], "text").and(text(&block["text"], "text")),
+        Some("image") if !assistant => {
+            let source = &block["source"];
+            match source["type"].as_str() {
+                Some("url") => text(&source["url"], "source.url"),
+                Some("base64") => {
+                    let known = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+                    demand(known.iter().any(|k| source["media_type"] == *k), "source.media_type")?;
+                    text(&source["data"], "source.data")
+                }
+                _ => Err("source.type".into()),
+            }
+        }
+        Some("tool_use") if assistant => {
+            demand(block["input"].is_object(), "tool_use.input")?;
+            calls.call(&block["id"], 128)
+        }
+        Some("tool_result") if !assistant => {
+            only(block, &["type", "tool_use_id", "content", "is_error"], "tool_result")?;
+            calls.answer(&block["tool_use_id"])?;
+            let inner = block["content"].as_array().into_iter().flatten();
+            inner.into_iter().try_for_each(|b| anthropic_block(b, false, &mut Calls::default()))
+        }
+        Some("thinking") if assistant => text(&block["signature"], "thinking.signature"),
+        other => Err(format!("content: a block {other:?} in this role")),
+    }
+}
+
+fn chat(body: &Value) -> Checked {
+    only(
+        body,
+        &[
+            "model",
+            "messages",
+            "max_tokens",
+            "max_completion_tokens",
+            "stream",
+            "stream_options",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "temperature",
+            "top_p",
+            "seed",
+            "frequency_penalty",
+            "presence_penalty",
+            "stop",
+            "user",
+            "reasoning_effort",
+            "response_format",
+        ],
+        "",
+    )?;
+    demand(body.get("stream_options").is_none() || body["stream"] == true, "stream_options without stream")?;
+    for tool in body["tools"].as_array().into_iter().flatten() {
+        demand(tool["type"] == "function", "tool.type")?;
+        function(&tool["function"], &["name", "description", "parameters", "strict"], "/parameters")?;
+    }
+    demand(body.get("tool_choice").is_none() || body.get("tools").is_some(), "tool_choice without tools")?;
+    openai_messages(&body["messages"], &["text", "image_url", "file", "input_audio"], false)
+}
+
+/// Messages in the form that OpenAI, Cohere and Ollama share.
+fn openai_messages(messages: &Value, parts: &[&str], cohere: bool) -> Checked {
+    let mut calls = Calls::default();
+    for message in list(messages, "messages")? {
+        let role = message["role"].as_str().unwrap_or_default();
+        if role != "tool" {
+            calls.settled()?;
+        }
+        match role {
+            "system" => text(&message["content"], "system")?,
+            "user" if message["content"].is_string() => text(&message["content"], "user")?,
+            "user" => {
+                for part in list(&message["content"], "user")? {
+                    demand(parts.iter().any(|known| part["type"] == *known), "part.type")?;
+                    if part["type"] == "image_url" {
+                        let url = part["image_url"]["url"].as_str().unwrap_or_default();
+                        demand(url.starts_with("http") || url.starts_with("data:image/"), "image_url.url")?;
+                    }
+                }
+            }
+            "assistant" => {
+                only(message, &["role", "content", "tool_calls", "tool_plan"], "assistant")?;
+                let called = message["tool_calls"].as_array().into_iter().flatten();
+                demand(message["content"].is_string() || message["tool_calls"].is_array(), "assistant: no content")?;
+                for call in called {
+                    let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+                    demand(serde_json::from_str::<Value>(arguments).is_ok(), "arguments: no JSON in a string")?;
+                    demand(call["type"] == "function", "tool_call.type")?;
+                    calls.call(&call["id"], if cohere { 200 } else { 64 })?;
+                }
+            }
+            "tool" => {
+                only(message, &["role", "tool_call_id", "content"], "tool")?;
+                demand(message["content"].is_string(), "tool: content is no text")?;
+                calls.answer(&message["tool_call_id"])?;
+            }
+            other => return Err(format!("role `{other}`")),
+        }
+    }
+    calls.settled()
+}
+
+fn responses(body: &Value) -> Checked {
+    only(
+        body,
+        &[
+            "model",
+            "input",
+            "instructions",
+            "max_output_tokens",
+            "stream",
+            "store",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "temperature",
+            "top_p",
+            "user",
+            "reasoning",
+            "include",
+            "text",
+        ],
+        "",
+    )?;
+    demand(body["max_output_tokens"].as_u64().is_none_or(|n| n >= 16), "max_output_tokens below 16")?;
+    for tool in body["tools"].as_array().into_iter().flatten() {
+        function(tool, &["type", "name", "description", "parameters", "strict"], "/parameters")?;
+    }
+    let mut calls = Calls::default();
+    for item in list(&body["input"], "input")? {
+        match item["type"].as_str() {
+            Some("message") => {
+                calls.settled()?;
+                let kinds: &[&str] = match item["role"].as_str() {
+                    Some("assistant") => &["output_text"],
+                    Some("user") => &["input_text", "input_image", "input_file"],
+                    _ => return Err("message.role".into()),
+                };
+                for part in list(&item["content"], "content")? {
+                    demand(kinds.iter().any(|k| part["type"] == *k), "a part of this type in this role")?;
+                }
+            }
+            Some("function_call") => {
+                text(&item["arguments"], "arguments")?;
+                calls.call(&item["call_id"], 64)?;
+            }
+            Some("function_call_output") => {
+                demand(item["output"].is_string() || item["output"].is_array(), "output")?;
+                calls.answer(&item["call_id"])?;
+            }
+            Some("reasoning") => text(&item["encrypted_content"], "encrypted_content")?,
+            other => return Err(format!("an item {other:?}")),
+        }
+    }
+    calls.settled()
+}
+
+fn gemini(body: &Value) -> Checked {
+    only(body, &["contents", "systemInstruction", "tools", "toolConfig", "generationConfig"], "")?;
+    if body.get("generationConfig").is_some() {
+        let known = [
+            "temperature",
+            "topP",
+            "topK",
+            "maxOutputTokens",
+            "stopSequences",
+            "seed",
+            "frequencyPenalty",
+            "presencePenalty",
+            "responseMimeType",
+            "responseJsonSchema",
+            "thinkingConfig",
+        ];
+        only(&body["generationConfig"], &known, "generationConfig")?;
+    }
+    for tool in body["tools"][0]["functionDeclarations"].as_array().into_iter().flatten() {
+        function(tool, &["name", "description", "parametersJsonSchema"], "/parametersJsonSchema")?;
+    }
+    let mut open = Vec::new();
+    for content in list(&body["contents"], "contents")? {
+        only(content, &["role", "parts"], "content")?;
+        let model = content["role"] == "model";
+        demand(model || content["role"] == "user", "content.role")?;
+        let mut answered = Vec::new();
+        for part in list(&content["parts"], "parts")? {
+            if let Some(call) = part.get("functionCall") {
+                demand(model && call["args"].is_object(), "functionCall.args")?;
+                open.push(call["name"].clone());
+            } else if let Some(response) = part.get("functionResponse") {
+                demand(!model && response["response"].is_object(), "functionResponse.response")?;
+                answered.push(response["name"].clone());
+            } else if let Some(data) = part.get("inlineData") {
+                text(&data["mimeType"], "mimeType").and(text(&data["data"], "data"))?;
+            } else if part.get("fileData").is_none() {
+                text(&part["text"], "part")?;
+            }
+        }
+        if !model {
+            // The number of responses must be that of the calls, by their names.
+            demand(open == answered, &format!("calls {open:?}, responses {answered:?}"))?;
+            open.clear();
+        }
+    }
+    Ok(())
+}
+
+fn bedrock(body: &Value) -> Checked {
+    only(body, &["messages", "system", "inferenceConfig", "toolConfig", "additionalModelRequestFields"], "")?;
+    if body.get("inferenceConfig").is_some() {
+        only(&body["inferenceConfig"], &["maxTokens", "temperature", "topP", "stopSequences"], "inferenceConfig")?;
+    }
+    for tool in body["toolConfig"]["tools"].as_array().into_iter().flatten() {
+        function(&tool["toolSpec"], &["name", "description", "inputSchema"], "/inputSchema/json")?;
+    }
+    let (mut calls, mut before) = (Calls::default(), "assistant");
+    for message in list(&body["messages"], "messages")? {
+        let role = message["role"].as_str().unwrap_or_default();
+        demand(role != before, "roles must alternate, beginning with user")?;
+        before = if role == "user" { "user" } else { "assistant" };
+        for block in list(&message["content"], "content")? {
+            let (kind, inner) = block.as_object().and_then(|b| b.iter().next()).ok_or("an empty block")?;
+            match kind.as_str() {
+                "text" => text(inner, "text")?,
+                "toolUse" | "toolResult" => {
+                    demand(body.get("toolConfig").is_some(), "toolConfig is required with tool blocks")?;
+                    match kind.as_str() {
+                        "toolUse" => calls.call(&inner["toolUseId"], 64)?,
+                        _ => list(&inner["content"], "toolResult").and(calls.answer(&inner["toolUseId"]))?,
+                    }
+                }
+                "image" => {
+                    let known = ["png", "jpeg", "gif", "webp"];
+                    demand(known.iter().any(|k| inner["format"] == *k), "image.format")?;
+                    text(&inner["source"]["bytes"], "image.source")?;
+                }
+                "reasoningContent" => text(&inner["reasoningText"]["signature"], "signature")?,
+                other => return Err(format!("a block {other}")),
+            }
+        }
+        if role == "user" {
+            calls.settled()?;
+        }
+    }
+    Ok(())
+}
+
+fn cohere(body: &Value) -> Checked {
+    only(
+        body,
+        &[
+            "model",
+            "messages",
+            "stream",
+            "max_tokens",
+            "temperature",
+            "p",
+            "k",
+            "seed",
+            "frequency_penalty",
+            "presence_penalty",
+            "stop_sequences",
+            "tools",
+            "tool_choice",
+            "thinking",
+            "response_format",
+        ],
+        "",
+    )?;
+    openai_messages(&body["messages"], &["text", "image_url"], true)
+}
+
+fn ollama(body: &Value) -> Checked {
+    only(body, &["model", "messages", "stream", "options", "tools", "think", "format"], "")?;
+    for message in list(&body["messages"], "messages")? {
+        only(message, &["role", "content", "images", "tool_calls", "tool_name", "thinking"], "message")?;
+        demand(message["content"].is_string(), "content is no string")?;
+        for image in message["images"].as_array().into_iter().flatten() {
+            demand(image.as_str().is_some_and(|i| !i.starts_with("data:")), "images: bare base64 only")?;
+        }
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            demand(call["function"]["arguments"].is_object(), "arguments: no object")?;
+        }
+    }
+    Ok(())
+}

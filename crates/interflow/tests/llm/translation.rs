@@ -1,0 +1,375 @@
+//! Translation: clients of three formats reach upstreams of every format. The fake provider refuses what the real ones
+//! refuse, and the clients read as strictly as their SDKs.
+
+use serde_json::{Value, json};
+
+use crate::instance::{Home, Running};
+use crate::translated_replies::Client::{self, Anthropic, Chat, Responses};
+
+const CLIENTS: [Client; 3] = [Chat, Responses, Anthropic];
+/// Name, kind and other settings of the upstreams.
+const UPSTREAMS: [(&str, &str, &str); 8] = [
+    ("anthropic", "anthropic", "api_key = \"k\""),
+    ("chat", "openai", "api_key = \"k\"\nformat = \"openai_chat\""),
+    ("responses", "openai", "api_key = \"k\"\nformat = \"openai_responses\""),
+    ("mistral", "mistral", "api_key = \"k\""),
+    ("gemini", "gemini", "api_key = \"k\""),
+    ("bedrock", "bedrock", "access_key = \"A\"\nsecret_key = \"s\""),
+    ("cohere", "cohere", "api_key = \"k\""),
+    ("ollama", "ollama", "format = \"ollama\""),
+];
+/// What the upstream does.
+const BEHAVIOURS: [(&str, &str); 7] = [
+    ("text", "strict=1"),
+    ("tool", "strict=1&tool=weather"),
+    ("parallel", "strict=1&tool=weather&calls=2"),
+    ("thinking", "strict=1&thinking=1"),
+    ("limited", "strict=1&status=429"),
+    ("overloaded", "strict=1&status=529"),
+    ("broken", "strict=1&status=500"),
+];
+const SAID: &str = "The quick brown fox jumps over the lazy dog. The quick brown fox";
+const PNG: &str = "iVBORw0KGgo=";
+
+/// An upstream for each kind and behaviour, `anthropic-text` and so on.
+fn config(home: &Home) -> String {
+    let mut config = String::new();
+    for (name, kind, settings) in UPSTREAMS {
+        for (behaviour, knobs) in BEHAVIOURS {
+            let url = home.provider.url(&format!("/~{knobs}"));
+            config += &format!("[llm.provider.{name}-{behaviour}]\nkind = \"{kind}\"\nurl = \"{url}\"\n{settings}\n");
+        }
+    }
+    config
+}
+
+fn schema() -> Value {
+    json!({ "type": "object", "properties": { "city": { "type": "string" } }, "additionalProperties": false })
+}
+
+fn body(client: Client, stream: bool, more: Value) -> Value {
+    let mut body = match client {
+        Chat => json!({
+            "model": "m", "max_completion_tokens": 8000, "stream": stream, "stream_options": { "include_usage": true },
+            "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "Hello" }],
+        }),
+        Responses => json!({
+            "model": "m", "max_output_tokens": 8000, "stream": stream, "instructions": "Be brief.", "input": "Hello",
+        }),
+        Anthropic => json!({
+            "model": "m", "max_tokens": 8000, "stream": stream, "system": [{ "type": "text", "text": "Be brief." }],
+            "messages": [{ "role": "user", "content": "Hello" }],
+        }),
+    };
+    if client == Chat && !stream {
+        body.as_object_mut().unwrap().remove("stream_options");
+    }
+    if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+        body.extend(more);
+    }
+    body
+}
+
+/// Tools, and a history with two parallel calls and their results.
+fn with_tools(client: Client) -> Value {
+    match client {
+        Chat => json!({
+            "tools": [{ "type": "function", "function": { "name": "weather", "description": "Tells it", "parameters": schema() } }],
+            "tool_choice": "auto",
+            "messages": [
+                { "role": "developer", "content": "Be brief." },
+                { "role": "user", "content": "Weather in Paris and Rome?" },
+                { "role": "assistant", "content": null, "tool_calls": [
+                    { "id": "call_1", "type": "function", "function": { "name": "weather", "arguments": "{\"city\":\"Paris\"}" } },
+                    { "id": "functions.weather:1", "type": "function", "function": { "name": "weather", "arguments": "{\"city\":\"Rome\"}" } },
+                ] },
+                { "role": "tool", "tool_call_id": "call_1", "content": "rain" },
+                { "role": "tool", "tool_call_id": "functions.weather:1", "content": "sun" },
+                { "role": "user", "content": "And Oslo?" },
+            ],
+        }),
+        Responses => json!({
+            "tools": [{ "type": "function", "name": "weather", "parameters": schema(), "strict": true }],
+            "input": [
+                { "role": "user", "content": "Weather in Paris and Rome?" },
+                { "type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{\"city\":\"Paris\"}" },
+                { "type": "function_call", "call_id": "call_2", "name": "weather", "arguments": "{\"city\":\"Rome\"}" },
+                { "type": "function_call_output", "call_id": "call_1", "output": "rain" },
+                { "type": "function_call_output", "call_id": "call_2", "output": "sun" },
+                { "role": "user", "content": [{ "type": "input_text", "text": "And Oslo?" }] },
+            ],
+        }),
+        Anthropic => json!({
+            "tools": [{ "name": "weather", "description": "Tells it", "input_schema": schema() }],
+            "tool_choice": { "type": "auto", "disable_parallel_tool_use": false },
+            "messages": [
+                { "role": "user", "content": "Weather in Paris and Rome?" },
+                { "role": "assistant", "content": [
+                    { "type": "text", "text": "I look." },
+                    { "type": "tool_use", "id": "toolu_1", "name": "weather", "input": { "city": "Paris" } },
+                    { "type": "tool_use", "id": "toolu_2", "name": "weather", "input": { "city": "Rome" } },
+                ] },
+                { "role": "user", "content": [
+                    { "type": "tool_result", "tool_use_id": "toolu_1", "content": "rain" },
+                    { "type": "tool_result", "tool_use_id": "toolu_2", "content": [{ "type": "text", "text": "sun" }] },
+                    { "type": "text", "text": "And Oslo?" },
+                ] },
+            ],
+        }),
+    }
+}
+
+fn with_image(client: Client) -> Value {
+    let url = format!("data:image/png;base64,{PNG}");
+    match client {
+        Chat => json!({ "messages": [{ "role": "user", "content": [
+            { "type": "text", "text": "What is it?" }, { "type": "image_url", "image_url": { "url": url } },
+        ] }] }),
+        Responses => json!({ "input": [{ "role": "user", "content": [
+            { "type": "input_text", "text": "What is it?" }, { "type": "input_image", "image_url": url },
+        ] }] }),
+        Anthropic => json!({ "messages": [{ "role": "user", "content": [
+            { "type": "text", "text": "What is it?" },
+            { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": PNG } },
+        ] }] }),
+    }
+}
+
+fn with_thinking(client: Client) -> Value {
+    match client {
+        Chat => json!({ "reasoning_effort": "low" }),
+        Responses => json!({ "reasoning": { "effort": "low" } }),
+        Anthropic => json!({ "thinking": { "type": "enabled", "budget_tokens": 2048 } }),
+    }
+}
+
+async fn ask(running: &Running, upstream: &str, client: Client, body: &Value) -> interflow_testkit::Answer {
+    let fields = if client == Anthropic { "anthropic-version: 2023-06-01\r\n" } else { "" };
+    running.post(&format!("/{upstream}{}", client.path()), fields, &body.to_string()).await
+}
+
+#[tokio::test]
+async fn every_client_format_reaches_every_upstream_format() {
+    let home = Home::new().await;
+    let running = home.start(&config(&home));
+    let cases: [(&str, &str, fn(Client) -> Value); 6] = [
+        ("text", "text", |_| json!({ "temperature": 0.5 })),
+        ("history of tools", "text", with_tools),
+        ("tool", "tool", with_tools),
+        ("parallel tools", "parallel", with_tools),
+        ("image", "text", with_image),
+        ("thinking", "thinking", with_thinking),
+    ];
+    for client in CLIENTS {
+        for (upstream, ..) in UPSTREAMS {
+            for (case, behaviour, more) in cases {
+                for stream in [false, true] {
+                    let at = format!("{client:?} to {upstream}, {case}, stream: {stream}");
+                    let upstream = format!("{upstream}-{behaviour}");
+                    let answer = ask(&running, &upstream, client, &body(client, stream, more(client))).await;
+                    assert_eq!(answer.status, 200, "{at}: {}", answer.text());
+                    let said = client.read(&answer, stream);
+                    assert_eq!(said.text, SAID, "{at}");
+                    let calls = match behaviour {
+                        "tool" => 1,
+                        "parallel" => 2,
+                        _ => 0,
+                    };
+                    assert_eq!(said.calls.len(), calls, "{at}: {said:?}");
+                    for (id, name, input) in &said.calls {
+                        assert_eq!((name.as_str(), input), ("weather", &json!({ "city": "Paris", "days": 3 })), "{at}");
+                        assert!(!id.is_empty() && said.calls.iter().filter(|c| c.0 == *id).count() == 1, "{at}: {id}");
+                    }
+                    let stop = match (client, calls) {
+                        (Chat, 0) => "stop",
+                        (Chat, _) => "tool_calls",
+                        (Anthropic, 0) => "end_turn",
+                        (Anthropic, _) => "tool_use",
+                        (Responses, _) => "completed",
+                    };
+                    assert_eq!(said.stop, stop, "{at}");
+                    let thought = if case == "thinking" { "The user wants a short answer." } else { "" };
+                    assert_eq!(said.thinking, thought, "{at}");
+                    // The fake of Chat Completions reports it only when asked, which Mistral does not allow.
+                    if !(stream && upstream.starts_with("mistral")) {
+                        assert!(said.output == 16 && said.input > 5, "{at}: {said:?}");
+                    }
+                    let sent = home.provider.requests().pop().unwrap();
+                    let sent = String::from_utf8_lossy(&sent.body).into_owned();
+                    if case == "image" {
+                        assert!(sent.contains(PNG), "{at}: {sent}");
+                    }
+                    if more(client).get("tools").is_some() {
+                        assert!(["Be brief.", "rain", "sun", "And Oslo?"].iter().all(|t| sent.contains(t)), "{at}");
+                    }
+                }
+            }
+        }
+    }
+    running.stop();
+}
+
+#[tokio::test]
+async fn errors_of_every_upstream_have_the_clients_format() {
+    let home = Home::new().await;
+    let running = home.start(&config(&home));
+    for client in CLIENTS {
+        for (upstream, ..) in UPSTREAMS {
+            for (behaviour, chat_status, anthropic_status, openai, anthropic) in [
+                ("limited", 429, 429, "rate_limit_error", "rate_limit_error"),
+                ("overloaded", 503, 529, "server_error", "overloaded_error"),
+                ("broken", 500, 500, "server_error", "api_error"),
+            ] {
+                let upstream = format!("{upstream}-{behaviour}");
+                let own = (client, &upstream[..]);
+                // Formats that need no translation are not touched.
+                let same = own.0 == Anthropic && own.1.starts_with("anthropic")
+                    || own.0 == Chat && (own.1.starts_with("chat") || own.1.starts_with("mistral"))
+                    || own.0 == Responses && own.1.starts_with("responses");
+                if same {
+                    continue;
+                }
+                let answer = ask(&running, &upstream, client, &body(client, true, json!({}))).await;
+                let (status, kind) = match client {
+                    Anthropic => (anthropic_status, anthropic),
+                    _ => (chat_status, openai),
+                };
+                let error = answer.json();
+                assert_eq!(
+                    (answer.status, error["error"]["type"].as_str()),
+                    (status, Some(kind)),
+                    "{client:?} {upstream}"
+                );
+                assert!(!error["error"]["message"].as_str().unwrap().is_empty());
+                assert_eq!(answer.header("retry-after"), (behaviour == "limited").then_some("1"), "{upstream}");
+                assert_eq!(error["type"] == "error", client == Anthropic);
+            }
+        }
+    }
+    running.stop();
+}
+
+#[tokio::test]
+async fn what_a_format_cannot_carry_is_named() {
+    let home = Home::new().await;
+    let running = home.start(&config(&home));
+    let cached = json!({ "top_k": 5, "messages": [{ "role": "user", "content": [
+        { "type": "text", "text": "Hello", "cache_control": { "type": "ephemeral" } },
+    ] }] });
+    let penalty = json!({ "frequency_penalty": 0.5, "logprobs": true, "n": 2 });
+    for (client, upstream, more, lost) in [
+        (Anthropic, "responses-text", cached.clone(), Some("cache_control, top_k")),
+        (Anthropic, "gemini-text", cached, Some("cache_control")),
+        (Chat, "anthropic-text", penalty, Some("frequency_penalty, logprobs, n")),
+        (Chat, "cohere-text", json!({ "frequency_penalty": 0.5 }), None),
+        (Chat, "ollama-text", json!({ "store": true, "n": 1 }), None),
+        (Responses, "bedrock-text", json!({ "text": { "verbosity": "low" } }), Some("text.verbosity")),
+    ] {
+        let answer = ask(&running, upstream, client, &body(client, false, more)).await;
+        assert_eq!(answer.status, 200, "{upstream}: {}", answer.text());
+        assert_eq!(answer.header("x-interflow-translation-loss"), lost, "{upstream}");
+    }
+    let state = json!({ "previous_response_id": "resp_1" });
+    let refused = ask(&running, "anthropic-text", Responses, &body(Responses, false, state)).await;
+    assert_eq!((refused.status, refused.json()["error"]["code"].as_str()), (400, Some("untranslatable_request")));
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_request_in_the_upstreams_own_format_is_not_touched() {
+    let home = Home::new().await;
+    let running = home.start(&config(&home));
+    let odd = r#"{ "model":"m",  "messages":[{"role":"user","content":"Hello"}], "temperature":0.10 }"#;
+    for (upstream, path) in [("chat-text", "/v1/chat/completions"), ("mistral-text", "/v1/chat/completions")] {
+        let answer = running.post(&format!("/{upstream}{path}"), "", odd).await;
+        assert_eq!((answer.status, answer.header("x-interflow-translated")), (200, None));
+        assert_eq!(home.provider.requests().pop().unwrap().body, odd.as_bytes());
+    }
+    running.stop();
+}
+
+#[tokio::test]
+async fn redaction_and_restoring_surround_the_translation() {
+    let home = Home::new().await;
+    let url = home.provider.url("/~strict=1&echo=1");
+    let running =
+        home.start(&format!("[llm.provider.claude]\nkind = \"anthropic\"\nurl = \"{url}\"\napi_key = \"k\"\n"));
+    let secret = "anna.berg@firm.com";
+    for client in [Chat, Responses] {
+        for stream in [false, true] {
+            let words = format!("Write to {secret} today, and again tomorrow, please.");
+            let more = match client {
+                Responses => json!({ "input": words }),
+                _ => json!({ "messages": [{ "role": "user", "content": words }] }),
+            };
+            let answer = ask(&running, "claude", client, &body(client, stream, more)).await;
+            assert_eq!(client.read(&answer, stream).text, words, "{client:?} {stream}");
+            let sent = home.provider.requests().pop().unwrap();
+            let sent = String::from_utf8_lossy(&sent.body).into_owned();
+            assert!(!sent.contains(secret) && sent.contains("EMAIL_"), "{sent}");
+        }
+    }
+    running.stop();
+}
+
+#[tokio::test]
+async fn fallback_crosses_wire_formats() {
+    let home = Home::new().await;
+    let (broken, good) = (home.provider.url("/~strict=1&status=500"), home.provider.url("/~strict=1&tool=weather"));
+    let running = home.start(&format!(
+        "[llm.provider.first]\nurl = \"{broken}\"\napi_key = \"k\"\nfallback = [\"second\", \"third\"]\n\
+         [llm.provider.second]\nkind = \"bedrock\"\nurl = \"{broken}\"\naccess_key = \"A\"\nsecret_key = \"s\"\n\
+         [llm.provider.third]\nformat = \"anthropic\"\nurl = \"{good}\"\napi_key = \"other\"\nmodels = {{ m = \"claude\" }}\n"
+    ));
+    for stream in [false, true] {
+        let answer = ask(&running, "first", Chat, &body(Chat, stream, with_tools(Chat))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.header("x-interflow-translated"), Some("anthropic"));
+        assert_eq!(Chat.read(&answer, stream).calls.len(), 1);
+        let sent = home.provider.requests().pop().unwrap();
+        assert_eq!(sent.header("x-api-key"), Some("other"));
+        let sent: Value = serde_json::from_slice(&sent.body).unwrap();
+        assert_eq!(sent["model"], "claude");
+    }
+    // An embedding has no counterpart there.
+    let answer = running.post("/first/v1/embeddings", "", r#"{"model":"m","input":"x"}"#).await;
+    assert_ne!(answer.status, 200);
+    running.stop();
+}
+
+#[tokio::test]
+async fn the_clients_own_key_is_sent_where_the_upstream_expects_it() {
+    let home = Home::new().await;
+    let url = home.provider.url("/~strict=1");
+    let running = home.start(&format!(
+        "[llm.provider.claude]\nkind = \"anthropic\"\nurl = \"{url}\"\n[llm.provider.gem]\nkind = \"gemini\"\nurl = \"{url}\"\n\
+         [llm.provider.local]\nurl = \"{url}\"\n"
+    ));
+    for (upstream, client, field, expected) in [
+        ("claude", Chat, "Authorization: Bearer mine\r\n", ("x-api-key", "mine")),
+        ("gem", Responses, "Authorization: Bearer mine\r\n", ("x-goog-api-key", "mine")),
+        ("local", Anthropic, "x-api-key: mine\r\nanthropic-version: 2023-06-01\r\n", ("authorization", "Bearer mine")),
+    ] {
+        let text = body(client, false, json!({})).to_string();
+        let answer = running.post(&format!("/{upstream}{}", client.path()), field, &text).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let sent = home.provider.requests().pop().unwrap();
+        assert_eq!(sent.header(expected.0), Some(expected.1));
+        let others = ["x-api-key", "x-goog-api-key", "authorization"].iter().filter(|n| sent.header(n).is_some());
+        assert_eq!(others.count(), 1, "{sent:?}");
+    }
+    running.stop();
+}
+
+#[tokio::test]
+async fn impossible_combinations_are_refused_at_startup() {
+    let home = Home::new().await;
+    for (config, says) in [
+        ("[llm.provider.openai]\nformat = \"klingon\"\n", "llm.provider.openai.format: `klingon` is no wire format"),
+        ("[llm.provider.gemini]\nformat = \"bedrock\"\n", "an upstream of the kind gemini speaks gemini, not bedrock"),
+        ("[llm.provider.openai]\nfallback = [\"vertex\"]\n", "set llm.provider.vertex.project"),
+    ] {
+        let said = home.refuses_to_start(config);
+        assert!(said.contains(says), "{says}: {said}");
+    }
+}
