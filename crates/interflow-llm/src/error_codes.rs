@@ -29,6 +29,7 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("unknown_event", &[400], "a WebSocket's event has an unknown type; the connection stays open", "`redact.unknown = \"pass\"` forwards it unchanged"),
     code("unknown_operation", &[400], "the request has no format that can be redacted reliably", "`redact.unknown = \"pass\"` forwards it unchanged"),
     code("unsupported_content_encoding", &[400], "the body cannot be decompressed", "send it without compression"),
+    code("untranslatable_request", &[400], "the upstream has another API, and the request cannot be translated to it", "use an upstream with the client's API, or leave out what the message names"),
     code("missing_api_key", &[401], "a virtual key is required, and none was sent", "send one; `interflow keys add` creates it"),
     code("invalid_api_key", &[401, 407], "the key is unknown, expired or revoked, or the proxy's credentials are wrong", "send another"),
     code("address_refused", &[403], "something was detected in the URL or a header field", "see `redact.url` and `redact.headers`"),

@@ -203,7 +203,7 @@ mod tests {
         assert!(find(Some(&text)).unwrap_err().to_string().contains("is not a program"));
         std::fs::write(&path, "").unwrap();
         assert!(find(Some(&text)).is_err(), "it is not executable");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(find(Some(&text)).unwrap().path, path);
         let error = find(Some("netscape-4")).unwrap_err().to_string();
         assert!(error.contains("chrome, chromium, edge, brave, firefox"), "{error}");

@@ -90,7 +90,9 @@ mod tests {
         let parent = dir.path().join("browser-profiles");
         let leftover = parent.join(format!("{}-0", ended.id()));
         let of_others = parent.join("notes");
-        [&leftover, &of_others].map(|d| fs::create_dir_all(d.join("Default")).unwrap());
+        for dir in [&leftover, &of_others] {
+            fs::create_dir_all(dir.join("Default")).unwrap();
+        }
         let first = BrowserProfile::create(&home, &browser).unwrap();
         let second = BrowserProfile::create(&home, &browser).unwrap();
         assert_ne!(first.path(), second.path());

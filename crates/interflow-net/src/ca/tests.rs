@@ -270,7 +270,7 @@ fn a_leaf_is_renewed_before_it_expires() {
     let name = host("a.example");
     let start = 1_000 * 86_400;
     let get = |day: u64| {
-        leaves.get(&name, start + day * 86_400, Alpn::Both, || {
+        leaves.get(&name, start + day * 86_400, (Alpn::Both, None), || {
             let key = KeyPool::take(&ca.keys);
             let minted = ca.minter.issue(&name, &key, start + day * 86_400);
             LeafCertificate::new(minted.chain, &key, minted.not_before, minted.not_after)

@@ -179,7 +179,10 @@ fn require_redaction(home: &DataDir, instance: &InstanceInfo, cause: RedactionCa
     let cause = match cause {
         RedactionCause::Option => "--redact".to_owned(),
         RedactionCause::Choice => {
-            format!("prompts are redacted by the choice in {} (--flag-only overrides it)", home.join(CHOICE_FILE).display())
+            format!(
+                "prompts are redacted by the choice in {} (--flag-only overrides it)",
+                home.join(CHOICE_FILE).display()
+            )
         }
     };
     Err(CliError::Usage(format!(
