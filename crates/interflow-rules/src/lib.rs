@@ -10,6 +10,7 @@ mod actions;
 mod body;
 mod compiled;
 mod config;
+mod disk;
 mod error;
 pub mod explain;
 mod files;

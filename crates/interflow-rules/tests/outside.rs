@@ -410,3 +410,34 @@ async fn scripts_can_process_events_of_a_stream() {
     let t = simulate::run(&p, sample.with_response(200, headers, "data: a\n\ndata: b\n\ndata: c\n\n").unwrap()).await;
     assert_eq!(received(&t), "200 data: A\n\ndata: C\n\n");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_on_a_slow_disk_holds_up_only_the_flow_that_needs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let path = pipe.to_str().unwrap();
+    let quick = load(&json!({"rules": [{"then": [{"answer": {"status": 200, "body": "at once"}}]}]}).to_string(), None);
+    let quick = quick.unwrap();
+    for (action, writes) in [
+        (json!({"append_file": {"file": path, "text": "a line"}}), true),
+        (json!({"answer": {"status": 200, "file": path}}), false),
+        (json!({"edit_request_body": {"file": path}}), false),
+        (json!({"edit_response_body": {"file": path}}), false),
+    ] {
+        let slow = load(&json!({"rules": [{"then": [action]}]}).to_string(), None).unwrap_or_else(|e| panic!("{e}"));
+        let waiting = tokio::spawn(async move { run(&slow, "b", "r").await });
+        // This test has one thread: a file that is opened on it would wait for ever.
+        tokio::task::yield_now().await;
+        assert_eq!(received(&run(&quick, "b", "r").await), "200 at once", "{action}");
+        assert!(!waiting.is_finished(), "{action}");
+        // The other end lets the file be opened.
+        let (other, reads) = (pipe.clone(), writes);
+        let end = tokio::task::spawn_blocking(move || {
+            std::fs::OpenOptions::new().read(reads).write(!reads).open(other).map(drop)
+        });
+        tokio::time::timeout(Duration::from_secs(60), end).await.expect("the file is opened").unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the flow goes on").unwrap();
+    }
+}

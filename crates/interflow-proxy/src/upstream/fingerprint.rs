@@ -7,8 +7,9 @@ use hashlink::LruCache;
 use interflow_codec::ClientHello;
 use interflow_codec::fingerprint::{ConnectionFingerprint, FingerprintTarget, PROFILES};
 use interflow_net::tls::{TlsProfile, TlsProfileOptions};
-use interflow_types::{Authority, Error, HostPatterns, Result};
+use interflow_types::{Authority, Error, ErrorKind, HostPatterns, Result};
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::config::{ConfigError, FingerprintRule};
 
@@ -85,7 +86,7 @@ impl FingerprintRules {
                             PROFILES.iter().take(1).map(|p| base.with_fingerprint("mirror", p.fingerprint(), true));
                         any.collect::<Result<Vec<_>>>().map_err(wrong).map(drop)?;
                     }
-                    Some(like) => self.impersonate(base, like).map_err(wrong).map(drop)?,
+                    Some(like) => self.impersonate_now(base, like).map_err(wrong).map(drop)?,
                 }
             }
         }
@@ -105,34 +106,86 @@ impl FingerprintRules {
     pub fn profile_for(&self, to: &Authority, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
         match self.rule_for(to) {
             None | Some(FingerprintTarget::Mirror) => base,
-            Some(like) => self.impersonate(&base, like).unwrap_or_else(|error| {
-                tracing::error!(%error, host = %to.host, "a fingerprint profile that was built at start can no longer be built");
-                base
-            }),
+            // Built at start, so that this is a look into the cache.
+            Some(like) => or_base(self.impersonate_now(&base, like), to, base),
         }
     }
 
-    /// The profile with this fingerprint.
+    /// As [`profile_for`](Self::profile_for), with the trust or client certificate of a stage, for which the profile
+    /// may have to be built.
+    pub async fn profile_for_override(&self, to: &Authority, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
+        match self.rule_for(to) {
+            None | Some(FingerprintTarget::Mirror) => base,
+            Some(like) => or_base(self.impersonate(&base, like).await, to, base),
+        }
+    }
+
+    /// The profile with this fingerprint, built off the worker.
     ///
     /// # Errors
     /// It cannot be sent, or this build does not support impersonation.
-    pub fn impersonate(&self, base: &Arc<TlsProfile>, like: &FingerprintTarget) -> Result<Arc<TlsProfile>> {
+    pub async fn impersonate(&self, base: &Arc<TlsProfile>, like: &FingerprintTarget) -> Result<Arc<TlsProfile>> {
         let key = (base.id(), like.to_string());
         if let Some(made) = self.made.lock().get(&key) {
             return Ok(Arc::clone(made));
         }
-        let fingerprint = match like {
-            FingerprintTarget::Mirror => return Ok(Arc::clone(base)),
-            FingerprintTarget::Profile(profile) => profile.fingerprint(),
-            FingerprintTarget::Ja3(tls, _) => {
-                ConnectionFingerprint { tls: (**tls).clone(), ..ConnectionFingerprint::default() }
-            }
-        };
-        let profile = base.with_fingerprint(&key.1, fingerprint, false)?;
+        let Some(fingerprint) = fingerprint_of(like) else { return Ok(Arc::clone(base)) };
+        let profile = build_off_worker(base, key.1.clone(), fingerprint, false).await?;
         // Two connections may build the same profile at once; the later one is kept.
         self.made.lock().insert(key, Arc::clone(&profile));
         Ok(profile)
     }
+
+    fn impersonate_now(&self, base: &Arc<TlsProfile>, like: &FingerprintTarget) -> Result<Arc<TlsProfile>> {
+        let key = (base.id(), like.to_string());
+        if let Some(made) = self.made.lock().get(&key) {
+            return Ok(Arc::clone(made));
+        }
+        let Some(fingerprint) = fingerprint_of(like) else { return Ok(Arc::clone(base)) };
+        let profile = base.with_fingerprint(&key.1, fingerprint, false)?;
+        self.made.lock().insert(key, Arc::clone(&profile));
+        Ok(profile)
+    }
+}
+
+fn or_base(made: Result<Arc<TlsProfile>>, to: &Authority, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
+    made.unwrap_or_else(|error| {
+        tracing::error!(%error, host = %to.host, "a fingerprint profile that was built at start can no longer be built");
+        base
+    })
+}
+
+/// The fingerprint of a target; `None` if it is the client's.
+fn fingerprint_of(like: &FingerprintTarget) -> Option<ConnectionFingerprint> {
+    match like {
+        FingerprintTarget::Mirror => None,
+        FingerprintTarget::Profile(profile) => Some(profile.fingerprint()),
+        FingerprintTarget::Ja3(tls, _) => {
+            Some(ConnectionFingerprint { tls: (**tls).clone(), ..ConnectionFingerprint::default() })
+        }
+    }
+}
+
+/// How many threads build profiles at once, in the whole process: each takes milliseconds of a processor.
+const MAX_BUILDERS: usize = 4;
+
+static BUILDERS: Semaphore = Semaphore::const_new(MAX_BUILDERS);
+
+/// Builds a profile away from the worker, which serves other connections meanwhile.
+async fn build_off_worker(
+    base: &Arc<TlsProfile>,
+    name: String,
+    fingerprint: ConnectionFingerprint,
+    leniently: bool,
+) -> Result<Arc<TlsProfile>> {
+    let failed = |e| Error::new(ErrorKind::Internal, "a fingerprint profile could not be built").with_source(e);
+    let base = Arc::clone(base);
+    let slot = BUILDERS.acquire().await.map_err(|e| failed(e.to_string()))?;
+    let build = move || {
+        let _slot = slot;
+        base.with_fingerprint(&name, fingerprint, leniently)
+    };
+    tokio::task::spawn_blocking(build).await.map_err(|e| failed(e.to_string()))?
 }
 
 /// A client's fingerprint, and the profiles that mirror it, by the profile they are based on. Connections made with
@@ -140,27 +193,50 @@ impl FingerprintRules {
 #[derive(Default)]
 pub(crate) struct ClientFingerprint {
     hello: Option<Arc<ClientHello>>,
-    mirrored: Mutex<Vec<(u64, Arc<TlsProfile>)>>,
+    mirrored: tokio::sync::Mutex<Vec<(u64, Arc<TlsProfile>)>>,
 }
 
 impl ClientFingerprint {
     pub fn new(hello: Option<Arc<ClientHello>>) -> Self {
-        Self { hello, mirrored: Mutex::default() }
+        Self { hello, mirrored: tokio::sync::Mutex::default() }
     }
 
     /// The profile that mirrors this client's fingerprint; `base` if it is unknown.
     ///
     /// # Errors
     /// This build does not support impersonation.
-    pub fn mirror_profile(&self, base: Arc<TlsProfile>, opening: Option<&str>) -> Result<Arc<TlsProfile>> {
+    pub async fn mirror_profile(&self, base: Arc<TlsProfile>, opening: Option<&str>) -> Result<Arc<TlsProfile>> {
         let Some(hello) = &self.hello else { return Ok(base) };
         // Held while a profile is compiled: the requests of one client would otherwise each build it.
-        let mut mirrored = self.mirrored.lock();
+        let mut mirrored = self.mirrored.lock().await;
         if let Some((_, profile)) = mirrored.iter().find(|(id, _)| *id == base.id()) {
             return Ok(Arc::clone(profile));
         }
-        let profile = base.with_fingerprint("mirror", ConnectionFingerprint::from_client(hello, opening), true)?;
+        let fingerprint = ConnectionFingerprint::from_client(hello, opening);
+        let profile = build_off_worker(&base, "mirror".to_owned(), fingerprint, true).await?;
         mirrored.push((base.id(), Arc::clone(&profile)));
         Ok(profile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_goes_on_while_profiles_are_built() {
+        let base = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() }).unwrap();
+        let rules = FingerprintRules::new(&[]).unwrap();
+        let like = FingerprintTarget::Profile(PROFILES.first().unwrap());
+        // As if as many others were being built as may be at once.
+        let taken = BUILDERS.acquire_many(MAX_BUILDERS as u32).await.unwrap();
+        let mut building = std::pin::pin!(rules.impersonate(&base, &like));
+        assert!(building.as_mut().now_or_never().is_none(), "it is built on the worker");
+        drop(taken);
+        // A build without impersonation says so.
+        let built = building.await;
+        assert!(built.as_ref().map_or_else(|e| e.to_string().contains("impersonat"), |p| p.fingerprint().is_some()));
     }
 }

@@ -131,12 +131,12 @@ impl TlsSelection<'_> {
             |e| Error::new(ErrorKind::StageFailed, "a stage selected an unusable client certificate").with_source(e);
         let base = Box::pin(self.settings.tls_with(to, how)).await.map_err(|e: String| failed(e))?;
         match target {
-            None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
+            None if mirrors => self.seen.mirror_profile(base, self.opening).await.map(Some),
             // The profile with the stage's certificate still gets the configured fingerprint.
-            None => Ok(Some(self.settings.fingerprints.profile_for(to, base))),
+            None => Ok(Some(self.settings.fingerprints.profile_for_override(to, base).await)),
             Some(None) => Ok(Some(base)),
-            Some(Some(FingerprintTarget::Mirror)) => self.seen.mirror_profile(base, self.opening).map(Some),
-            Some(Some(like)) => self.settings.fingerprints.impersonate(&base, &like).map(Some),
+            Some(Some(FingerprintTarget::Mirror)) => self.seen.mirror_profile(base, self.opening).await.map(Some),
+            Some(Some(like)) => self.settings.fingerprints.impersonate(&base, &like).await.map(Some),
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::io::Write as _;
 
-use interflow_types::Direction;
+use interflow_types::{Direction, Error, ErrorKind};
 
 use super::context::ActionContext;
-use super::effect::{ActionEffect, action_failed};
+use super::effect::{ActionEffect, PendingAction};
 use crate::action::Action;
 use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::disk::{self, FileOutcome};
 use crate::params::{AppendFileParams, CaptureParams, CaptureSource, LogLevel, LogParams};
 
 pub(super) fn apply(
@@ -108,16 +109,13 @@ fn append_to_file(
     if !a.verbatim {
         line.push('\n');
     }
-    let written = std::fs::OpenOptions::new().create(true).append(true).open(&file).and_then(|mut f| {
+    let text = format!("rule `{}` cannot write to {file}", rule.name);
+    let write = move || {
         // A single write, so that lines of several workers do not interleave.
-        f.write_all(line.as_bytes())
-    });
-    match written {
-        Ok(()) => ActionEffect::Continue,
-        Err(e) => {
-            let text = format!("rule `{}` cannot write to {file}", rule.name);
-            let error = interflow_types::Error::new(interflow_types::ErrorKind::StageFailed, text).with_source(e);
-            action_failed(program, rule, at.flow, error)
-        }
-    }
+        std::fs::OpenOptions::new().create(true).append(true).open(&file)?.write_all(line.as_bytes())
+    };
+    ActionEffect::Wait(PendingAction::File(Box::pin(async move {
+        let written = disk::run(write).await;
+        written.map(|()| FileOutcome::Nothing).map_err(|e| Error::new(ErrorKind::StageFailed, text).with_source(e))
+    })))
 }

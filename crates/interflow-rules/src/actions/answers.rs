@@ -1,15 +1,17 @@
 //! Actions that respond in the origin's place or reject the flow.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode, media_type};
 
 use super::context::ActionContext;
-use super::effect::{ActionEffect, action_failed, invalid_value_error};
+use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
 use crate::action::Action;
 use crate::actions::static_files;
 use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::disk::{self, FileOutcome};
 use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
@@ -25,8 +27,16 @@ pub(super) fn apply(
     program: &RuleProgram,
 ) -> ActionEffect {
     match action {
-        Action::Answer(a) => match answer_response(at, a, rule, program) {
-            Ok(response) => ActionEffect::End(RuleVerdict::Answer(Box::new(response))),
+        Action::Answer(a) => match answer_head(at, a, rule, program) {
+            Ok(head) => match body_source(at, &a.body, program) {
+                BodySource::Ready(body) => {
+                    ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
+                }
+                BodySource::File(path) => ActionEffect::Wait(PendingAction::File(Box::pin(async move {
+                    let body = Body::from(read_file(path).await?);
+                    Ok(FileOutcome::Response(Box::new(Response { head, body })))
+                }))),
+            },
             Err(e) => action_failed(program, rule, at.flow, e),
         },
         Action::Block(b) => ActionEffect::End(block_verdict(at, b, rule, program)),
@@ -38,7 +48,7 @@ pub(super) fn apply(
                 Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "URL", &to, e)),
             }
         }
-        Action::MapLocal(l) => map_local(at, l, rule, program),
+        Action::MapLocal(l) => map_local(at, l, program),
         Action::ServeCa(_) => match &program.runtime.ca {
             Some(pem) => {
                 let mut response = Response::full(StatusCode::OK, "application/x-x509-ca-cert", pem.clone());
@@ -85,12 +95,12 @@ fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, p
     RuleVerdict::Answer(Box::new(Response { head, body: Body::from(Bytes::from(text)) }))
 }
 
-fn answer_response(
+fn answer_head(
     at: &ActionContext<'_>,
     a: &AnswerParams,
     rule: &CompiledRule,
     program: &RuleProgram,
-) -> Result<Response, Error> {
+) -> Result<ResponseHead, Error> {
     let mut head = response_head(a.status);
     if let Some(t) = &a.content_type {
         let value = at.render(program, t);
@@ -103,71 +113,88 @@ fn answer_response(
         let put = if own { head.headers.set(&name, value) } else { head.headers.append(&name, value) };
         put.map_err(|e| invalid_value_error(rule, "field", &name, e))?;
     }
-    let body = load_body(at, &a.body, program)?;
-    Ok(Response { head, body: Body::from(body) })
+    Ok(head)
 }
 
-/// Loads the body of a local response; a file is read for each response, so it may change.
-pub(super) fn load_body(at: &ActionContext<'_>, body: &AnswerBody, program: &RuleProgram) -> Result<Bytes, Error> {
+/// Where the body of a local response comes from.
+pub(super) enum BodySource {
+    Ready(Bytes),
+    /// Read for each response, so it may change.
+    File(PathBuf),
+}
+
+pub(super) fn body_source(at: &ActionContext<'_>, body: &AnswerBody, program: &RuleProgram) -> BodySource {
     match body {
-        AnswerBody::Text(t) => Ok(at.render(program, t).into()),
-        AnswerBody::Bytes(bytes) => Ok(bytes.clone()),
-        AnswerBody::File(t) => read_file(Path::new(&at.render(program, t))),
+        AnswerBody::Text(t) => BodySource::Ready(at.render(program, t).into()),
+        AnswerBody::Bytes(bytes) => BodySource::Ready(bytes.clone()),
+        AnswerBody::File(t) => BodySource::File(at.render(program, t).into()),
     }
 }
 
 /// Reads a file up to [`MAX_FILE_SIZE`].
-pub(super) fn read_file(path: &Path) -> Result<Bytes, Error> {
-    let failed = |why: String| {
-        Error::new(ErrorKind::StageFailed, format!("a rule's file {} cannot be read: {why}", path.display()))
-    };
-    let size = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.len();
+pub(super) async fn read_file(path: PathBuf) -> Result<Bytes, Error> {
+    let shown = path.display().to_string();
+    disk::run(move || read_bounded(&path))
+        .await
+        .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {shown} cannot be read: {e}")))
+}
+
+fn read_bounded(path: &Path) -> io::Result<Bytes> {
+    let size = std::fs::metadata(path)?.len();
     if size > MAX_FILE_SIZE {
-        return Err(failed(format!("it has {size} bytes, and at most {MAX_FILE_SIZE} are answered with")));
+        let text = format!("it has {size} bytes, and at most {MAX_FILE_SIZE} are answered with");
+        return Err(io::Error::other(text));
     }
-    std::fs::read(path).map(Bytes::from).map_err(|e| failed(e.to_string()))
+    std::fs::read(path).map(Bytes::from)
 }
 
-fn map_local(
-    at: &mut ActionContext<'_>,
-    l: &MapLocalParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    let found = match local_file(at, l, program) {
-        Ok(Some(found)) => found,
-        // The action's own regex does not match this URL.
-        Ok(None) => return ActionEffect::Continue,
-        Err(MissingFile) if l.fall_through => return ActionEffect::Continue,
-        Err(MissingFile) => {
-            let page = Response::full(
-                StatusCode::NOT_FOUND,
-                "text/plain; charset=utf-8",
-                "404 Not Found: there is no such file\n",
-            );
-            return ActionEffect::End(RuleVerdict::Answer(Box::new(page)));
+fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgram) -> ActionEffect {
+    // The action's own regex may not match this URL.
+    let Some(wanted) = local_file(at, l, program) else { return ActionEffect::Continue };
+    let (status, content_type, fall_through) = (l.status, l.content_type.clone(), l.fall_through);
+    ActionEffect::Wait(PendingAction::File(Box::pin(async move {
+        let found = disk::run(move || Ok(wanted.find())).await;
+        let found = found.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
+        let Some(found) = found else {
+            return Ok(if fall_through {
+                FileOutcome::Nothing
+            } else {
+                FileOutcome::Response(Box::new(no_such_file()))
+            });
+        };
+        let media = content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
+        let mut head = response_head(status);
+        let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
+        let body = Body::from(read_file(found).await?);
+        Ok(FileOutcome::Response(Box::new(Response { head, body })))
+    })))
+}
+
+fn no_such_file() -> Response {
+    Response::full(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 Not Found: there is no such file\n")
+}
+
+/// A file to look for: the base itself if it is a file, else what is at the path below it.
+struct LocalFile {
+    base: PathBuf,
+    path: String,
+    /// Whether the base itself is never meant.
+    is_below: bool,
+}
+
+impl LocalFile {
+    fn find(&self) -> Option<PathBuf> {
+        if !self.is_below && self.base.is_file() {
+            return Some(self.base.clone());
         }
-    };
-    let bytes = match read_file(&found) {
-        Ok(bytes) => bytes,
-        Err(e) => return action_failed(program, rule, at.flow, e),
-    };
-    let media = l.content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
-    let mut head = response_head(l.status);
-    let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
-    ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(bytes) })))
+        static_files::find_in_folder(&self.base, &self.path)
+    }
 }
-
-struct MissingFile;
 
 /// The file for a URL; `None` if the action's own regex does not match it.
-fn local_file(
-    at: &ActionContext<'_>,
-    l: &MapLocalParams,
-    program: &RuleProgram,
-) -> Result<Option<PathBuf>, MissingFile> {
+fn local_file(at: &ActionContext<'_>, l: &MapLocalParams, program: &RuleProgram) -> Option<LocalFile> {
     let view = at.view(program);
-    let Some(request) = view.request else { return Ok(None) };
+    let request = view.request?;
     let (base, path) = match &l.regex {
         None => {
             let path = request.url.path_only();
@@ -176,7 +203,7 @@ fn local_file(
         }
         Some(regex) => {
             let url = view.url();
-            let Some(groups) = regex.captures(url.as_bytes()) else { return Ok(None) };
+            let groups = regex.captures(url.as_bytes())?;
             // Captured text must not lead outside the folder that the rule names.
             let fixed = literal_folder(&l.path.0);
             let filled =
@@ -186,17 +213,13 @@ fn local_file(
                 && !rest.is_empty()
                 && !fixed.is_empty()
             {
-                return static_files::find_in_folder(Path::new(&fixed), rest).map(Some).ok_or(MissingFile);
+                return Some(LocalFile { base: PathBuf::from(&fixed), path: rest.to_owned(), is_below: true });
             }
             let end = groups.get(0).map_or(0, |m| m.end());
             (filled, url.get(end..).unwrap_or_default().to_owned())
         }
     };
-    let base = PathBuf::from(base);
-    if base.is_file() {
-        return Ok(Some(base));
-    }
-    static_files::find_in_folder(&base, &path).map(Some).ok_or(MissingFile)
+    Some(LocalFile { base: base.into(), path, is_below: false })
 }
 
 /// The folder before the first variable of a path; empty if the path has none. Files are served from within it only.

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{Direction, Error, ErrorKind, InjectedMessages, Method, Phase, StatusCode};
 
-use super::answers;
+use super::answers::{self, BodySource};
 use super::context::ActionContext;
-use super::effect::{ActionEffect, action_failed};
+use super::effect::{ActionEffect, PendingAction, action_failed};
 use crate::action::Action;
 use crate::body::edit::{BodyChange, ReplacementPart, apply_all};
 use crate::body::fault_injection::{BodyFault, Throttle};
 use crate::body::{html, is_event_stream};
 use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::disk::FileOutcome;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams};
 
@@ -69,7 +70,8 @@ pub(crate) fn render_edit(
             BodyChange::Regex(regex.clone(), parts)
         }
         EditParams::Set(t) => BodyChange::Set(t.render_view(&view).into_owned().into()),
-        EditParams::File(t) => BodyChange::Set(answers::read_file(std::path::Path::new(&*t.render_view(&view)))?),
+        // Read by the action that uses it, because it has to be waited for.
+        EditParams::File(_) => return Err(Error::new(ErrorKind::StageFailed, "a rule's file was not read")),
         EditParams::JsonSet(sets) => {
             let one = |(path, value): &(crate::text::json::JsonPath, JsonTemplate)| {
                 let value = match value {
@@ -94,14 +96,27 @@ fn edit_body(
     if has_no_body(at) {
         return ActionEffect::Continue;
     }
+    if let EditParams::File(path) = edit {
+        return replace_by_file(at.render(program, path), FileOutcome::Body);
+    }
     match render_edit(at, edit, program) {
-        Ok(change) => {
-            at.edits.changes.push(change);
-            at.edits.by.push(rule.name.clone());
-            ActionEffect::Continue
-        }
+        Ok(change) => add_change(at, change, rule),
         Err(e) => action_failed(program, rule, at.flow, e),
     }
+}
+
+/// Replaces a body or a message by a file, once it is read.
+fn replace_by_file(path: String, then: fn(BodyChange) -> FileOutcome) -> ActionEffect {
+    ActionEffect::Wait(PendingAction::File(Box::pin(async move {
+        Ok(then(BodyChange::Set(answers::read_file(path.into()).await?)))
+    })))
+}
+
+/// Adds a change to those that are applied when all rules of the phase have run.
+pub(super) fn add_change(at: &mut ActionContext<'_>, change: BodyChange, rule: &CompiledRule) -> ActionEffect {
+    at.edits.changes.push(change);
+    at.edits.by.push(rule.name.clone());
+    ActionEffect::Continue
 }
 
 /// Whether the response has no body by definition (RFC 9110 6.4.1), or is a range (15.3.7), which cannot be edited.
@@ -119,19 +134,36 @@ fn edit_message(
     rule: &CompiledRule,
     program: &RuleProgram,
 ) -> ActionEffect {
-    let changed = render_edit(at, edit, program).and_then(|change| match &at.message {
-        Some(m) => apply_all(&[change], &m.payload),
-        None => Ok(None),
-    });
-    match (changed, at.message.as_deref_mut()) {
-        (Ok(Some(new)), Some(message)) => {
-            message.payload = new;
+    if let EditParams::File(path) = edit {
+        return replace_by_file(at.render(program, path), FileOutcome::Message);
+    }
+    // JSON edits skip messages that are not JSON.
+    let skips = matches!(edit, EditParams::JsonSet(_) | EditParams::JsonRemove(_));
+    match render_edit(at, edit, program) {
+        Ok(change) => change_message(at, &change, skips, rule, program),
+        Err(_) if skips => ActionEffect::Continue,
+        Err(e) => action_failed(program, rule, at.flow, e),
+    }
+}
+
+/// Applies a change to the message. `skips`: a message that it does not fit stays as it is.
+pub(super) fn change_message(
+    at: &mut ActionContext<'_>,
+    change: &BodyChange,
+    skips: bool,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let Some(message) = at.message.as_deref_mut() else { return ActionEffect::Continue };
+    match apply_all(std::slice::from_ref(change), &message.payload) {
+        Ok(new) => {
+            if let Some(new) = new {
+                message.payload = new;
+            }
             ActionEffect::Continue
         }
-        (Ok(_), _) => ActionEffect::Continue,
-        // JSON edits skip messages that are not JSON.
-        (Err(_), _) if matches!(edit, EditParams::JsonSet(_) | EditParams::JsonRemove(_)) => ActionEffect::Continue,
-        (Err(e), _) => action_failed(program, rule, at.flow, e),
+        Err(_) if skips => ActionEffect::Continue,
+        Err(e) => action_failed(program, rule, at.flow, e),
     }
 }
 
@@ -161,15 +193,19 @@ fn inject_html(
     {
         return ActionEffect::Continue;
     }
-    let html = match answers::load_body(at, &tag.html, program) {
-        Ok(html) => html,
-        Err(e) => return action_failed(program, rule, at.flow, e),
-    };
     let foreign = media.split_once("charset=").is_some_and(|(_, c)| !c.trim_matches(['"', ' ']).starts_with("utf-8"));
-    // Bytes of UTF-8 would be misread in a page with another charset.
-    let html = if foreign { html::escape_non_ascii(&String::from_utf8_lossy(&html)).into() } else { html };
-    at.edits.changes.push(BodyChange::Html(tag.tag.as_str().into(), html));
-    ActionEffect::Continue
+    let name = tag.tag.clone();
+    let change = move |html: Bytes| {
+        // Bytes of UTF-8 would be misread in a page with another charset.
+        let html = if foreign { html::escape_non_ascii(&String::from_utf8_lossy(&html)).into() } else { html };
+        BodyChange::Html(name.as_str().into(), html)
+    };
+    match answers::body_source(at, &tag.html, program) {
+        BodySource::Ready(html) => add_change(at, change(html), rule),
+        BodySource::File(path) => ActionEffect::Wait(PendingAction::File(Box::pin(async move {
+            Ok(FileOutcome::Body(change(answers::read_file(path).await?)))
+        }))),
+    }
 }
 
 /// Limits the speed of each direction; a later rule replaces an earlier one.

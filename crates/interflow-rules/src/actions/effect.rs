@@ -6,6 +6,7 @@ use interflow_types::{BoxFuture, Error, ErrorKind, Flow};
 
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::OnFailure;
+use crate::disk::FileTask;
 use crate::flow::exec_run::ExecRun;
 use crate::flow::verdict::RuleVerdict;
 
@@ -26,6 +27,7 @@ pub(crate) enum PendingAction {
     Sleep(Duration),
     Service(std::sync::Arc<crate::service::ExternalService>),
     Script(Box<crate::script::ScriptRun>),
+    File(FileTask),
     Decision(BoxFuture<'static, Option<crate::state::hold::HoldDecision>>, bool),
 }
 

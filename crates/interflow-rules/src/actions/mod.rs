@@ -18,9 +18,15 @@ pub(crate) use headers::disable_caching;
 
 use crate::action::Action;
 use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::disk::FileOutcome;
 use crate::flow::verdict::RuleVerdict;
 
 impl PendingAction {
+    /// Whether a message inside a body can wait for it; flows cannot be held or delayed there.
+    pub const fn is_possible_in_body(&self) -> bool {
+        matches!(self, Self::Script(_) | Self::Exec(_) | Self::File(_))
+    }
+
     /// Waits for the operation and applies its result to the flow as it is then.
     pub async fn complete(
         self,
@@ -43,11 +49,29 @@ impl PendingAction {
                 let ran = program.scripts.run(*run).await;
                 external::apply_script_outcome(at, rule, program, ran)
             }
+            Self::File(task) => match task.await {
+                Ok(outcome) => apply_file_outcome(at, outcome, rule, program),
+                Err(e) => effect::action_failed(program, rule, at.flow, e),
+            },
             Self::Decision(decision, pass) => {
                 let decision = decision.await;
                 hold::apply_decision(at, rule, program, decision, pass)
             }
         }
+    }
+}
+
+fn apply_file_outcome(
+    at: &mut ActionContext<'_>,
+    outcome: FileOutcome,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match outcome {
+        FileOutcome::Nothing => ActionEffect::Continue,
+        FileOutcome::Response(response) => ActionEffect::End(RuleVerdict::Answer(response)),
+        FileOutcome::Body(change) => bodies::add_change(at, change, rule),
+        FileOutcome::Message(change) => bodies::change_message(at, &change, false, rule, program),
     }
 }
 

@@ -10,6 +10,8 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::disk;
+
 /// Chunks of one body queued for the disk.
 const QUEUE_CHUNKS: usize = 256;
 
@@ -68,12 +70,7 @@ async fn write_chunks(path: PathBuf, mut from: Receiver<Bytes>) -> io::Result<()
 
 /// Runs on one of the writing threads. No thread is held while a body has nothing to write.
 async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    let slot = SLOTS.acquire().await.map_err(io::Error::other)?;
-    let done = tokio::task::spawn_blocking(move || {
-        let _slot = slot;
-        work()
-    });
-    done.await.map_err(io::Error::other)?
+    disk::run_on(&SLOTS, work).await
 }
 
 #[cfg(test)]

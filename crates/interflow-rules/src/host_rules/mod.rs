@@ -33,6 +33,7 @@ use crate::matching::index::{Candidates, Prefilter, RequestIndex};
 use crate::service::ServiceMessageKind;
 use requirements::{
     has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body, runs_program,
+    waits_at_end,
 };
 
 /// A rule in one phase.
@@ -82,10 +83,10 @@ pub(crate) struct HostRules {
     messages: bool,
     /// Whether rules before the request annotate the flow.
     marks_at_connect: bool,
-    /// Whether one of these rules runs a program.
-    marks_run_programs: bool,
-    /// Whether rules at the end of a flow run programs.
-    done_runs_programs: bool,
+    /// Whether one of these rules has to be waited for.
+    marks_wait: bool,
+    /// Whether rules at the end of a flow have to be waited for.
+    done_waits: bool,
     /// Whether a rule may decide before the request's head that the request is answered.
     answers_at_connect: bool,
     /// Whether services are called at the response, which also receive the request's body.
@@ -171,10 +172,11 @@ impl HostRules {
         let messages = has(Phase::Message);
         let marks_at_connect =
             [Phase::Authority, Phase::ClientHello].iter().any(|p| leaves_marks(&program, &lists[*p as usize]));
-        let runs_programs =
-            |phase: Phase| lists[phase as usize].entries.iter().any(|e| runs_program(&program.rules[e.rule as usize]));
-        let marks_run_programs = runs_programs(Phase::Authority) || runs_programs(Phase::ClientHello);
-        let done_runs_programs = runs_programs(Phase::Done);
+        let any = |phase: Phase, is: fn(&CompiledRule) -> bool| {
+            lists[phase as usize].entries.iter().any(|e| is(&program.rules[e.rule as usize]))
+        };
+        let marks_wait = any(Phase::Authority, runs_program) || any(Phase::ClientHello, runs_program);
+        let done_waits = any(Phase::Done, waits_at_end);
         let answers_at_connect = may_answer_at_connect(&program, &lists[Phase::Authority as usize]);
         let calls = rules
             .iter()
@@ -186,8 +188,8 @@ impl HostRules {
             keeps_response,
             messages,
             marks_at_connect,
-            marks_run_programs,
-            done_runs_programs,
+            marks_wait,
+            done_waits,
             answers_at_connect,
             calls,
             later_body_rules: looks_back,
@@ -580,7 +582,7 @@ impl HostRules {
     pub(crate) async fn run_message_rules(&self, at: &mut ActionContext<'_>) -> MessageVerdict {
         match self.run_rules(at, None, RuleCursor::default()) {
             WalkResult::Done(verdict) => verdict.into(),
-            WalkResult::Wait(cursor, run @ (PendingAction::Script(_) | PendingAction::Exec(_))) => {
+            WalkResult::Wait(cursor, run) if run.is_possible_in_body() => {
                 self.resume(at, None, cursor, run).await.into()
             }
             // Asynchronous actions are not supported inside a body: the message continues.

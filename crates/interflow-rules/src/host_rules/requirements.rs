@@ -43,6 +43,11 @@ pub(crate) fn runs_program(rule: &CompiledRule) -> bool {
     runs
 }
 
+/// Whether a rule has to be waited for at the end of a flow: it runs a program, or appends to a file.
+pub(crate) fn waits_at_end(rule: &CompiledRule) -> bool {
+    runs_program(rule) || rule.actions.iter().any(|(_, action)| matches!(action, Action::AppendFile(_)))
+}
+
 /// Whether a rule acts after the request and reads the request's body.
 pub(crate) fn needs_earlier_request_body(rule: &CompiledRule) -> bool {
     let later = |phase: Phase| phase > Phase::RequestBody && phase != Phase::Message;

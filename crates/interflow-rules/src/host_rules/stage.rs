@@ -29,7 +29,7 @@ impl Stage for HostRules {
             return MaybeFuture::Ready(RequestVerdict::Answer(answer));
         }
         if self.marks_at_connect && !flow.extension::<RuleState>().is_some_and(|s| s.connected) {
-            if self.marks_run_programs {
+            if self.marks_wait {
                 return MaybeFuture::pending(async move {
                     self.apply_connect_marks(flow).await;
                     self.run_request_head(flow, head).resolve().await
@@ -147,13 +147,13 @@ impl HostRules {
     }
 
     /// Runs the rules at the end of a flow, on a copy: their changes are not recorded. They have to be waited for
-    /// only if they need a program.
+    /// only if they need a program or a file.
     pub fn run_done(self: &Arc<Self>, flow: &Flow) -> MaybeFuture<'static, ()> {
         let mut copy = crate::flow::view::copy_facts(flow);
         let (request, mut response) =
             flow.extension::<RuleState>().map_or((None, None), |s| (s.request.clone(), s.response.as_deref().cloned()));
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
-        if !self.done_runs_programs {
+        if !self.done_waits {
             let mut at =
                 ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
             self.run_rules(&mut at, None, RuleCursor::default());
@@ -163,7 +163,7 @@ impl HostRules {
         MaybeFuture::pending(async move {
             let mut at =
                 ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
-            if let WalkResult::Wait(cursor, run @ PendingAction::Exec(_)) =
+            if let WalkResult::Wait(cursor, run @ (PendingAction::Exec(_) | PendingAction::File(_))) =
                 this.run_rules(&mut at, None, RuleCursor::default())
             {
                 this.resume(&mut at, None, cursor, run).await;
