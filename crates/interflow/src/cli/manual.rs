@@ -7,7 +7,7 @@ use clap::{Args, Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
 use interflow_host::CliExit;
 
-use super::Cli;
+use super::{Cli, rules};
 use super::output::{ignore_broken_pipe, print};
 use crate::CliError;
 use crate::instance::config::env;
@@ -74,8 +74,11 @@ pub fn help(args: &HelpArgs) -> Result<(), CliError> {
             CliError::Usage(format!("no command or topic `{path}`; `interflow help` lists the commands and topics"))
         })?;
     }
-    let text = command.render_long_help();
-    ignore_broken_pipe(write!(anstream::stdout(), "{}", text.ansi()))
+    let mut text = command.render_long_help().ansi().to_string();
+    if args.words == ["rules"] {
+        text.push_str(&rules::topic::text());
+    }
+    ignore_broken_pipe(write!(anstream::stdout(), "{text}"))
 }
 
 /// The whole command line, with the full path of every command in its usage.

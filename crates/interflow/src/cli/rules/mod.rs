@@ -1,6 +1,7 @@
 //! `interflow rules`: checks, lists, explains and tests rule files.
 
 pub mod files;
+pub mod topic;
 
 use std::path::PathBuf;
 
