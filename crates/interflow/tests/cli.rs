@@ -219,6 +219,11 @@ fn help_topics_and_commands_are_printed() {
     assert!(ok(home.path(), &["help", "exit-codes"]).contains("  3      The command needs a running instance"));
     assert!(ok(home.path(), &["help", "environment"]).contains("INTERFLOW_TOKEN"));
     assert!(ok(home.path(), &["help", "flows", "list"]).contains("Usage: interflow flows list"));
+    let rules = ok(home.path(), &["help", "rules"]);
+    assert!(rules.contains("Usage: interflow rules") && rules.lines().all(|l| l.chars().count() <= 100), "{rules}");
+    for part in ["  append_file ", "(request) ", "  graphql ", "  flow.id "] {
+        assert!(rules.contains(part), "{part}: {rules}");
+    }
     let top = ok(home.path(), &["--help"]);
     assert!(top.contains("help query") && top.contains("completions"), "{top}");
     let (code, _, err) = run(home.path(), &["help", "nonsense"]);
@@ -359,4 +364,53 @@ fn archives_of_other_programs_are_imported_in_one_place() {
     assert!(rules.contains("anticache") && rules.contains("ads.test"), "{rules}");
     let (code, _, err) = run(home.path(), &["rules", "import", "x"]);
     assert!(code == 2 && err.contains("interflow import mitmproxy"), "{err}");
+}
+
+/// Runs `interflow` on a terminal of its own, with these lines typed; returns what appeared on it.
+#[cfg(target_os = "linux")]
+fn on_a_terminal(home: &Path, words: &str, typed: &str) -> String {
+    let line = format!("{} {words}", env!("CARGO_BIN_EXE_interflow"));
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"]).current_dir(home);
+    command.env("INTERFLOW_DATA_DIR", home).env("NO_COLOR", "1").env_remove("INTERFLOW_CONFIG");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script(1) of util-linux");
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), typed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_first_exec_of_an_agent_on_a_terminal_asks_once_what_is_done_with_prompts() {
+    const QUESTION: &str = "What is done with them?";
+    let home = tempfile::tempdir().unwrap();
+    let agent = home.path().join("claude");
+    std::fs::write(&agent, "#!/bin/sh\necho it ran\n").unwrap();
+    std::fs::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let stored = || std::fs::read_to_string(home.path().join("exec-prompts")).unwrap_or_default();
+    // Nobody can answer, nothing is asked for another program, and an option is an answer.
+    let (code, out, err) = run(home.path(), &["exec", "--", "./claude"]);
+    assert!(code == 0 && out.contains("it ran") && !err.contains(QUESTION), "{err}");
+    for words in ["exec -- echo it ran", "exec --flag-only -- ./claude", "exec --redact -- ./claude"] {
+        let shown = on_a_terminal(home.path(), words, "");
+        assert!(shown.contains("it ran") && !shown.contains(QUESTION), "{words}: {shown}");
+    }
+    std::fs::write(home.path().join("c.toml"), "[redact]\nproxied = \"flag\"\n").unwrap();
+    let shown = on_a_terminal(home.path(), "-c c.toml exec -- ./claude", "");
+    assert!(shown.contains("it ran") && !shown.contains(QUESTION), "the configuration answers: {shown}");
+    // No answer is asked again; an answer is kept.
+    let shown = on_a_terminal(home.path(), "exec -- ./claude", "\n");
+    assert!(shown.contains(QUESTION) && shown.contains("no choice was made") && stored().is_empty(), "{shown}");
+    let shown = on_a_terminal(home.path(), "exec -- ./claude", "2\n");
+    assert!(shown.contains(QUESTION) && shown.contains("it ran"), "{shown}");
+    assert_eq!(stored(), "redact\n");
+    let shown = on_a_terminal(home.path(), "exec -- ./claude", "");
+    assert!(shown.contains("it ran") && !shown.contains(QUESTION), "{shown}");
+    // The choice holds without a terminal too: an instance that only flags is refused.
+    let _running = Running::start(home.path(), "", &[]);
+    let (code, _, err) = run(home.path(), &["exec", "--", "./claude"]);
+    assert!(code == 2 && err.contains("exec-prompts") && err.contains("--flag-only"), "{err}");
+    assert_eq!(run(home.path(), &["exec", "--flag-only", "--", "./claude"]).0, 0);
 }

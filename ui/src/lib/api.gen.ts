@@ -346,6 +346,8 @@ export interface components {
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
             used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
             link: components["schemas"]["SubagentLink"] | null;
         };
         Client: {
@@ -488,6 +490,8 @@ export interface components {
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
             used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
             version: string;
             link: components["schemas"]["SubagentLink"] | null;
             children: components["schemas"]["ChildConversation"][];
@@ -819,6 +823,9 @@ export interface components {
             /** @description The flow that this one replays. */
             parent?: components["schemas"]["FlowId"];
         };
+        FlushedFlows: {
+            flushed: boolean;
+        };
         FoundKind: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
             from: number;
@@ -1114,6 +1121,8 @@ export interface components {
             /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
             turns: number;
             used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
             /** @description Whether its last exchange was at most 90 seconds ago. */
             live: boolean;
         };
@@ -1161,7 +1170,7 @@ export interface components {
          */
         Microseconds: Micros;
         /** @description Why a body is not recorded in full. */
-        MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted";
+        MissingReason: "capped" | "dropped" | "lost" | "head" | "decrypted" | "secret";
         ModeRequest: {
             /** @description Null or absent for the configured one. */
             mode?: components["schemas"]["ApprovalMode"] | null;
@@ -2481,6 +2490,7 @@ export type FlowKind = components['schemas']['FlowKind'];
 export type FlowPage = components['schemas']['FlowPage'];
 export type FlowState = components['schemas']['FlowState'];
 export type FlowSummary = components['schemas']['FlowSummary'];
+export type FlushedFlows = components['schemas']['FlushedFlows'];
 export type FoundKind = components['schemas']['FoundKind'];
 export type HeldCounts = components['schemas']['HeldCounts'];
 export type HeldFlow = components['schemas']['HeldFlow'];
@@ -2610,6 +2620,7 @@ export interface ApiCalls {
     'GET /flows': { request: unknown; response: FlowPage };
     'GET /flows/count': { request: unknown; response: FlowCount };
     'POST /flows/delete': { request: FlowIdsInput; response: DeletedFlows };
+    'POST /flows/flush': { request: unknown; response: FlushedFlows };
     'POST /flows/prune': { request: PruneInput; response: PrunedFlows };
     'GET /diff': { request: unknown; response: FlowComparison };
     'GET /conversations': { request: unknown; response: ConversationPage };

@@ -8,7 +8,7 @@ import { actionOf, BINDINGS } from './keys';
 import { imageType } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
 import { timingSpans } from './timings';
-import { badgesOf } from '../traffic/badges';
+import { badgesOf, unredactedNotice } from '../traffic/badges';
 import type { UnixMicros } from './time';
 import type { Summary } from './types';
 
@@ -145,6 +145,21 @@ test('timings become spans on both sides', () => {
     ['upstream', 'wait (TTFB)', 260, 140], ['upstream', 'receive', 400, 100], ['client', 'response to client', 400, 120],
   ]);
   expect(timingSpans({}, 10)).toEqual([]);
+});
+
+describe('prompts that left with findings', () => {
+  const tags = ['redact:flagged', 'unredacted:5', 'unredacted:2', 'redact:route:gateway', 'found:ssn'];
+
+  it('have one badge, in the tone of a warning', () => {
+    const flow = { id: 'a', kind: 'http', scheme: 'http', state: 'complete', messages: 0, tags } as unknown as Parameters<typeof badgesOf>[0];
+    expect(badgesOf(flow)).toMatchObject([{ label: 'unredacted', term: 'tag:redact:flagged', tone: 'bad' }]);
+  });
+
+  it('say how many findings left', () => {
+    expect(unredactedNotice(tags)).toContain('7 findings unredacted');
+    expect(unredactedNotice(['redact:flagged', 'unredacted:1'])).toContain('1 finding unredacted');
+    expect(unredactedNotice(['redact:flagged'])).toContain('with findings unredacted');
+  });
 });
 
 describe('the reason for a passthrough', () => {

@@ -2,7 +2,7 @@
 
 use interflow_query::Query;
 use interflow_store::{
-    ConversationOptions, ConversationRow, ConversationStore, ConversationUpdate, ExchangeRow, FlowStore,
+    ConversationOptions, ConversationRow, ConversationStore, ConversationUpdate, ExchangeRow, FlowAnnotation, FlowStore,
     MessageNodeRow, SqliteStore, StoreError, TokenUsage,
 };
 use interflow_types::{FlowId, Timestamp};
@@ -128,4 +128,23 @@ fn deleting_flows_deletes_messages_that_only_they_contain() {
     store.delete(&[flows[2]]).unwrap();
     assert!(keys().is_empty());
     assert_eq!(store.conversation("a").unwrap(), None);
+}
+
+#[test]
+fn exchanges_whose_prompt_left_with_findings_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let recorder = store.recorder().unwrap();
+    let flows: Vec<FlowId> = (1..=4).map(|_| super::exchange(&recorder, "api.test", "/", b"a", b"b").id).collect();
+    store.flush().unwrap();
+    let tags = [&["redact:flagged", "found:ssn"][..], &["redact:flagged", "refused:denied"], &["redacted"], &[]];
+    for (flow, tags) in flows.iter().zip(tags) {
+        let add_tags = tags.iter().map(|t| (*t).to_owned()).collect();
+        store.annotate(*flow, FlowAnnotation { add_tags, ..FlowAnnotation::default() }).unwrap();
+    }
+    let exchanges = flows.iter().map(|flow| exchange("a", *flow, 1)).collect();
+    let nodes = vec![node("a", 1, None, "p")];
+    store.save_update(ConversationUpdate { conversations: vec![row("a", 1)], nodes, exchanges, cursor: None }).unwrap();
+    let summary = store.conversation("a").unwrap().unwrap();
+    assert_eq!((summary.used.exchanges, summary.unredacted), (4, 1));
 }

@@ -88,7 +88,7 @@ fn known_agent(program: &str) -> Option<&'static str> {
 fn is_configured(loaded: &LoadedConfig) -> bool {
     loaded.config.redact.proxied != RedactConfig::default().proxied
         || std::env::var_os("INTERFLOW_REDACT_PROXIED").is_some()
-        || loaded.file.as_ref().is_some_and(|file| sets_mode(file))
+        || loaded.file.as_deref().is_some_and(sets_mode)
 }
 
 fn sets_mode(file: &Path) -> bool {

@@ -64,3 +64,39 @@ async fn invalid_archive_is_named_and_other_files_are_imported() {
     let piped = answered(other.command(&["flows", "import", "-"]), &home.origin_file("good.jsonl")).ok();
     assert!(piped.contains("4 already present"), "{piped}");
 }
+
+#[tokio::test]
+async fn an_export_of_no_flows_is_refused_and_replaces_nothing() {
+    let home = Home::filled().await;
+    for name in ["x.saz", "x.fxzy", "x.mitm", "x.har", "x.jsonl", "x.pcapng"] {
+        let file = home.path(name);
+        std::fs::write(&file, "before").unwrap();
+        let said = home.flows(&["export", "-o", &file, "host:nobody.test"]).fails(1);
+        assert!(said.contains("no flow matches the query: nothing was written"), "{said}");
+        assert_eq!(home.origin_file(name), "before", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_flow_in_place_of_a_query_is_explained() {
+    let home = Home::filled().await;
+    for words in [&["export", "last"][..], &["list", "last-2"], &["count", "last"], &["prune", "-y", "last"]] {
+        let said = home.flows(words).fails(2);
+        assert!(said.contains("names a flow") && said.contains("flows show last"), "{said}");
+    }
+    assert_eq!(home.flows(&["count"]).ok().trim(), "4", "nothing was deleted");
+    assert_eq!(home.flows(&["count", "\"last\""]).ok().trim(), "0", "as a text it is a query");
+    let har: Value = serde_json::from_str(&home.flows(&["show", "last", "--format", "har"]).ok()).unwrap();
+    assert_eq!(har["log"]["entries"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn a_flow_is_shown_as_soon_as_its_response_has_arrived() {
+    let home = Home::new().await;
+    let running = home.start();
+    for i in 0..10 {
+        running.get(&format!("/status/204?turn={i}")).await;
+        let last = home.flows(&["show", "last"]).ok();
+        assert!(last.contains(&format!("turn={i}")), "turn {i}: {last}");
+    }
+}

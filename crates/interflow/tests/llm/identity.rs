@@ -127,3 +127,23 @@ async fn remote_client_behind_a_local_trusted_proxy_is_not_treated_as_local() {
     assert_eq!(running.post("/v1/chat/completions", "", CHAT).await.status, 200);
     running.stop();
 }
+
+#[tokio::test]
+async fn a_key_works_once_the_command_that_creates_it_returns_and_no_longer_after_its_revocation() {
+    let home = Home::new().await;
+    let config =
+        format!("[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk\"\n", home.provider.url(""));
+    home.write_config(&config);
+    let file = home.dir.path().join("config.toml").display().to_string();
+    // With a key in the file, requests need one.
+    home.say(&["-c", &file, "keys", "create", "--id", "first"]).ok();
+    let running = home.start(&config);
+    for i in 0..3 {
+        let id = format!("k{i}");
+        let key = home.say(&["-c", &file, "keys", "create", "--id", &id]).ok().trim().to_owned();
+        assert_eq!(tell(&running, &key).await.status, 200, "{id}");
+        home.say(&["-c", &file, "keys", "revoke", &id]).ok();
+        assert_eq!(tell(&running, &key).await.status, 401, "{id}");
+    }
+    running.stop();
+}
