@@ -227,7 +227,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_goes_on_while_profiles_are_built() {
-        let base = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() }).unwrap();
+        let base =
+            TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() }).unwrap();
         let rules = FingerprintRules::new(&[]).unwrap();
         let like = FingerprintTarget::Profile(PROFILES.first().unwrap());
         // As if as many others were being built as may be at once.

@@ -2,8 +2,8 @@
 
 use interflow_query::Query;
 use interflow_store::{
-    ConversationOptions, ConversationRow, ConversationStore, ConversationUpdate, ExchangeRow, FlowAnnotation, FlowStore,
-    MessageNodeRow, SqliteStore, StoreError, TokenUsage,
+    ConversationOptions, ConversationRow, ConversationStore, ConversationUpdate, ExchangeRow, FlowAnnotation,
+    FlowStore, MessageNodeRow, SqliteStore, StoreError, TokenUsage,
 };
 use interflow_types::{FlowId, Timestamp};
 

@@ -7,8 +7,8 @@ use clap::{Args, Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
 use interflow_host::CliExit;
 
-use super::{Cli, rules};
 use super::output::{ignore_broken_pipe, print};
+use super::{Cli, rules};
 use crate::CliError;
 use crate::instance::config::env;
 

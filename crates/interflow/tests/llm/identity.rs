@@ -131,8 +131,7 @@ async fn remote_client_behind_a_local_trusted_proxy_is_not_treated_as_local() {
 #[tokio::test]
 async fn a_key_works_once_the_command_that_creates_it_returns_and_no_longer_after_its_revocation() {
     let home = Home::new().await;
-    let config =
-        format!("[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk\"\n", home.provider.url(""));
+    let config = format!("[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk\"\n", home.provider.url(""));
     home.write_config(&config);
     let file = home.dir.path().join("config.toml").display().to_string();
     // With a key in the file, requests need one.
