@@ -245,7 +245,11 @@ fn invalid_config_is_reported_with_its_key() {
         (r#"{"provider":{"v1":{"url":"http://a"}}}"#, "llm.provider.v1: an upstream cannot have this name"),
         (r#"{"provider":{"openai":{"url":"ftp://a"}}}"#, "llm.provider.openai.url: `ftp://a` is no URL of a provider"),
         (r#"{"provider":{"openai":{"kind":"opnai"}}}"#, "llm.provider.openai.kind: `opnai`"),
-        (r#"{"provider":{"openai":{"fallback":["anthropic"]}}}"#, "speaks anthropic, not openai"),
+        (r#"{"provider":{"openai":{"fallback":["vertex"]}}}"#, "vertex speaks vertex, not openai"),
+        (
+            r#"{"provider":{"openai":{"format":"gemini"}}}"#,
+            "llm.provider.openai.format: an upstream of the kind openai",
+        ),
         (r#"{"provider":{"openai":{"fallback":["nobody"]}}}"#, "there is no upstream nobody"),
         (r#"{"aliases":{"a":"b","b":"a"}}"#, "llm.aliases: the names of models a -> b -> a come to no end"),
         (

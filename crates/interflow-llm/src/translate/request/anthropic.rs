@@ -76,7 +76,7 @@ pub fn lacks_thinking(chat: &ChatRequest, turns: &[Turn<'_>]) -> bool {
         ContentBlock::Thinking { signature, .. } => signature.get().and_then(|s| chat.anthropic_signature(s)).is_some(),
         _ => false,
     };
-    answered && last.is_some_and(|turn| !turn.blocks.iter().any(|b| signed(b)))
+    answered && last.is_some_and(|turn| !turn.blocks.iter().any(signed))
 }
 
 /// Sets `thinking`; returns whether the model thinks.

@@ -67,7 +67,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
 /// Converse has no choice `none`: then tools are left out, unless the history has calls, which demand them.
 fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], thinks: bool, losses: &mut Losses) {
     let is_call = |b: &&ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
-    let called = turns.iter().any(|turn| turn.blocks.iter().any(|b| is_call(b)));
+    let called = turns.iter().any(|turn| turn.blocks.iter().any(&is_call));
     let functions = chat.functions(losses);
     if functions.is_empty() || chat.forbids_tools() && !called {
         return;
