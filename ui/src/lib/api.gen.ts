@@ -115,6 +115,28 @@ export interface components {
             timeout: components["schemas"]["Microseconds"];
             pending: components["schemas"]["PendingRequest"][];
         };
+        /** @description What the response should be. */
+        Assertion: {
+            kind: components["schemas"]["AssertionKind"];
+            /**
+             * @description The name of the header field, or the path in the JSON; nothing for the status.
+             * @default
+             */
+            at: string;
+            expected: string;
+        };
+        /** @description What the response should be. */
+        AssertionInput: {
+            kind: components["schemas"]["AssertionKind"];
+            /**
+             * @description The name of the header field, or the path in the JSON; nothing for the status.
+             * @default
+             */
+            at?: string;
+            expected: string;
+        };
+        /** @enum {string} */
+        AssertionKind: "status" | "header" | "json";
         Attachment: {
             /** @description Empty if unknown. */
             media_type?: string;
@@ -391,6 +413,45 @@ export interface components {
             ja3?: string;
             ja4?: string;
         };
+        CodeResult: {
+            code: string;
+        };
+        /** @description A file of requests, with the values of their variables. */
+        Collection: {
+            /** @default [] */
+            variables: components["schemas"]["Variable"][];
+            /** @default [] */
+            requests: components["schemas"]["ComposedRequest"][];
+        };
+        CollectionEntry: {
+            name: string;
+            size: number;
+            /** @description When it was changed last, in microseconds since 1970. */
+            modified: number;
+        };
+        /** @description A file of requests, with the values of their variables. */
+        CollectionInput: {
+            /** @default [] */
+            variables?: components["schemas"]["Variable"][];
+            /** @default [] */
+            requests?: components["schemas"]["ComposedRequestInput"][];
+        };
+        CollectionUpdate: {
+            collection: components["schemas"]["CollectionInput"];
+            /**
+             * @description The revision that was read; without one, the collection must be new.
+             * @default null
+             */
+            revision?: string | null;
+        };
+        /** @description A collection, and what a change of it must be based on. */
+        CollectionView: {
+            revision: string;
+            collection: components["schemas"]["Collection"];
+        };
+        Collections: {
+            collections: components["schemas"]["CollectionEntry"][];
+        };
         /** @description What may replace the end of the query. */
         Completion: {
             /** @description Where the replaced text begins, in bytes. */
@@ -400,6 +461,68 @@ export interface components {
         };
         Completions: {
             completions: components["schemas"]["Completion"][];
+        };
+        ComposeHistory: {
+            /** @description The latest first. */
+            requests: components["schemas"]["ComposedRequest"][];
+        };
+        /** @description A request to send, with every variable replaced. */
+        ComposeInput: {
+            method: string;
+            url: string;
+            /**
+             * @description Names and values, in order. Fields of the connection and of the body's length are left to the sender.
+             * @default []
+             */
+            headers?: [
+                string,
+                string
+            ][];
+            body?: components["schemas"]["ReplayBody"] | null;
+            /**
+             * @description The request as written, which the history keeps.
+             * @default null
+             */
+            saved?: components["schemas"]["ComposedRequestInput"] | null;
+        };
+        /** @description The outcome: a response or an error. A failed request is a regular result of the call. */
+        ComposeResult: {
+            /** @description The recorded flow. */
+            id: string;
+            response?: components["schemas"]["ReplayedResponse"];
+            error?: components["schemas"]["ReplayError"];
+        };
+        /** @description A request as the operator wrote it: its texts may contain variables, `{{name}}`. */
+        ComposedRequest: {
+            /** @default  */
+            name: string;
+            method: string;
+            url: string;
+            /** @default [] */
+            headers: [
+                string,
+                string
+            ][];
+            /** @default  */
+            body: string;
+            /** @default [] */
+            assertions: components["schemas"]["Assertion"][];
+        };
+        /** @description A request as the operator wrote it: its texts may contain variables, `{{name}}`. */
+        ComposedRequestInput: {
+            /** @default  */
+            name?: string;
+            method: string;
+            url: string;
+            /** @default [] */
+            headers?: [
+                string,
+                string
+            ][];
+            /** @default  */
+            body?: string;
+            /** @default [] */
+            assertions?: components["schemas"]["AssertionInput"][];
         };
         ConfigView: {
             /** @description Its sections, as in the configuration file, with secrets masked. */
@@ -1598,7 +1721,7 @@ export interface components {
             user?: string;
             /** @description Overrides the mode. */
             mode?: components["schemas"]["RedactMode"];
-            /** @description Overrides the policy file. */
+            /** @description Overrides the policy file; relative to the data folder. */
             policy?: string;
             /** @description Overrides the context. */
             context?: string;
@@ -1969,6 +2092,9 @@ export interface components {
             rules: components["schemas"]["ActiveRule"][];
             files: string[];
             notes: components["schemas"]["RuleProblem"][];
+        };
+        SavedCollection: {
+            revision: string;
         };
         /**
          * @description `http` or `https`; `ws` and `wss` are the same on the wire.
@@ -2405,6 +2531,11 @@ export interface components {
          * @enum {string}
          */
         ValueKey: "host" | "method" | "status" | "type" | "tag" | "user" | "process" | "error";
+        /** @description A value that replaces `{{name}}`. */
+        Variable: {
+            name: string;
+            value: string;
+        };
         /** @description The record of one virtual key; does not contain the key itself. */
         VirtualKeyView: {
             /** @description Its id in limits, logs and audit records. */
@@ -2460,6 +2591,9 @@ export type ApprovalRule = components['schemas']['ApprovalRule'];
 export type ApprovalRuleSource = components['schemas']['ApprovalRuleSource'];
 export type ApprovalRules = components['schemas']['ApprovalRules'];
 export type ApprovalsView = components['schemas']['ApprovalsView'];
+export type Assertion = components['schemas']['Assertion'];
+export type AssertionInput = components['schemas']['AssertionInput'];
+export type AssertionKind = components['schemas']['AssertionKind'];
 export type Attachment = components['schemas']['Attachment'];
 export type Body = components['schemas']['Body'];
 export type BodyDiff = components['schemas']['BodyDiff'];
@@ -2480,8 +2614,20 @@ export type ChildConversation = components['schemas']['ChildConversation'];
 export type Client = components['schemas']['Client'];
 export type ClientCommand = components['schemas']['ClientCommand'];
 export type ClientTls = components['schemas']['ClientTls'];
+export type CodeResult = components['schemas']['CodeResult'];
+export type Collection = components['schemas']['Collection'];
+export type CollectionEntry = components['schemas']['CollectionEntry'];
+export type CollectionInput = components['schemas']['CollectionInput'];
+export type CollectionUpdate = components['schemas']['CollectionUpdate'];
+export type CollectionView = components['schemas']['CollectionView'];
+export type Collections = components['schemas']['Collections'];
 export type Completion = components['schemas']['Completion'];
 export type Completions = components['schemas']['Completions'];
+export type ComposeHistory = components['schemas']['ComposeHistory'];
+export type ComposeInput = components['schemas']['ComposeInput'];
+export type ComposeResult = components['schemas']['ComposeResult'];
+export type ComposedRequest = components['schemas']['ComposedRequest'];
+export type ComposedRequestInput = components['schemas']['ComposedRequestInput'];
 export type ConfigView = components['schemas']['ConfigView'];
 export type ContentBlock = components['schemas']['ContentBlock'];
 export type ConversationPage = components['schemas']['ConversationPage'];
@@ -2611,6 +2757,7 @@ export type RuleSpec = components['schemas']['RuleSpec'];
 export type RuleSpecInput = components['schemas']['RuleSpecInput'];
 export type RuleTextInput = components['schemas']['RuleTextInput'];
 export type RulesView = components['schemas']['RulesView'];
+export type SavedCollection = components['schemas']['SavedCollection'];
 export type Scheme = components['schemas']['Scheme'];
 export type SearchLine = components['schemas']['SearchLine'];
 export type SecretSpec = components['schemas']['SecretSpec'];
@@ -2646,6 +2793,7 @@ export type UsageRow = components['schemas']['UsageRow'];
 export type ValueCount = components['schemas']['ValueCount'];
 export type ValueCounts = components['schemas']['ValueCounts'];
 export type ValueKey = components['schemas']['ValueKey'];
+export type Variable = components['schemas']['Variable'];
 export type VirtualKeyView = components['schemas']['VirtualKeyView'];
 export type VirtualKeys = components['schemas']['VirtualKeys'];
 export type ResponseError = components['responses']['Error'];
@@ -2672,6 +2820,11 @@ export interface ApiCalls {
     'POST /export': { request: ExportSelectionInput; response: unknown };
     'POST /import': { request: unknown; response: ImportResult };
     'GET /search': { request: unknown; response: unknown };
+    'POST /compose': { request: ComposeInput; response: ComposeResult };
+    'POST /compose/code': { request: ComposeInput; response: CodeResult };
+    'GET /compose/history': { request: unknown; response: ComposeHistory };
+    'DELETE /compose/history': { request: unknown; response: unknown };
+    'GET /collections': { request: unknown; response: Collections };
     'GET /rules': { request: unknown; response: RulesView };
     'GET /rules/source': { request: unknown; response: RuleSource };
     'PUT /rules/source': { request: RuleTextInput; response: RulesView };
