@@ -135,7 +135,7 @@ fn confidence(redactor: &Redactor, kind: Kind, text: &str, value: &str) -> Optio
     let found = redactor.find(&whole, &RedactionSession::one_way());
     let start = whole.find(value)?;
     // A detector may include what belongs to the value, such as quotes or the words around it.
-    found.iter().find(|f| f.kind == kind && f.start <= start + 1 && f.end >= start + 1).map(|f| f.confidence)
+    found.iter().find(|f| f.kind == kind && f.start <= start + 1 && f.end > start).map(|f| f.confidence)
 }
 
 /// Whether another digit, in any place, makes the value less likely: what check digits do, unless two digits have the same

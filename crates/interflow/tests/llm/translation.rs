@@ -148,11 +148,14 @@ async fn ask(running: &Running, upstream: &str, client: Client, body: &Value) ->
     running.post(&format!("/{upstream}{}", client.path()), fields, &body.to_string()).await
 }
 
+/// What a case adds to the request of a client.
+type RequestPart = fn(Client) -> Value;
+
 #[tokio::test]
 async fn every_client_format_reaches_every_upstream_format() {
     let home = Home::new().await;
     let running = home.start(&config(&home));
-    let cases: [(&str, &str, fn(Client) -> Value); 6] = [
+    let cases: [(&str, &str, RequestPart); 6] = [
         ("text", "text", |_| json!({ "temperature": 0.5 })),
         ("history of tools", "text", with_tools),
         ("tool", "tool", with_tools),
