@@ -41,13 +41,7 @@ fn names_and_labels_follow_prometheus_conventions() {
 
 #[test]
 fn the_reference_page_is_current() {
-    let file = root().join("docs/reference/metrics.md");
-    let now = page();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&file, &now).unwrap();
-    }
-    let there = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(there == now, "docs/reference/metrics.md is out of date: `make docs` writes it");
+    interflow_testkit::docs::check_reference_page("metrics.md", &page());
 }
 
 fn page() -> String {

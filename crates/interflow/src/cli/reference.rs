@@ -1,23 +1,17 @@
-//! The reference pages of the command line in `docs/reference`, made from its definition. `make docs` writes them.
+//! The reference pages of the command line and of environment variables in `docs/reference`, made from their definitions.
+//! `make docs` writes them.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use interflow_host::CliExit;
+use interflow_host::exec::{self, TrustFiles};
+use interflow_llm_gateway::environment::{CLOUD_VARIABLES, OTEL_VARIABLES};
+use interflow_testkit::docs::check_reference_page;
 
 use super::Cli;
-
-/// Writes or checks a page.
-fn check(file: &str, page: &str) {
-    let path = format!("{}/../../docs/reference/{file}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::create_dir_all(std::path::Path::new(&path).parent().unwrap()).unwrap();
-        std::fs::write(&path, page).unwrap();
-    }
-    let there = std::fs::read_to_string(&path).unwrap_or_default();
-    let differing = there.lines().zip(page.lines()).find(|(old, new)| old != new);
-    assert!(there == page, "docs/reference/{file} is stale, first at {differing:?}: run `make docs`");
-}
+use crate::instance::{config, environment};
 
 #[test]
 #[cfg_attr(
@@ -25,12 +19,107 @@ fn check(file: &str, page: &str) {
     ignore = "the page describes all features"
 )]
 fn the_reference_of_the_command_line_is_current() {
-    check("cli.md", &cli_page());
+    check_reference_page("cli.md", &cli_page());
 }
 
 #[test]
 fn the_page_of_exit_codes_is_current() {
-    check("exit-codes.md", &exit_code_page());
+    check_reference_page("exit-codes.md", &exit_code_page());
+}
+
+#[test]
+#[cfg_attr(not(all(feature = "media", feature = "compat")), ignore = "the page describes all features")]
+fn the_page_of_environment_variables_is_current() {
+    check_reference_page("environment.md", &environment_page());
+}
+
+fn environment_page() -> String {
+    let mut page = String::from(
+        "# Environment variables\n\n<!-- Generated from the code by `make docs`; do not edit. -->\n\n\
+         Interflow reads these environment variables.\n\
+         Secrets in the configuration may name others (`env:NAME`), and so may rules (`${env.NAME}`).\n\
+         `HTTP_PROXY` and the like have no effect on how Interflow connects to origins; see \
+         [`upstream.proxy`](configuration.md#upstream).\n\n## Interflow\n",
+    );
+    variables(&mut page, environment::OWN);
+    page.push_str("\n## System and terminal\n");
+    variables(&mut page, environment::SYSTEM);
+    page.push_str("\n## OpenTelemetry\n\nDefaults for `[telemetry]`, which takes precedence.\n");
+    variables(&mut page, OTEL_VARIABLES);
+    page.push_str("\n## Clouds\n\nFor LLM providers with `credentials = \"ambient\"` or `profile`, as the clouds' SDKs use them.\n");
+    variables(&mut page, CLOUD_VARIABLES);
+    page.push_str(
+        "\n## Set by `exec`\n\n`interflow exec` runs its command with these. `interflow ca trust-env` prints those that concern trust.\n\n\
+         | variable | value |\n|---|---|\n",
+    );
+    let trust = TrustFiles {
+        ca: "CA".into(),
+        bundle: "BUNDLE".into(),
+        node_shim: "SHIM".into(),
+        java_store: "STORE".into(),
+        wgetrc: "WGETRC".into(),
+    };
+    let proxy = (SocketAddr::from(([127, 0, 0, 1], 7070)), "USER:PASSWORD@");
+    for setting in exec::settings(proxy, &trust, "HOSTS", &|_| None) {
+        let value = match &*setting.value {
+            "CA" => "the file of Interflow's CA".to_owned(),
+            "BUNDLE" => "a file with the system's CAs and Interflow's".to_owned(),
+            "WGETRC" => "a start-up file with that bundle".to_owned(),
+            "HOSTS" => "the hosts of `--no-proxy`, otherwise empty".to_owned(),
+            value if value.contains("SHIM") => {
+                "a script that makes older versions use the proxy, after your own options".to_owned()
+            }
+            value if value.contains("STORE") => "proxy and trust store, after your own options".to_owned(),
+            value => format!("`{value}`"),
+        };
+        writeln!(page, "| `{}` | {value} |", setting.name).unwrap();
+    }
+    page.push_str(
+        "\n## Configuration keys\n\nEach overrides its [key](configuration.md). Lists and tables are written as TOML.\n\n\
+         | variable | key |\n|---|---|\n",
+    );
+    for (name, path) in config::env::keys() {
+        writeln!(page, "| `{name}` | `{}` |", path.join(".")).unwrap();
+    }
+    page
+}
+
+fn variables(page: &mut String, list: &[(&str, &str)]) {
+    page.push_str("\n| variable | for |\n|---|---|\n");
+    for (name, doc) in list {
+        writeln!(page, "| `{name}` | {doc} |").unwrap();
+    }
+}
+
+/// Variables that the sources read by name. Those of builds and tests are not meant for users.
+#[test]
+fn every_variable_that_the_program_reads_is_listed() {
+    let mut unlisted = Vec::new();
+    let tables = [environment::OWN, environment::SYSTEM, OTEL_VARIABLES, CLOUD_VARIABLES].concat();
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![crates];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            let skipped =
+                ["interflow-testkit", "tests", "examples", "build.rs"].iter().any(|name| entry.ends_with(name));
+            if entry.is_dir() && !skipped {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|e| e == "rs") && !skipped {
+                let text = std::fs::read_to_string(&entry).unwrap();
+                let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+                for call in
+                    ["env::var(\"", "env::var_os(\"", " var(\""].iter().flat_map(|call| code.split(call).skip(1))
+                {
+                    let name = call.split('"').next().unwrap_or_default();
+                    // mediaflow-proxy's settings are read from its own environment.
+                    if name.len() > 2 && name != "CONFIG_PATH" && !tables.iter().any(|(listed, _)| *listed == name) {
+                        unlisted.push(format!("{name} in {}", entry.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(unlisted.is_empty(), "add them to instance/environment.rs: {unlisted:#?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod diagnosis;
+pub mod environment;
 pub mod exposure;
 pub mod features;
 pub mod log;

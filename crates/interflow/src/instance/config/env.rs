@@ -4,13 +4,9 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use super::InterflowConfig;
-use crate::instance::{features, renamed};
+use crate::instance::{environment, features, renamed};
 
 const PREFIX: &str = "INTERFLOW_";
-
-/// Variables that are not configuration keys but are used by the program or its tools (`docs/guides/web-ui.md`).
-const RESERVED: [&str; 6] =
-    ["INTERFLOW_DATA_DIR", "INTERFLOW_CONFIG", "INTERFLOW_LOG", "INTERFLOW_TOKEN", "INTERFLOW_BIN", "INTERFLOW_ADMIN"];
 
 /// A variable's name, the path of its key, and its value.
 pub type EnvOverride = (String, Vec<String>, Value);
@@ -24,7 +20,7 @@ pub struct EnvOverrides {
 
 /// Extracts overrides from these variables. Unknown variables produce warnings, not errors: other software may set them.
 pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
-    let is_override = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
+    let is_override = |name: &str| name.starts_with(PREFIX) && !environment::is_own(name);
     let mut given: Vec<_> = vars.iter().filter(|(name, _)| is_override(name)).collect();
     let mut found = EnvOverrides::default();
     // The schema is only built if there is something to look up.
@@ -63,7 +59,7 @@ fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
     let near = keys
         .iter()
         .map(|(known, _)| known.as_str())
-        .chain(RESERVED)
+        .chain(environment::OWN.iter().map(|(name, _)| *name))
         .map(|known| (strsim::damerau_levenshtein(&own(known), &wanted), known))
         // A third of the letters may differ, but at least one.
         .filter(|(distance, known)| *distance <= (wanted.len().max(known.len() - PREFIX.len()) / 3).max(1))

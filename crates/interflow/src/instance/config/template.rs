@@ -1,10 +1,11 @@
 //! Generates an annotated configuration file, made from the same definitions as the reference: every section and key with
 //! its description and default, commented out.
 
+use interflow_codec::json_schema::resolve;
 use serde_json::Value as Json;
 
 use super::InterflowConfig;
-use super::reference::{items, join, meaning, sentence, target};
+use super::reference::{items, join, map_values, meaning, sentence};
 
 /// Maximum width of a comment, in characters.
 const WIDTH: usize = 100;
@@ -24,21 +25,25 @@ pub fn annotated() -> String {
 fn section(file: &mut String, schema: &Json, root: &Json, defaults: &Json, path: &str) {
     let Some(properties) = schema["properties"].as_object() else { return };
     let (tables, keys): (Vec<_>, Vec<_>) =
-        properties.iter().partition(|(_, s)| target(s, root)["properties"].is_object() && !s["type"].is_array());
+        properties.iter().partition(|(_, s)| resolve(s, root)["properties"].is_object());
     if !keys.is_empty() {
         if !path.is_empty() {
             file.push('\n');
             comment(file, &sentence(schema));
             file.push_str(&format!("#[{path}]\n"));
         }
-        for (name, key) in keys.iter().filter(|(_, key)| items(key, root).is_none()) {
+        let is_plain = |key: &Json| items(key, root).is_none() && map_values(key, root).is_none();
+        for (name, key) in keys.iter().filter(|(_, key)| is_plain(key)) {
             setting(file, name, key, root, &defaults[name.as_str()]);
         }
         for (name, key) in &keys {
-            if let Some(item) = items(key, root) {
+            let path = join(path, name);
+            let entry = items(key, root).map(|item| (format!("[[{path}]]"), item));
+            let entry = entry.or_else(|| Some((format!("[{path}.NAME]"), map_values(key, root)?)));
+            if let Some((heading, item)) = entry {
                 file.push('\n');
                 comment(file, &sentence(key));
-                file.push_str(&format!("#[[{}]]\n", join(path, name)));
+                file.push_str(&format!("#{heading}\n"));
                 for (name, key) in item["properties"].as_object().into_iter().flatten() {
                     setting(file, name, key, root, &key["default"]);
                 }
@@ -46,7 +51,7 @@ fn section(file: &mut String, schema: &Json, root: &Json, defaults: &Json, path:
         }
     }
     for (name, table) in tables {
-        section(file, target(table, root), root, &defaults[name.as_str()], &join(path, name));
+        section(file, resolve(table, root), root, &defaults[name.as_str()], &join(path, name));
     }
 }
 
@@ -110,7 +115,7 @@ mod tests {
         let lines = uncommented();
         for line in lines.lines() {
             if line.starts_with('[') {
-                in_list = line.starts_with("[[");
+                in_list = line.starts_with("[[") || line.ends_with(".NAME]");
                 section = Some(line);
             } else if !in_list && !line.ends_with('=') {
                 text.extend(section.take());
@@ -124,7 +129,9 @@ mod tests {
     #[test]
     fn every_section_of_the_configuration_is_in_the_annotated_file() {
         let file = annotated();
-        for section in ["[proxy]", "[gateway]", "[redact]", "[record]", "[[access.rule]]", "[approvals]"] {
+        for section in
+            ["[proxy]", "[gateway]", "[redact]", "[record]", "[[access.rule]]", "[approvals]", "[llm.provider.NAME]"]
+        {
             assert!(file.lines().any(|l| l == format!("#{section}")), "{section}");
         }
         for line in file.lines() {
