@@ -71,6 +71,11 @@ impl AdminServer {
         let _ = self.state.reload.set(reload);
     }
 
+    /// Gives what the page "Intercept" needs of the machine to the API.
+    pub fn set_setup(&self, setup: MachineSetup) {
+        let _ = self.state.setup.set(setup);
+    }
+
     /// The state that other APIs over the same components share.
     pub fn state(&self) -> Arc<AdminState> {
         Arc::clone(&self.state)

@@ -5,6 +5,7 @@ pub mod diagnosis;
 pub mod exposure;
 pub mod features;
 pub mod log;
+pub mod machine_setup;
 pub mod reload;
 pub mod renamed;
 pub mod run;
