@@ -114,7 +114,7 @@ clean: ## Remove build output
 	@$(CARGO) clean
 
 .PHONY: package
-package: ## Build .deb, .rpm, static tarball, container context, installers and SBOM in target/package (PARTS="deb rpm")
+package: ## Build .deb, .rpm, static archive, container context and SBOM in target/package (PARTS="deb rpm")
 	@scripts/package $(PARTS)
 
 .PHONY: cross-check

@@ -122,6 +122,10 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
     await at('path:/one', ['j', 'x', 'j', 'x', key]);
     await dialog('Compare').waitFor();
   },
+  menu: async (key) => {
+    await at('path:/one', ['j', key]);
+    await page.getByRole('menuitem', { name: 'New rule' }).waitFor();
+  },
   replay: async (key) => {
     await at('path:/one/3', ['j', key]);
     await expect.poll(() => rows().count()).toBe(2);

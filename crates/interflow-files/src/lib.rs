@@ -6,8 +6,10 @@
 
 mod atomic;
 mod permissions;
+mod positioned;
 mod secret_ref;
 
 pub use atomic::{AtomicFile, FileAccess, is_leftover, write_atomic};
 pub use permissions::{create_private_dir, owner_only};
+pub use positioned::read_exact_at;
 pub use secret_ref::resolve_secret_ref;

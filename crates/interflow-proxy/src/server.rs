@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use interflow_limits::{ConnectionLimiter, ConnectionLimits};
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::egress::EgressShared;
-use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, bind};
+use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, bind_for_workers};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Error, ErrorKind, FlowId, GatewayMount, Host, Recorder, Request, Response, Result, Stage};
 use parking_lot::Mutex;
@@ -301,24 +301,14 @@ fn bind_all(config: &ProxyServerConfig, workers: usize) -> Result<(BoundListener
         config.proxy.reverse.iter().map(|r| (ListenerRole::Reverse(r.port), r.listen)).collect(),
     ];
     for (role, addr) in wanted.concat() {
-        // Another program's socket with SO_REUSEPORT would silently share the port: bind without it first.
-        if addr.port() != 0 {
-            drop(bind(&ListenOptions { reuse_port: false, ..ListenOptions::new(addr) })?);
-        }
-        let mut options = ListenOptions {
-            reuse_port: workers > 1,
-            transparent: role == ListenerRole::Transparent,
-            ..ListenOptions::new(addr)
-        };
-        for listeners in &mut all {
-            let listener = bind(&options)?;
-            // The following workers bind the port that the first one was given.
-            options.addr = listener
-                .local_addr()
-                .map_err(|e| Error::new(ErrorKind::Internal, "no local address").with_source(e))?;
+        let options = ListenOptions { transparent: role == ListenerRole::Transparent, ..ListenOptions::new(addr) };
+        let bound = bind_for_workers(&options, workers)?;
+        let addr =
+            bound[0].local_addr().map_err(|e| Error::new(ErrorKind::Internal, "no local address").with_source(e))?;
+        for (listeners, listener) in all.iter_mut().zip(bound) {
             listeners.push((role, listener));
         }
-        addresses.push((role, options.addr));
+        addresses.push((role, addr));
     }
     Ok((addresses, all))
 }

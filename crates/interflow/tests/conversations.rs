@@ -233,11 +233,11 @@ fn the_demo_holds_a_request_until_a_decision() {
         .stdout(Stdio::null())
         .spawn()
         .expect("the binary starts");
-    let approvals = |args: &[&str]| interflow(home.path(), &[&["approvals"], args].concat(), "");
+    let pending = |args: &[&str]| interflow(home.path(), &[&["pending"], args].concat(), "");
     let until = |words: &str, args: &[&str]| {
         let patience = std::time::Instant::now();
         loop {
-            let out = String::from_utf8_lossy(&approvals(args).stdout).into_owned();
+            let out = String::from_utf8_lossy(&pending(args).stdout).into_owned();
             if out.contains(words) {
                 return out;
             }
@@ -245,13 +245,13 @@ fn the_demo_holds_a_request_until_a_decision() {
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
     };
-    let held: Value = serde_json::from_str(&until("warehouse", &["list", "--json"])).expect("JSON");
+    let held: Value = serde_json::from_str(&until("warehouse", &["list", "--format", "json"])).expect("JSON");
     let held = &held["pending"][0];
     assert_eq!(
         (&held["host"], &held["method"], held["url"].as_str().expect("a URL").ends_with("/reservations")),
         (&json!("warehouse"), &json!("POST"), true)
     );
-    assert!(approvals(&["allow", held["id"].as_str().expect("an id")]).status.success());
+    assert!(pending(&["allow", held["id"].as_str().expect("an id")]).status.success());
     let flows = |query: &str| {
         let out = interflow(home.path(), &["flows", "list", "--format", "jsonl", query], "");
         String::from_utf8_lossy(&out.stdout).lines().count()

@@ -58,7 +58,7 @@ fn rule_files_of_other_programs_need_the_feature_compat() {
     let (checked, text) = output(interflow(home.path(), &["rules", "check"]).arg(&file));
     assert_eq!(checked.status.success(), built, "{text}");
     assert!(built || text.contains("r.yaml:2:3: ") && text.contains("--features compat"), "{text}");
-    let (imported, text) = output(&mut interflow(home.path(), &["rules", "import", "anticache", "true"]));
+    let (imported, text) = output(&mut interflow(home.path(), &["import", "mitmproxy", "--set", "anticache=true"]));
     assert_eq!(imported.status.success(), built, "{text}");
 }
 

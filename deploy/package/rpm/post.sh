@@ -1,7 +1,5 @@
-getent passwd interflow >/dev/null || useradd --system --user-group --home-dir /var/lib/interflow --shell /sbin/nologin interflow
-chgrp interflow /etc/interflow/interflow.toml
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    # 1: first installation; 2: upgrade.
-    if [ "$1" = 1 ]; then systemctl enable --now interflow; else systemctl try-restart interflow; fi
+    # 1: first installation, where the system's presets decide whether the service is enabled; 2: upgrade.
+    if [ "$1" = 1 ]; then systemctl preset interflow; else systemctl try-restart interflow; fi
 fi

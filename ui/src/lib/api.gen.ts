@@ -1838,6 +1838,21 @@ export interface components {
             user: string;
             password: string;
         };
+        /** @description What a row of the table shows beyond the summary. */
+        RowDetails: {
+            timings: components["schemas"]["Timings"];
+            /** @description The client's program, if it is known. */
+            process?: string;
+            /** @description The client's container, if it is known. */
+            container?: string;
+            comment?: string;
+        };
+        RowDetailsById: {
+            /** @description By the flow's id; flows that do not exist are absent. */
+            flows: {
+                [key: string]: components["schemas"]["RowDetails"];
+            };
+        };
         RuleAction: {
             name: string;
             phase: string;
@@ -2364,6 +2379,23 @@ export interface components {
             /** @description Requests without a known price, which `dollars` does not include. */
             unpriced: number;
         };
+        ValueCount: {
+            value: string;
+            count: number;
+        };
+        ValueCounts: {
+            /** @description The most frequent values, the most frequent one first. */
+            values: components["schemas"]["ValueCount"][];
+            /** @description How many flows were examined: the newest ones. */
+            examined: number;
+            /** @description Whether these are all flows of the query. */
+            complete: boolean;
+        };
+        /**
+         * @description A key of the query language whose values are counted.
+         * @enum {string}
+         */
+        ValueKey: "host" | "method" | "status" | "type" | "tag" | "user" | "process" | "error";
         /** @description The record of one virtual key; does not contain the key itself. */
         VirtualKeyView: {
             /** @description Its id in limits, logs and audit records. */
@@ -2559,6 +2591,8 @@ export type ResolutionScope = components['schemas']['ResolutionScope'];
 export type ResolvedQuestion = components['schemas']['ResolvedQuestion'];
 export type Response = components['schemas']['Response'];
 export type ReturnedCredential = components['schemas']['ReturnedCredential'];
+export type RowDetails = components['schemas']['RowDetails'];
+export type RowDetailsById = components['schemas']['RowDetailsById'];
 export type RuleAction = components['schemas']['RuleAction'];
 export type RuleExplanation = components['schemas']['RuleExplanation'];
 export type RuleProblem = components['schemas']['RuleProblem'];
@@ -2599,6 +2633,9 @@ export type TunnelBytes = components['schemas']['TunnelBytes'];
 export type Upstream = components['schemas']['Upstream'];
 export type UpstreamTls = components['schemas']['UpstreamTls'];
 export type UsageRow = components['schemas']['UsageRow'];
+export type ValueCount = components['schemas']['ValueCount'];
+export type ValueCounts = components['schemas']['ValueCounts'];
+export type ValueKey = components['schemas']['ValueKey'];
 export type VirtualKeyView = components['schemas']['VirtualKeyView'];
 export type VirtualKeys = components['schemas']['VirtualKeys'];
 export type ResponseError = components['responses']['Error'];
@@ -2609,6 +2646,8 @@ export type operations = Record<string, never>;
 export interface ApiCalls {
     'GET /flows': { request: unknown; response: FlowPage };
     'GET /flows/count': { request: unknown; response: FlowCount };
+    'GET /flows/values': { request: unknown; response: ValueCounts };
+    'GET /flows/details': { request: unknown; response: RowDetailsById };
     'POST /flows/delete': { request: FlowIdsInput; response: DeletedFlows };
     'POST /flows/prune': { request: PruneInput; response: PrunedFlows };
     'GET /diff': { request: unknown; response: FlowComparison };

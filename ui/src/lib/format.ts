@@ -58,6 +58,32 @@ export function clock(micros: number, now = Date.now()): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
 }
 
+/** Time since a timestamp (microseconds), in one unit: `now`, `12 s`, `5 min`, `3 h`, `2 d`. */
+export function relative(micros: number, now = Date.now()): string {
+  const seconds = Math.max(0, now - micros / 1000) / 1000;
+  if (seconds < 1) return 'now';
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 86400 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} d`;
+}
+
+/** Time of day of a timestamp (microseconds), whatever its day. */
+export function timeOfDay(micros: number): string {
+  const at = new Date(micros / 1000);
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, '0')}`;
+}
+
+/** The local day of a timestamp (microseconds): `Today`, `Yesterday`, `Mon 23 Nov`, `Mon 23 Nov 2025`. */
+export function day(micros: number, now = Date.now()): string {
+  const at = new Date(micros / 1000);
+  const today = new Date(now);
+  if (at.toDateString() === today.toDateString()) return 'Today';
+  const yesterday = new Date(today.getFullYear(), today.getMonth(), today.getDate() - 1);
+  if (at.toDateString() === yesterday.toDateString()) return 'Yesterday';
+  const [weekday, month, date, year] = at.toDateString().split(' ');
+  return `${weekday} ${Number(date)} ${month}${year === String(today.getFullYear()) ? '' : ` ${year}`}`;
+}
+
 /** Full local date and time of a timestamp (microseconds). */
 export function moment(micros: number): string {
   const at = new Date(micros / 1000);

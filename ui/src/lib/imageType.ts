@@ -17,7 +17,8 @@ export function imageType(bytes: Uint8Array): string | null {
   return found?.[0] ?? null;
 }
 
-/** Whether the server pretty-prints this media type: markup, forms, multipart, GraphQL, playlists, gRPC, Protocol Buffers. */
+/** Whether the server pretty-prints this media type: markup, forms, multipart, GraphQL, playlists, gRPC, Protocol Buffers,
+ * MessagePack, CBOR. */
 export function isPretty(media: string): boolean {
-  return /^(multipart\/.*|text\/(html|xml)|application\/(xhtml\+xml|xml|x-www-form-urlencoded|graphql|(x-)?msgpack|(x-)?protobuf|grpc.*)|.*\+(xml|msgpack|proto(buf)?)|.*mpegurl)$/.test(media);
+  return /^(multipart\/.*|text\/(html|xml)|application\/(xhtml\+xml|xml|x-www-form-urlencoded|graphql|(x-)?msgpack|(x-)?protobuf|proto|cbor(-seq)?|grpc.*)|.*\+(xml|msgpack|cbor(-seq)?|proto(buf)?)|.*mpegurl)$/.test(media);
 }

@@ -2,7 +2,7 @@
 
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
-  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
+  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
   | 'goOverview' | 'goSettings';
@@ -52,6 +52,7 @@ export const BINDINGS: Binding[] = [
   bind('Act', true, 'copy', ['y'], 'copy as a curl command'),
   bind('Act', true, 'tag', ['t'], 'tags and comment'),
   bind('Act', true, 'star', ['m'], 'star or unstar'),
+  bind('Act', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
   bind('Act', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
   bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),

@@ -45,6 +45,14 @@ export class Models {
     this.timer ??= setTimeout(() => void this.flush(), GATHER);
   }
 
+  /** Loads the calls of many flows, batch by batch. */
+  async load(flows: Summary[]): Promise<void> {
+    const ids = flows.filter(mayCall).map((f) => f.id).filter((id) => !this.calls.has(id));
+    for (let at = 0; at < ids.length; at += BATCH) {
+      for (const [id, call] of Object.entries(await this.ask(ids.slice(at, at + BATCH)))) this.calls.set(id, call);
+    }
+  }
+
   private async flush(): Promise<void> {
     const ids = [...this.wanted].slice(0, BATCH);
     this.wanted.clear();

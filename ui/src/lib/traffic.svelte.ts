@@ -1,13 +1,21 @@
 // State of the traffic table: loaded rows, selection and live updates.
 import { SvelteSet } from 'svelte/reactivity';
 import { ApiError, get, errorMessage } from './api';
+import { arranged, isGroup, type Arrangement, type Item } from './arrange';
 import { Events, type Link } from './events';
 import { firstIdAt, millisOf } from './flowid';
+import { models } from './models.svelte';
+import { rowDetails } from './rowDetails.svelte';
 import { estimate, Segment } from './segment';
 import type { Summary, ApiErrorBody } from './types';
 import { clampOffset, reveal, visible, type Span } from './window';
 
+/** Height of a row in pixels, and of a row of two lines in a narrow table. */
 export const ROW = 26;
+export const TALL_ROW = 48;
+/** Flows that are sorted or grouped: a window of the list, so that the cost does not grow with the store. */
+const WINDOW = 2000;
+const WINDOW_PAGE = 1000;
 /** Rows per page. */
 const PAGE = 500;
 /** Rows of the first page: enough for any window, and fast to load. */
@@ -28,7 +36,7 @@ export class Traffic {
   loading = $state(true);
   offset = $state(0);
   view = $state(600);
-  total = $state(0);
+  row = $state(ROW);
   selected = $state<string | null>(null);
   selection = new SvelteSet<string>();
   paused = $state(false);
@@ -36,6 +44,17 @@ export class Traffic {
   link = $state<Link>('connecting');
   /** Called with updated flows, for the detail pane. */
   onUpdates: ((flows: Summary[]) => void) | null = null;
+
+  /** How the rows are sorted and grouped; then they are a window of the list. */
+  arrangement = $state.raw<Arrangement>({ sort: null, group: null });
+  /** Keys of collapsed groups. */
+  closed = new SvelteSet<string>();
+  /** Flows that match the query; may be an estimate. */
+  matching = $state(0);
+  private window = $state.raw<Summary[] | null>(null);
+  private arrangedItems: Item[] | null = $derived(
+    this.window ? arranged(this.window, this.arrangement, (flow) => this.groupOf(flow), this.closed) : null,
+  );
 
   private version = $state(0);
   private segment = new Segment();
@@ -49,11 +68,13 @@ export class Traffic {
   private lastIndex = 0;
   private events: Events;
 
-  span: Span = $derived(visible(this.offset, this.view, ROW, this.total));
-  rows: (Summary | undefined)[] = $derived.by(() => {
+  span: Span = $derived(visible(this.offset, this.view, this.row, this.total));
+  /** The rendered rows; those that are not loaded yet are undefined. */
+  items: (Item | undefined)[] = $derived.by(() => {
     void this.version;
-    return Array.from({ length: this.span.end - this.span.first }, (_, i) => this.segment.at(this.span.first + i));
+    return Array.from({ length: this.span.end - this.span.first }, (_, i) => this.at(this.span.first + i));
   });
+  rows: Summary[] = $derived(this.items.filter((item): item is Summary => item !== undefined && !isGroup(item)));
 
   constructor() {
     this.events = new Events({
@@ -64,6 +85,62 @@ export class Traffic {
         if (link === 'live' && again) void this.reload();
       },
     });
+  }
+
+  /** Number of rows, headings of groups included. */
+  get total(): number {
+    return this.arrangedItems?.length ?? this.matching;
+  }
+
+  /** Flows in the sorted or grouped window; null if the list is not arranged. */
+  get windowSize(): number | null {
+    return this.window?.length ?? null;
+  }
+
+  private at(index: number): Item | undefined {
+    return this.arrangedItems ? this.arrangedItems[index] : this.segment.at(index);
+  }
+
+  private flowAt(index: number): Summary | undefined {
+    const item = this.at(index);
+    return isGroup(item) ? undefined : item;
+  }
+
+  private indexOf(id: string): number {
+    if (!this.arrangedItems) return this.segment.indexOf(id);
+    return this.arrangedItems.findIndex((item) => !isGroup(item) && item.id === id);
+  }
+
+  private groupOf(flow: Summary): { key: string; label: string } {
+    const host = flow.authority.replace(/:\d+$/, '');
+    if (this.arrangement.group === 'host') return { key: host, label: host };
+    if (this.arrangement.group === 'process') {
+      const details = rowDetails.known.get(flow.id);
+      const name = details?.process ?? details?.container ?? flow.user ?? flow.client?.replace(/:\d+$/, '') ?? '';
+      return { key: name, label: name || 'unknown' };
+    }
+    const call = models.calls.get(flow.id);
+    if (!call) return { key: '', label: 'no conversation' };
+    return { key: call.conversation, label: [call.agent, call.model].filter(Boolean).join(' · ') || 'conversation' };
+  }
+
+  /** Sorts or groups the newest flows; null for both goes back to the whole list. */
+  arrange(arrangement: Arrangement): void {
+    this.arrangement = arrangement;
+    this.closed.clear();
+    void this.reload();
+  }
+
+  toggleGroup(key: string): void {
+    if (!this.closed.delete(key)) this.closed.add(key);
+    this.offset = clampOffset(this.offset, this.total, this.row, this.view);
+  }
+
+  setRow(height: number): void {
+    if (height === this.row) return;
+    const first = this.offset / this.row;
+    this.row = height;
+    this.scrollTo(first * height);
   }
 
   start(query: string): void {
@@ -96,8 +173,19 @@ export class Traffic {
     this.bufferedUpdates.clear();
     this.stale = false;
     try {
+      const { sort, group } = this.arrangement;
+      if (sort || group) {
+        const flows = await this.loadWindow(sort?.key === 'time' && !sort.descending ? 'oldest' : 'newest');
+        if (generation !== this.generation) return;
+        this.window = flows;
+        this.segment.reset([], 0, flows.length, true);
+        [this.unseenCount, this.offset, this.failure, this.queryError] = [0, 0, '', null];
+        if (flows.length === WINDOW) void this.count();
+        return;
+      }
       const page = await get('/flows', { query: this.query, limit: FIRST });
       if (generation !== this.generation) return;
+      this.window = null;
       const whole = page.flows.length < FIRST;
       this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length), true);
       this.oldest = null;
@@ -120,11 +208,24 @@ export class Traffic {
     }
   }
 
+  private async loadWindow(order: 'newest' | 'oldest'): Promise<Summary[]> {
+    const flows: Summary[] = [];
+    while (flows.length < WINDOW) {
+      const page = await get('/flows', { query: this.query, limit: WINDOW_PAGE, order, after: flows.at(-1)?.id });
+      flows.push(...page.flows);
+      if (page.flows.length < WINDOW_PAGE) break;
+    }
+    const ids = flows.map((f) => f.id);
+    if (this.arrangement.group === 'process') await rowDetails.load(ids);
+    if (this.arrangement.group === 'conversation') await models.load(flows);
+    return flows;
+  }
+
   private changed(): void {
-    this.total = this.segment.total;
-    this.offset = clampOffset(this.offset, this.total, ROW, this.view);
+    this.matching = this.window ? Math.max(this.segment.total, this.window.length) : this.segment.total;
+    this.offset = clampOffset(this.offset, this.total, this.row, this.view);
     this.version += 1;
-    const at = this.selected ? this.segment.indexOf(this.selected) : -1;
+    const at = this.selected ? this.indexOf(this.selected) : -1;
     if (at >= 0) this.lastIndex = at;
     this.fill();
   }
@@ -152,8 +253,8 @@ export class Traffic {
   }
 
   scrollTo(offset: number): void {
-    this.offset = clampOffset(offset, this.total, ROW, this.view);
-    if (this.atTop) {
+    this.offset = clampOffset(offset, this.total, this.row, this.view);
+    if (this.atTop && !this.window) {
       this.unseenCount = 0;
       if (!this.paused) this.release();
     }
@@ -161,13 +262,13 @@ export class Traffic {
   }
 
   get atTop(): boolean {
-    return this.offset < ROW / 2;
+    return this.offset < this.row / 2;
   }
 
   /** Requests the rows that the view needs or will need soon. */
   private fill(): void {
-    if (this.fetching || this.total === 0) return;
-    const { first, end } = visible(this.offset, this.view, ROW, this.total);
+    if (this.fetching || this.total === 0 || this.window) return;
+    const { first, end } = visible(this.offset, this.view, this.row, this.total);
     const segment = this.segment;
     if (end <= segment.base - PAGE || first >= segment.end + PAGE || segment.rows.length === 0) {
       void this.fetch(() => this.jump(first));
@@ -201,7 +302,7 @@ export class Traffic {
     const page = await get('/flows', { query: this.query, limit: PAGE, before });
     return () => {
       const moved = this.segment.prepend(page.flows, page.flows.length < PAGE);
-      this.offset += moved * ROW;
+      this.offset += moved * this.row;
     };
   }
 
@@ -256,6 +357,7 @@ export class Traffic {
 
   private take(flows: Summary[]): void {
     this.onUpdates?.(flows);
+    for (const flow of flows) if (flow.state !== 'open') rowDetails.forget(flow.id);
     if (this.loading || this.paused) {
       let unknown = 0;
       for (const flow of flows) {
@@ -272,14 +374,27 @@ export class Traffic {
     this.merge(flows);
   }
 
+  /** Replaces known flows of the window; new ones would move the rows, so that they are only counted. */
+  private mergeWindow(window: Summary[], flows: Summary[]): void {
+    const news = new Map(flows.map((f) => [f.id, f]));
+    this.window = window.map((f) => {
+      const found = news.get(f.id);
+      news.delete(f.id);
+      return found ?? f;
+    });
+    this.unseenCount += [...news.values()].filter((f) => f.state !== 'open').length;
+    this.changed();
+  }
+
   private merge(flows: Summary[]): void {
+    if (this.window) return this.mergeWindow(this.window, flows);
     const atTop = this.atTop;
-    const anchor = this.segment.at(Math.floor(this.offset / ROW))?.id;
+    const anchor = this.segment.at(Math.floor(this.offset / this.row))?.id;
     const { added, above } = this.segment.merge(flows, anchor);
     if (!atTop) {
       // Keeps the visible rows in place.
-      this.total = this.segment.total;
-      this.offset += (anchor === undefined ? added : above) * ROW;
+      this.matching = this.segment.total;
+      this.offset += (anchor === undefined ? added : above) * this.row;
       this.unseenCount += above;
     }
     if (added > 0 && this.segment.total > FIRST) this.countSoon();
@@ -300,6 +415,7 @@ export class Traffic {
 
   private lagged(): void {
     if (this.paused) this.stale = true;
+    else if (this.window) this.unseenCount += 1;
     else if (this.atTop) void this.reload();
     else this.countSoon();
   }
@@ -315,28 +431,33 @@ export class Traffic {
   /** Scrolls to the newest flow and applies buffered updates. */
   toNewest(): void {
     if (this.paused) this.pause(false);
+    if (this.window && this.unseenCount > 0) void this.reload();
     this.scrollTo(0);
   }
 
   summary(id: string): Summary | undefined {
+    if (this.window) return this.window.find((f) => f.id === id);
     return this.segment.at(this.segment.indexOf(id));
   }
 
   /** Index of the selected flow, or its last known index. */
   get index(): number {
-    const at = this.selected ? this.segment.indexOf(this.selected) : -1;
+    const at = this.selected ? this.indexOf(this.selected) : -1;
     return at >= 0 ? at : this.lastIndex;
   }
 
   isSelectedHeld(): boolean {
-    return this.selected !== null && this.segment.indexOf(this.selected) >= 0;
+    return this.selected !== null && this.indexOf(this.selected) >= 0;
   }
 
   /** Selects the row at an index, if loaded, and scrolls it into view. */
   selectAt(index: number): void {
-    const wanted = Math.max(0, Math.min(index, this.total - 1));
-    const flow = this.segment.at(wanted);
-    this.offset = clampOffset(reveal(wanted, this.offset, this.view, ROW), this.total, ROW, this.view);
+    let wanted = Math.max(0, Math.min(index, this.total - 1));
+    // Headings of groups are passed over, in the direction of the move.
+    const by = wanted < this.index ? -1 : 1;
+    while (isGroup(this.at(wanted)) && wanted + by >= 0 && wanted + by < this.total) wanted += by;
+    const flow = this.flowAt(wanted);
+    this.offset = clampOffset(reveal(wanted, this.offset, this.view, this.row), this.total, this.row, this.view);
     this.fill();
     if (!flow) return;
     this.selected = flow.id;
@@ -345,7 +466,7 @@ export class Traffic {
 
   /** Moves the selection by a number of rows. */
   step(by: number): void {
-    this.selectAt(this.isSelectedHeld() ? this.index + by : Math.floor(this.offset / ROW));
+    this.selectAt(this.isSelectedHeld() ? this.index + by : Math.floor(this.offset / this.row));
   }
 
   /** Selects the newest flow and applies buffered updates. */
@@ -356,7 +477,7 @@ export class Traffic {
   }
 
   async toEnd(): Promise<void> {
-    if (this.total >= FIRST) await this.count();
+    if (!this.window && this.total >= FIRST) await this.count();
     this.scrollTo(Infinity);
     await this.held(() => this.total - 1);
     this.selectAt(this.total - 1);
@@ -364,7 +485,7 @@ export class Traffic {
 
   /** Waits until a row is loaded, for at most four seconds. */
   private async held(index: () => number): Promise<void> {
-    for (let i = 0; i < 100 && !this.segment.at(index()); i += 1) {
+    for (let i = 0; i < 100 && !this.at(index()); i += 1) {
       await new Promise((done) => setTimeout(done, 40));
       this.fill();
     }
@@ -374,9 +495,14 @@ export class Traffic {
   extendSelection(index: number): void {
     const from = this.index;
     for (let i = Math.min(from, index); i <= Math.max(from, index); i += 1) {
-      const flow = this.segment.at(i);
+      const flow = this.flowAt(i);
       if (flow) this.selection.add(flow.id);
     }
+  }
+
+  /** Selects all loaded flows. */
+  selectLoaded(): void {
+    for (const flow of this.window ?? this.segment.rows) this.selection.add(flow.id);
   }
 
   /** Removes deleted flows; if the current one is among them, its successor becomes current. */
@@ -384,6 +510,11 @@ export class Traffic {
     const gone = new Set(ids);
     const index = this.index;
     this.segment.remove(gone);
+    if (this.window) {
+      const before = this.window.length;
+      this.window = this.window.filter((f) => !gone.has(f.id));
+      this.segment.total -= before - this.window.length;
+    }
     ids.forEach((id) => this.selection.delete(id));
     const selectedGone = this.selected !== null && gone.has(this.selected);
     if (selectedGone) this.selected = null;
@@ -393,6 +524,6 @@ export class Traffic {
 
   /** Replaces the summary of a loaded flow. */
   put(flow: Summary): void {
-    if (this.segment.indexOf(flow.id) >= 0) this.merge([flow]);
+    if (this.indexOf(flow.id) >= 0) this.merge([flow]);
   }
 }

@@ -6,6 +6,7 @@ mod blocking;
 mod body;
 mod conversations;
 mod events;
+mod flow_values;
 mod flows;
 mod input;
 mod instance;

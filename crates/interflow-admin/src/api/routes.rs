@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
-    approvals, body, conversations, events, flows, instance, limits, openapi, pending, policies, privacy, query_assist,
-    replay, rules, setup, transfer,
+    approvals, body, conversations, events, flow_values, flows, instance, limits, openapi, pending, policies, privacy,
+    query_assist, replay, rules, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -83,6 +83,8 @@ fn flow_routes() -> Vec<ApiRoute> {
     vec![
         get("/flows", list, "Flows of a query, page by page"),
         get("/flows/count", count, "How many flows a query selects"),
+        get("/flows/values", flow_values::values, "How often the values of a key occur in the newest flows"),
+        get("/flows/details", flow_values::details, "Timings, programs and comments of some flows"),
         post("/flows/delete", delete_selected, "Delete chosen flows"),
         post("/flows/prune", prune, "Delete what a query selects and free its disk space"),
         get("/flows/{id}", show, "One flow with its heads"),

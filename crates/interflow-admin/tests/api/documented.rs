@@ -102,6 +102,8 @@ async fn responses_match_the_documented_schemas() {
     let mut asked = vec![
         ("get", "/flows".to_owned(), json!({})),
         ("get", "/flows/count".into(), json!({})),
+        ("get", "/flows/values?key=host".into(), json!({})),
+        ("get", format!("/flows/details?flows={posted}"), json!({})),
         ("get", "/stats".into(), json!({})),
         ("get", "/config".into(), json!({})),
         ("get", "/ca".into(), json!({})),

@@ -47,6 +47,32 @@ async fn with_three_flows() -> Instance {
     it
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_a_key_are_counted_most_frequent_first() {
+    let it = with_three_flows().await;
+    let all = it.json("/flows/values?key=method").await;
+    let expected = json!([{"value": "GET", "count": 2}, {"value": "POST", "count": 1}]);
+    assert_eq!((&all["values"], &all["examined"], &all["complete"]), (&expected, &json!(3), &json!(true)));
+    let missing = it.json("/flows/values?key=status&query=status%3A404").await;
+    assert_eq!((&missing["values"], &missing["examined"]), (&json!([{"value": "404", "count": 1}]), &json!(1)));
+    assert_eq!(it.get("/flows/values?key=body").await.status, 400, "a key that the rows do not have");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_details_have_timings_and_comments_and_skip_missing_flows() {
+    let it = with_three_flows().await;
+    let ids = it.ids().await;
+    it.call("PATCH", &format!("/flows/{}", ids[0]), &[("Content-Type", "application/json")], br#"{"comment": "odd"}"#)
+        .await;
+    let gone = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let found = it.json(&format!("/flows/details?flows={},{},{gone}", ids[0], ids[1])).await;
+    let flows = found["flows"].as_object().unwrap();
+    assert_eq!(flows.len(), 2);
+    assert_eq!(flows[&ids[0]]["comment"], "odd");
+    assert!(flows[&ids[1]]["timings"]["first_byte"].as_u64().unwrap() > 0);
+    assert_eq!(it.get("/flows/details?flows=x").await.status, 400);
+}
+
 const COUNTS: [(&str, usize); 4] = [("", 3), ("status:404", 1), ("body:needle", 1), ("host:nowhere.test", 0)];
 
 #[tokio::test(flavor = "multi_thread")]

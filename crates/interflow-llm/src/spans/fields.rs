@@ -1,5 +1,5 @@
 //! Members of the providers' bodies that are not text, with the reason. A member that is not listed is text; see
-//! `docs/guides/llm-gateway.md`.
+//! `docs/guides/prompt-redaction.md`.
 
 /// Why a member is not redacted as text. What is not listed is text, so a new member is inspected rather than passed
 /// through.

@@ -12,8 +12,6 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct ListenOptions {
     /// The address; port 0 lets the system choose.
     pub addr: SocketAddr,
-    /// Sets `SO_REUSEPORT`, so that every worker can bind its own socket and the system distributes connections.
-    pub reuse_port: bool,
     /// The most connections waiting to be accepted; the system may allow fewer.
     pub backlog: u32,
     /// Accepts connections to foreign addresses too (Linux: `TPROXY`), if the process has the privilege
@@ -24,7 +22,7 @@ pub struct ListenOptions {
 impl ListenOptions {
     /// For one socket at this address, with a backlog of 4096. Linux caps the backlog at `net.core.somaxconn`.
     pub const fn new(addr: SocketAddr) -> Self {
-        Self { addr, reuse_port: false, backlog: 4096, transparent: false }
+        Self { addr, backlog: 4096, transparent: false }
     }
 }
 
@@ -33,29 +31,62 @@ impl ListenOptions {
 /// # Errors
 /// The address is in use, not this machine's, or not permitted; the message says which, and how to solve it.
 pub fn bind(options: &ListenOptions) -> Result<StdListener> {
-    try_bind(options).map_err(|e| {
-        let addr = options.addr;
-        let message = match e.kind() {
-            io::ErrorKind::AddrInUse => {
-                format!("{addr} is in use: stop the program that listens there, or choose another port")
-            }
-            io::ErrorKind::PermissionDenied => {
-                format!("listening on {addr} is not permitted: ports below 1024 need a privilege; choose a higher one")
-            }
-            io::ErrorKind::AddrNotAvailable => format!("{addr} is not an address of this machine"),
-            _ => format!("could not listen on {addr}"),
-        };
-        Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config).with_source(e)
-    })
+    try_bind(options, false).map_err(|e| bind_error(options.addr, e))
 }
 
-fn try_bind(options: &ListenOptions) -> io::Result<StdListener> {
-    let socket = Socket::new(Domain::for_address(options.addr), Type::STREAM, Some(Protocol::TCP))?;
-    // A restart must not wait until old connections have left TIME_WAIT.
-    socket.set_reuse_address(true)?;
-    if options.reuse_port {
-        socket.set_reuse_port(true)?;
+/// Binds an address for several workers, each with a listener; all have the port that the system chose for the first.
+///
+/// On Linux each has a socket of its own (`SO_REUSEPORT`), and the system distributes connections among them. Elsewhere
+/// that option does not distribute, or does not exist: the workers accept from one socket.
+///
+/// # Errors
+/// As for [`bind`].
+pub fn bind_for_workers(options: &ListenOptions, workers: usize) -> Result<Vec<StdListener>> {
+    if workers < 2 || !cfg!(target_os = "linux") {
+        let first = bind(options)?;
+        let others = (1..workers).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>();
+        let others = others.map_err(|e| bind_error(options.addr, e))?;
+        return Ok(std::iter::once(first).chain(others).collect());
     }
+    // Another program's socket with SO_REUSEPORT would silently share the port: bind without it first.
+    if options.addr.port() != 0 {
+        drop(bind(options)?);
+    }
+    let mut options = *options;
+    (0..workers)
+        .map(|_| {
+            let listener = try_bind(&options, true)?;
+            options.addr = listener.local_addr()?;
+            Ok(listener)
+        })
+        .collect::<io::Result<_>>()
+        .map_err(|e| bind_error(options.addr, e))
+}
+
+fn bind_error(addr: SocketAddr, e: io::Error) -> Error {
+    let message = match e.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("{addr} is in use: stop the program that listens there, or choose another port")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("listening on {addr} is not permitted: ports below 1024 need a privilege; choose a higher one")
+        }
+        io::ErrorKind::AddrNotAvailable => format!("{addr} is not an address of this machine"),
+        _ => format!("could not listen on {addr}"),
+    };
+    Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config).with_source(e)
+}
+
+fn try_bind(options: &ListenOptions, share: bool) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(options.addr), Type::STREAM, Some(Protocol::TCP))?;
+    // A restart must not wait until old connections have left TIME_WAIT. (On Windows it need not, and the option would let
+    // another program take the port.)
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    #[cfg(target_os = "linux")]
+    socket.set_reuse_port(share)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = share;
     if options.transparent {
         allow_foreign_addresses(&socket, options.addr);
     }
@@ -168,8 +199,11 @@ mod tests {
 
     #[test]
     fn workers_may_share_an_address() {
-        let first = bind(&ListenOptions { reuse_port: true, ..any_port() }).unwrap();
-        let addr = first.local_addr().unwrap();
-        bind(&ListenOptions { addr, reuse_port: true, ..any_port() }).unwrap();
+        let listeners = bind_for_workers(&any_port(), 3).unwrap();
+        let addr = listeners[0].local_addr().unwrap();
+        assert_eq!(listeners.len(), 3);
+        assert!(listeners.iter().all(|l| l.local_addr().unwrap() == addr));
+        // Nobody else may.
+        bind_for_workers(&ListenOptions::new(addr), 2).unwrap_err();
     }
 }

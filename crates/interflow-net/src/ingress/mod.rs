@@ -19,7 +19,7 @@ mod test_services;
 pub use http1::serve_http1;
 pub use http2::serve_http2;
 pub use interflow_codec::proxy_protocol::ProxyHeader;
-pub use listen::{ClientListener, ListenOptions, bind};
+pub use listen::{ClientListener, ListenOptions, bind, bind_for_workers};
 pub use original_dst::original_destination;
 pub use process_lookup::ProcessLookup;
 pub use proxy_protocol::read_proxy_header;

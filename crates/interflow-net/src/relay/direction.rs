@@ -81,6 +81,8 @@ pub(super) struct DirectionCopy {
     stage: DirectionState,
     /// A TLS layer may still buffer written bytes.
     unflushed: bool,
+    /// Whether a pipe may be used at all.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "splice(2) is Linux's"))]
     splice: bool,
     /// With a buffer, how many consecutive reads nearly filled it; with a pipe, how many consecutive fills were
     /// short.

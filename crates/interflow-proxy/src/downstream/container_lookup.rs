@@ -13,8 +13,6 @@ use serde_json::Value;
 const CACHE_TTL: Duration = Duration::from_secs(30);
 /// How soon the list is fetched again when a client is not on it: a container may just have started.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-const SOCKET_TIMEOUT: Duration = Duration::from_secs(2);
-const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 
 /// Container names, queried from the engines' sockets. One list serves all clients until `CACHE_TTL` is over.
 #[derive(Debug, Default)]
@@ -109,6 +107,8 @@ impl ContainerNames {
 #[cfg(unix)]
 fn list_containers(socket: &std::path::Path) -> std::io::Result<Value> {
     use std::io::{Error, Read as _, Write as _};
+    const SOCKET_TIMEOUT: Duration = Duration::from_secs(2);
+    const MAX_RESPONSE_BYTES: u64 = 16 << 20;
     let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
     stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;

@@ -9,13 +9,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use interflow_files::owner_only;
+use interflow_files::{owner_only, read_exact_at};
 
 use crate::error::{Result, StoreError};
 
@@ -226,7 +225,7 @@ pub(crate) fn read(file: &File, place: RecordLocation) -> Result<(Bytes, blake3:
         return Err(damaged("its length is out of range"));
     }
     let mut bytes = vec![0u8; len];
-    file.read_exact_at(&mut bytes, place.offset).map_err(|e| damaged(&e.to_string()))?;
+    read_exact_at(file, &mut bytes, place.offset).map_err(|e| damaged(&e.to_string()))?;
     let (head, body) = bytes.split_at(RECORD_HEAD);
     let Ok(head) = <&[u8; RECORD_HEAD]>::try_from(head) else { return Err(damaged("it is short")) };
     let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

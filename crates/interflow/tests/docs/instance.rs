@@ -12,6 +12,9 @@ use crate::internet::Internet;
 
 pub const INTERFLOW: &str = env!("CARGO_BIN_EXE_interflow");
 
+/// Variable that restricts the test of the `console` blocks to the pages whose path contains its value.
+pub const PAGE: &str = "DOCS_PAGE";
+
 /// A user's home directory with an environment in which `interflow` is on the path.
 pub struct Home {
     folder: PathBuf,
@@ -44,6 +47,7 @@ impl Home {
             .current_dir(directory)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("INTERFLOW_DATA_DIR")
+            .env_remove(PAGE)
             .stdin(Stdio::null());
         command
     }

@@ -1,0 +1,279 @@
+// The table of flows: menu, rules from flows, columns, order, groups, check boxes, and completion with counts.
+import AxeBuilder from 'axe-core';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+
+const RULES = '# kept\nrules:\n  - name: first\n    when: path:/nowhere\n    then: block\n';
+
+beforeAll(async () => {
+  world = await World.start({ files: { 'rules.yaml': RULES } });
+  for (const path of ['/orders', '/text', '/missing', '/picture.png', '/orders?again']) await world.send(path);
+  await world.send('/echo', { method: 'POST', headers: { 'content-type': 'text/plain' }, body: 'x'.repeat(400) });
+  await world.recorded(6);
+  page = await world.page('/');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+beforeEach(async () => {
+  await page.evaluate(() => localStorage.clear());
+  await page.goto(`http://${world.admin}/`);
+  await rows().first().waitFor();
+});
+
+afterEach(() => {
+  expect(world.complaints, 'the browser complained').toEqual([]);
+});
+
+const rows = () => page.locator('.drawn .line[data-id]');
+const row = (text: string) => rows().filter({ hasText: text }).first();
+const item = (name: string | RegExp) => page.getByRole('menuitem', { name, exact: typeof name === 'string' });
+const header = (name: string) => page.getByRole('columnheader', { name });
+const query = () => new URL(page.url()).searchParams.get('q');
+const file = () => readFileSync(join(world.home, 'rules.yaml'), 'utf8');
+const columns = async () => (await page.getByRole('columnheader').allTextContents()).map((t) => t.trim());
+
+async function clean() {
+  await page.evaluate(AxeBuilder.source);
+  const found = await page.evaluate(async () => {
+    const axe = (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[] }> } }).axe;
+    return (await axe.run()).violations.map((v) => `${v.id}: ${v.nodes[0]?.html} ${v.nodes[0]?.failureSummary}`);
+  });
+  expect(found).toEqual([]);
+}
+
+describe('the menu of a row', () => {
+  it('filters by what the row has, by mouse', async () => {
+    await row('/missing').click({ button: 'right' });
+    await item('Filter by').click();
+    await item('Status 404').click();
+    await expect.poll(query).toBe('status:404');
+    await expect.poll(() => rows().count()).toBe(1);
+  });
+
+  it('copies, by keyboard alone, and gives the focus back', async () => {
+    await page.keyboard.press('g');
+    await page.keyboard.press('.');
+    await item('Open').waitFor();
+    for (const key of ['ArrowDown', 'ArrowRight', 'ArrowDown']) await page.keyboard.press(key);
+    await page.keyboard.press('Home');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    await page.getByText('Copied the URL').waitFor();
+    expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(`http://${world.origin}/echo`);
+    await page.keyboard.press('j');
+    await expect.poll(() => page.locator('.drawn [aria-selected=true]').textContent()).toContain('/orders?again');
+  });
+
+  it('closes by Escape, level by level, and by a click elsewhere', async () => {
+    await row('/text').click({ button: 'right' });
+    await item('Copy').click();
+    await page.keyboard.press('Escape');
+    await item('Open').waitFor();
+    await page.keyboard.press('Escape');
+    await expect.poll(() => page.getByRole('menu').count()).toBe(0);
+    await row('/text').click({ button: 'right' });
+    await page.getByRole('combobox', { name: 'Filter' }).click();
+    await expect.poll(() => page.getByRole('menu').count()).toBe(0);
+  });
+
+  it('is clean for axe', async () => {
+    await row('/text').click({ button: 'right' });
+    await item('Open').waitFor();
+    await clean();
+  });
+});
+
+describe('a rule from a flow', () => {
+  it('mocks the recorded answer, is in force at once, and is undone', async () => {
+    await row('/orders').click({ button: 'right' });
+    await item('New rule').click();
+    await item('Mock this answer…').click();
+    const dialog = page.getByRole('dialog');
+    const body = dialog.getByLabel('Body');
+    await expect.poll(() => body.inputValue()).not.toBe('');
+    await body.fill('mocked ${not a variable}');
+    await dialog.getByLabel('Status').fill('418');
+    await expect.poll(() => dialog.getByLabel('Preview of the rule').textContent()).toContain('status: 418');
+    await clean();
+    await dialog.getByRole('button', { name: 'Add rule' }).click();
+    await page.getByText('is active').waitFor();
+    expect(file()).toContain(RULES);
+    const answer = await world.fetch('/orders');
+    expect([answer.status, answer.body.toString()]).toEqual([418, 'mocked ${not a variable}']);
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await page.getByText('Rule removed').waitFor();
+    expect(file()).toBe(RULES);
+    expect(await world.send('/orders')).toBe(200);
+  });
+
+  it('blocks from the pane, holds, and cuts off', async () => {
+    await row('/missing').click();
+    await page.getByRole('button', { name: 'New rule' }).click();
+    await item('Block…').click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Add rule' }).click();
+    await page.getByText('is active').waitFor();
+    expect(await world.send('/missing')).toBe(403);
+
+    await page.getByRole('button', { name: 'New rule' }).click();
+    await item('Throttle…').click();
+    await page.getByRole('button', { name: 'offline' }).click();
+    await page.getByRole('dialog').getByLabel('Path').fill('/orders*');
+    await page.getByRole('dialog').getByRole('button', { name: 'Add rule' }).click();
+    await expect.poll(() => world.send('/orders')).toBe(0);
+    await world.api('/rules/source?file=' + encodeURIComponent(join(world.home, 'rules.yaml')), {
+      method: 'PUT', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ text: RULES, base: file() }),
+    });
+    expect(await world.send('/orders')).toBe(200);
+  });
+
+  it('shows the mistake of a field, and adds nothing', async () => {
+    await row('/text').click({ button: 'right' });
+    await item('New rule').click();
+    await item('Throttle…').click();
+    await page.getByLabel('Delay').fill('soon');
+    const dialog = page.getByRole('dialog');
+    await dialog.locator('.bad').first().waitFor();
+    expect(await dialog.getByRole('button', { name: 'Add rule' }).isDisabled()).toBe(true);
+    expect(file()).toBe(RULES);
+  });
+});
+
+describe('columns', () => {
+  it('are chosen, moved and resized, and stay so', async () => {
+    await page.getByRole('button', { name: 'Columns and order' }).click();
+    await item('Columns').click();
+    await page.getByRole('menuitemcheckbox', { name: 'Protocol' }).click();
+    await page.getByRole('menuitemcheckbox', { name: 'Badges' }).click();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    await header('Protocol').waitFor();
+    await header('Host').getByRole('button').focus();
+    const before = (await header('Host').boundingBox())!.width;
+    await page.keyboard.press('Shift+ArrowRight');
+    await expect.poll(async () => (await header('Host').boundingBox())!.width).toBeGreaterThan(before + 10);
+    await page.keyboard.press('Alt+ArrowLeft');
+    await expect.poll(async () => (await columns()).join()).toMatch(/Method,Host,Status/);
+    await page.reload();
+    await rows().first().waitFor();
+    const now = (await columns()).join();
+    expect(now).toMatch(/Method,Host,Status/);
+    expect(now).toContain('Protocol');
+    expect(now).not.toContain('Badges');
+    await page.getByRole('button', { name: 'Columns and order' }).click();
+    await item('Reset the table').click();
+    await expect.poll(async () => (await columns()).join()).toMatch(/Method,Status,Host,Path/);
+  });
+
+  it('are resized by dragging', async () => {
+    const box = (await header('Type').boundingBox())!;
+    await page.mouse.move(box.x + box.width + 4, box.y + 10);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width + 64, box.y + 10);
+    await page.mouse.up();
+    await expect.poll(async () => (await header('Type').boundingBox())!.width).toBeGreaterThan(box.width + 50);
+  });
+});
+
+describe('order', () => {
+  it('is by any column, says what is sorted, and ends', async () => {
+    await header('Size').getByRole('button').click();
+    await page.getByText(/All \d+ flows, sorted by size/).waitFor();
+    expect(await header('Size').getAttribute('aria-sort')).toBe('descending');
+    await expect.poll(() => rows().first().textContent()).toContain('/text');
+    await page.keyboard.press('g');
+    await expect.poll(() => page.locator('.drawn [aria-selected=true]').textContent()).toContain('/text');
+    await world.send('/orders?late');
+    await page.getByRole('button', { name: /1 new/ }).click();
+    await expect.poll(() => rows().filter({ hasText: 'late' }).count()).toBe(1);
+    await page.getByRole('button', { name: 'Back to the order of time' }).click();
+    await expect.poll(() => rows().first().textContent()).toContain('late');
+  });
+
+  it('is by groups that collapse', async () => {
+    await page.getByRole('button', { name: 'Columns and order' }).click();
+    await item('Group by').click();
+    await page.getByRole('menuitemcheckbox', { name: 'Host' }).click();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    const heading = page.getByRole('button', { name: /127\.0\.0\.1 .* flows/ });
+    await heading.waitFor();
+    expect(await rows().count()).toBeGreaterThan(3);
+    await page.keyboard.press('g');
+    await expect.poll(() => page.locator('.drawn [aria-selected=true]').count()).toBe(1);
+    await heading.click();
+    await expect.poll(() => rows().count()).toBe(0);
+    await clean();
+  });
+});
+
+describe('check boxes', () => {
+  it('select flows for the actions below the table', async () => {
+    await rows().nth(0).getByRole('checkbox').click();
+    await rows().nth(2).getByRole('checkbox').click({ modifiers: ['Shift'] });
+    const bar = page.getByRole('toolbar', { name: 'Selected flows' });
+    await rows().nth(1).getByRole('checkbox').uncheck();
+    await expect.poll(() => bar.textContent()).toContain('2 selected');
+    await clean();
+    await bar.getByRole('button', { name: 'Compare' }).click();
+    await page.getByRole('dialog', { name: 'Compare' }).waitFor();
+    await page.keyboard.press('Escape');
+    const download = page.waitForEvent('download');
+    await bar.getByRole('button', { name: 'HAR' }).click();
+    expect((await download).suggestedFilename()).toBe('flows.har');
+    await bar.getByRole('button', { name: 'Select none' }).click();
+    await expect.poll(() => bar.count()).toBe(0);
+    await page.getByRole('checkbox', { name: 'Select the loaded flows' }).click();
+    await expect.poll(() => bar.textContent()).toMatch(/[6-9]|1\d/);
+  });
+});
+
+describe('the filter', () => {
+  it('completes values with counts, and judges only when typing stops', async () => {
+    const filter = page.getByRole('combobox', { name: 'Filter' });
+    await filter.click();
+    await page.keyboard.type('method:');
+    const option = page.getByRole('option', { name: /^GET/ });
+    await option.waitFor();
+    expect(Number((await option.textContent())!.replace(/\D/g, ''))).toBeGreaterThan(4);
+    expect(await filter.getAttribute('aria-invalid')).toBe('false');
+    await page.keyboard.type('PO');
+    await page.getByRole('option', { name: /^POST/ }).waitFor();
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await expect.poll(query).toBe('method:POST');
+    await filter.fill('status:');
+    await page.getByRole('option', { name: /^404/ }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.keyboard.type('x');
+    await expect.poll(() => filter.getAttribute('aria-invalid')).toBe('true');
+  });
+});
+
+describe('on a phone', () => {
+  it('a row has two lines with what matters, large enough to touch', async () => {
+    const phone = await world.page('/', { viewport: { width: 400, height: 800 }, hasTouch: true, colorScheme: 'dark' });
+    const first = phone.locator('.drawn .line[data-id]').filter({ hasText: '/picture.png' }).first();
+    await first.waitFor();
+    const text = (await first.textContent())!;
+    expect(text).toMatch(/GET/);
+    expect(text).toMatch(/200/);
+    expect(text).toMatch(/(µs|ms)/);
+    expect(text).toMatch(/\d\d:\d\d:\d\d/);
+    expect((await first.boundingBox())!.height).toBeGreaterThanOrEqual(44);
+    await phone.context().close();
+  });
+});
+
+it('the waterfall has the phases of recorded flows', async () => {
+  await expect.poll(() => row('/orders').locator('.p-wait').count()).toBe(1);
+  expect(await row('/orders').locator('.c-fall').getAttribute('title')).toMatch(/wait \(TTFB\)/);
+});
