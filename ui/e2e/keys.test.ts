@@ -174,6 +174,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   goMedia: goes('/media'),
   goOverview: goes('/overview'),
   goSettings: goes('/settings'),
+  goIntercept: goes('/intercept'),
 };
 
 describe('each key does what the help says', () => {

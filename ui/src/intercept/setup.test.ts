@@ -8,7 +8,7 @@ describe('the page Intercept', () => {
   });
 
   it('writes variables in the syntax of each shell', () => {
-    expect(environment('sh', '127.0.0.1:7070')).toBe('export http_proxy=http://127.0.0.1:7070 https_proxy=http://127.0.0.1:7070\neval "$(interflow ca trust-env)"');
+    expect(environment('sh', '127.0.0.1:7070')).toBe('export http_proxy=http://127.0.0.1:7070\nexport https_proxy=http://127.0.0.1:7070\neval "$(interflow ca trust-env)"');
     expect(environment('fish', '127.0.0.1:7070')).toContain('set -gx https_proxy http://127.0.0.1:7070');
     expect(environment('PowerShell', '127.0.0.1:7070')).toContain("$env:HTTPS_PROXY = 'http://127.0.0.1:7070'");
   });
@@ -27,7 +27,7 @@ describe('the page Intercept', () => {
 
   it('names the base URL and the variable of each provider', () => {
     const [anthropic] = providers('127.0.0.1:7071');
-    expect(anthropic).toEqual({ name: 'Anthropic, Claude Code', url: 'http://127.0.0.1:7071/anthropic', variable: 'ANTHROPIC_BASE_URL' });
+    expect(anthropic).toEqual({ name: 'Anthropic', url: 'http://127.0.0.1:7071/anthropic', variable: 'ANTHROPIC_BASE_URL' });
   });
 
   it('undoes what it sets on an Android device', () => {

@@ -38,7 +38,7 @@ export function environment(shell: Shell, proxy: string): string {
   if (shell === 'PowerShell') {
     return `$env:HTTP_PROXY = '${url}'\n$env:HTTPS_PROXY = '${url}'\ninterflow ca trust-env --shell powershell | Out-String | Invoke-Expression`;
   }
-  return `export http_proxy=${url} https_proxy=${url}\neval "$(interflow ca trust-env)"`;
+  return `export http_proxy=${url}\nexport https_proxy=${url}\neval "$(interflow ca trust-env)"`;
 }
 
 /** A path as an argument of a shell. */
@@ -67,7 +67,7 @@ export function dockerRun(setup: Pick<SetupView, 'proxy' | 'lan_proxy' | 'os' | 
 export function providers(gateway: string): { name: string; url: string; variable?: string }[] {
   const base = `http://${gateway}`;
   return [
-    { name: 'Anthropic, Claude Code', url: `${base}/anthropic`, variable: 'ANTHROPIC_BASE_URL' },
+    { name: 'Anthropic', url: `${base}/anthropic`, variable: 'ANTHROPIC_BASE_URL' },
     { name: 'OpenAI', url: `${base}/openai/v1`, variable: 'OPENAI_BASE_URL' },
     { name: 'Gemini', url: `${base}/gemini`, variable: 'GOOGLE_GEMINI_BASE_URL' },
     { name: 'Ollama', url: `${base}/ollama`, variable: 'OLLAMA_HOST' },

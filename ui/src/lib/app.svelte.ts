@@ -3,19 +3,21 @@ import { get, errorMessage } from './api';
 import type { Action } from './keys';
 import type { Stats } from './types';
 
-export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings';
+export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'intercept';
 export type Theme = 'system' | 'light' | 'dark';
 
 /** Pages in the order of their keys (Alt+1 ...). */
-export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings'];
+export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings', 'intercept'];
+/** The same in the order of the navigation. */
+export const NAVIGATION: Page[] = ['traffic', 'intercept', ...PAGES.filter((page) => page !== 'traffic' && page !== 'intercept')];
 
 const PATHS: Record<Page, string> = {
   traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
-  media: '/media', overview: '/overview', settings: '/settings',
+  media: '/media', overview: '/overview', settings: '/settings', intercept: '/intercept',
 };
 const TITLES: Record<Page, string> = {
   traffic: 'Traffic', conversations: 'Conversations', approvals: 'Approvals', rules: 'Rules', privacy: 'Privacy',
-  media: 'Media', overview: 'Overview', settings: 'Settings',
+  media: 'Media', overview: 'Overview', settings: 'Settings', intercept: 'Intercept',
 };
 
 export interface Notice {
