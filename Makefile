@@ -71,6 +71,7 @@ docs: ## Generate what is made from the code: the pages of docs/reference, docs/
 	@$(CARGO) run --locked -q -p interflow -- config reference > docs/reference/configuration.md.new
 	@mv docs/reference/configuration.md.new docs/reference/configuration.md
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow cli::reference > /dev/null
+	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-query -p interflow-redact -p interflow-rules -p interflow-admin --test reference > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-compat --test fluxzy the_reference_page > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_document > /dev/null
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --test metrics the_reference_page > /dev/null

@@ -40,7 +40,7 @@ async function wrong(page: Page): Promise<string[]> {
     .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''}`));
 }
 
-const PAGES = ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings'];
+const PAGES = ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose'];
 
 describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] as const)('in %s, %i pixels wide', (colorScheme, width) => {
   let page: Page;

@@ -174,6 +174,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   goMedia: goes('/media'),
   goOverview: goes('/overview'),
   goSettings: goes('/settings'),
+  goCompose: goes('/compose'),
   goIntercept: goes('/intercept'),
 };
 

@@ -161,6 +161,17 @@ const answers: Record<string, Answer> = {
     r.write('half');
     setTimeout(() => q.socket.destroy(), 20);
   },
+  '/cookies': (_, r) => r.writeHead(200, { 'set-cookie': ['id=1; Path=/; HttpOnly; Max-Age=60', 'other=2; SameSite=None'] }).end(),
+  '/echo/table': (_, r) => r.end(),
+  '/echo/left': (_, r) => r.end('left'),
+  '/echo/right': (_, r) => r.end('right'),
+  '/model-events': (_, r) => {
+    r.writeHead(200, { 'content-type': 'text/event-stream' });
+    const delta = (index: number, value: object) => r.write(`event: content_block_delta\ndata: ${JSON.stringify({ type: 'content_block_delta', index, delta: value })}\n\n`);
+    for (const thinking of ['let ', 'me see']) delta(0, { type: 'thinking_delta', thinking });
+    for (const text of ['Hello', ', ', 'world']) delta(1, { type: 'text_delta', text });
+    r.end('data: [DONE]\n\n');
+  },
   '/events': (_, r) => {
     r.writeHead(200, { 'content-type': 'text/event-stream' });
     let n = 0;

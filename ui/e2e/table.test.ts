@@ -183,6 +183,11 @@ describe('columns', () => {
   });
 });
 
+it('columns are reordered by dragging their headings', async () => {
+  await header('Size').dragTo(header('Host'));
+  await expect.poll(async () => (await columns()).join()).toMatch(/Status,Size,Host/);
+});
+
 describe('order', () => {
   it('is by any column, says what is sorted, and ends', async () => {
     await header('Size').getByRole('button').click();
@@ -227,13 +232,20 @@ describe('check boxes', () => {
     await page.getByRole('dialog', { name: 'Compare' }).waitFor();
     await page.keyboard.press('Escape');
     const download = page.waitForEvent('download');
-    await bar.getByRole('button', { name: 'HAR' }).click();
+    await bar.getByRole('button', { name: 'Download' }).click();
+    await item('HAR').click();
     expect((await download).suggestedFilename()).toBe('flows.har');
     await bar.getByRole('button', { name: 'Select none' }).click();
     await expect.poll(() => bar.count()).toBe(0);
     await page.getByRole('checkbox', { name: 'Select the loaded flows' }).click();
     await expect.poll(() => bar.textContent()).toMatch(/[6-9]|1\d/);
   });
+});
+
+it('an exported file is imported again, by the file dialog', async () => {
+  const har = await (await fetch(`http://${world.admin}/api/v1/export?format=har&query=path:/orders`, { headers: { authorization: `Bearer ${world.token}` } })).text();
+  await page.getByLabel('Archives to import').setInputFiles({ name: 'mine.har', mimeType: 'application/json', buffer: Buffer.from(har.replaceAll('/orders', '/imported')) });
+  await page.getByText(/flows? (was|were) imported/).waitFor();
 });
 
 describe('the filter', () => {
@@ -258,6 +270,31 @@ describe('the filter', () => {
   });
 });
 
+describe('the palette', () => {
+  it('finds what the table and its flows can do', async () => {
+    await page.keyboard.press('j');
+    for (const [typed, entry] of [['export pcap', /Export pcapng/], ['breakpoint', /New rule for this flow: break here/], ['sort dur', /Sort by duration/], ['import', /Import flows from a file/]] as const) {
+      await page.keyboard.press('Control+k');
+      await page.keyboard.type(typed);
+      await page.getByRole('option', { name: entry }).waitFor();
+      await page.keyboard.press('Escape');
+    }
+  });
+});
+
+it('clear deletes what matches the filter, after asking', async () => {
+  for (const n of [1, 2, 3]) await world.send(`/clear/${n}`);
+  await world.recorded(3, 'path:/clear');
+  await page.goto(`http://${world.admin}/?q=path:/clear`);
+  await expect.poll(() => rows().count()).toBe(3);
+  await page.getByRole('button', { name: 'Clear…' }).click();
+  await page.getByRole('dialog').getByText('3 flows match path:/clear').waitFor();
+  await page.getByRole('button', { name: 'Delete all' }).click();
+  await page.getByText('3 deleted').waitFor();
+  await expect.poll(() => rows().count()).toBe(0);
+  expect((await world.api<{ count: number }>('/flows/count?query=')).count).toBeGreaterThan(3);
+});
+
 describe('on a phone', () => {
   it('a row has two lines with what matters, large enough to touch', async () => {
     const phone = await world.page('/', { viewport: { width: 400, height: 800 }, hasTouch: true, colorScheme: 'dark' });
@@ -271,6 +308,17 @@ describe('on a phone', () => {
     expect((await first.boundingBox())!.height).toBeGreaterThanOrEqual(44);
     await phone.context().close();
   });
+});
+
+it('rows of other days are separated', async () => {
+  const har = JSON.stringify({ log: { version: '1.2', creator: { name: 't', version: '1' }, entries: ['2026-01-05', '2026-01-04'].map((d) => ({
+    startedDateTime: `${d}T12:00:00Z`, time: 5, timings: { send: 1, wait: 2, receive: 2 }, cache: {},
+    request: { method: 'GET', url: 'http://days.test/x', httpVersion: 'HTTP/1.1', headers: [], queryString: [], cookies: [], headersSize: -1, bodySize: 0 },
+    response: { status: 200, statusText: 'OK', httpVersion: 'HTTP/1.1', headers: [], cookies: [], content: { size: 0, mimeType: 'text/plain' }, redirectURL: '', headersSize: -1, bodySize: 0 },
+  })) } });
+  await world.api('/import?format=har', { method: 'POST', headers: { 'content-type': 'application/octet-stream' }, body: har });
+  await page.goto(`http://${world.admin}/?q=host:days.test`);
+  await expect.poll(() => page.locator('.drawn .date').allTextContents()).toEqual([expect.stringMatching(/5 Jan/), expect.stringMatching(/4 Jan/)]);
 });
 
 it('the waterfall has the phases of recorded flows', async () => {

@@ -462,7 +462,7 @@ describe('actions', () => {
     expect(all.suggestedFilename()).toBe('flows.har');
     await press('j', 'x');
     await page.getByRole('button', { name: /Export/ }).click();
-    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'JSON lines, 1 selected' }).click()]);
+    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'Session file (JSON lines), 1 selected' }).click()]);
     expect(chosen.suggestedFilename()).toBe('flows.jsonl');
   });
 });

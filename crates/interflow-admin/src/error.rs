@@ -12,6 +12,8 @@ use interflow_store::StoreError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::error_kinds;
+
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 /// An error response of the API. Boxed, so that results stay small.
@@ -59,8 +61,15 @@ pub(crate) enum TextProblem {
 }
 
 impl ApiError {
+    /// An error of a kind of the [table](error_kinds::API_ERROR_KINDS), with its remedy.
     pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self(Box::new((status, ErrorDetails { kind, message: message.into(), ..ErrorDetails::default() })))
+        let listed = error_kinds::find(kind);
+        debug_assert!(
+            listed.is_some_and(|k| k.statuses.contains(&status.as_u16())),
+            "{kind} with {status} is not in error_kinds.rs"
+        );
+        let remedy = listed.map(|k| k.remedy.to_owned()).filter(|r| !r.is_empty());
+        Self(Box::new((status, ErrorDetails { kind, message: message.into(), remedy, ..ErrorDetails::default() })))
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -73,7 +82,6 @@ impl ApiError {
 
     pub(crate) fn busy() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many long requests run already")
-            .remedy("try again in a moment")
     }
 
     pub fn internal(message: impl Into<String>) -> Self {

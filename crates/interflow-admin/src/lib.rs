@@ -3,9 +3,11 @@
 
 mod api;
 mod auth;
+mod collections;
 mod config;
 mod doctor;
 mod error;
+pub mod error_kinds;
 mod event_clients;
 mod health;
 mod login;

@@ -21,6 +21,7 @@ use interflow_store::FlowStore;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
+use crate::collections::CollectionStore;
 use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;
@@ -47,6 +48,8 @@ pub struct AdminDeps {
     pub config: serde_json::Value,
     pub rules: Option<Arc<ActiveRules>>,
     pub token: String,
+    /// The data directory, in which collections of composed requests are kept.
+    pub data_dir: PathBuf,
     /// The file that contains the token; `None` if the operator gave it in another way.
     pub token_file: Option<PathBuf>,
     /// Redaction of requests to LLM providers, if enabled.
@@ -94,6 +97,7 @@ pub struct AdminState {
     pub(crate) mcp_writes: bool,
     pub limits: Option<LimitDeps>,
     pub(crate) sessions: Arc<BrowserSessions>,
+    pub(crate) collections: Arc<CollectionStore>,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub(crate) checks: Arc<Semaphore>,
     pub port_limits: PortLimits,
@@ -130,6 +134,7 @@ impl AdminState {
             mcp_writes: config.mcp_writes,
             limits: deps.limits,
             sessions,
+            collections: Arc::new(CollectionStore::new(&deps.data_dir)),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             port_limits: PortLimits::new(config),
         }
@@ -139,7 +144,6 @@ impl AdminState {
     pub fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
         self.store.clone().ok_or_else(|| {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
-                .remedy("set record.enabled = true and start without --no-record")
         })
     }
 }

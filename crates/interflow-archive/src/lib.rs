@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod content_coding;
-pub mod curl;
 pub mod diff;
 mod frames;
 pub mod fxzy;
@@ -13,6 +12,7 @@ pub mod har;
 pub mod import_support;
 pub mod jsonl;
 mod mitm;
+mod page;
 pub mod pcapng;
 pub mod raw;
 mod readable_bodies;
@@ -237,9 +237,16 @@ formats! {
     Httpie "httpie" ["sh"] false "HTTPie command lines.";
     Fetch "fetch" ["js"] false "JavaScript with fetch.";
     Python "python" ["py"] false "Python with requests.";
+    Go "go" ["go"] false "Go with net/http.";
+    Java "java" ["java"] false "Java with its HttpClient.";
+    CSharp "csharp" ["cs"] false "C# with HttpClient.";
+    Php "php" ["php"] false "PHP with its curl extension.";
+    PowerShell "powershell" ["ps1"] false "PowerShell 7 with Invoke-WebRequest.";
+    Rust "rust" ["rs"] false "Rust with reqwest.";
     Raw "raw" ["http"] false "Requests and responses as bytes.";
     RawRequest "raw-request" ["http"] false "Requests as bytes.";
     RawResponse "raw-response" ["http"] false "Responses as bytes.";
+    Html "html" ["html", "htm"] false "One page to share, without any external resources.";
     Table "table" ["txt"] false "A line for each flow, for people.";
 }
 
@@ -259,7 +266,8 @@ impl ArchiveFormat {
             Self::Saz | Self::Fxzy => "application/zip",
             Self::Pcapng => "application/x-pcapng",
             Self::Mitm | Self::Raw | Self::RawRequest | Self::RawResponse => "application/octet-stream",
-            Self::Curl | Self::Httpie | Self::Fetch | Self::Python | Self::Table => "text/plain; charset=utf-8",
+            Self::Html => "text/html; charset=utf-8",
+            _ => "text/plain; charset=utf-8",
         }
     }
 
@@ -353,17 +361,17 @@ pub fn exporter_with<'w>(
     out: impl Write + 'w,
     options: ExportOptions<'w>,
 ) -> io::Result<Box<dyn FlowExporter + 'w>> {
+    if let Some(generator) = snippet::Generator::find(format) {
+        return Ok(per_flow_exporter(out, |out, row, contents| generator.write(out, row, contents)));
+    }
     Ok(match format {
+        ArchiveFormat::Html => Box::new(page::PageWriter::new(out)?),
         ArchiveFormat::Har => Box::new(har::HarWriter::new(out)?),
         ArchiveFormat::Jsonl => Box::new(jsonl::JsonlWriter::new(out, options.originals)),
         ArchiveFormat::Saz => Box::new(saz::SazWriter::new(out)?),
         ArchiveFormat::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
         ArchiveFormat::Mitm => per_flow_exporter(out, mitm::write),
         ArchiveFormat::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
-        ArchiveFormat::Curl => per_flow_exporter(out, curl::write),
-        ArchiveFormat::Httpie => per_flow_exporter(out, snippet::httpie),
-        ArchiveFormat::Fetch => per_flow_exporter(out, snippet::fetch),
-        ArchiveFormat::Python => per_flow_exporter(out, snippet::python),
         ArchiveFormat::Raw => per_flow_exporter(out, raw::write),
         ArchiveFormat::RawRequest => {
             per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request))
@@ -371,7 +379,8 @@ pub fn exporter_with<'w>(
         ArchiveFormat::RawResponse => {
             per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Response))
         }
-        ArchiveFormat::Table => per_flow_exporter(out, |out, row, _| text::line(out, row)),
+        // The table, and the code that the generators above write.
+        _ => per_flow_exporter(out, |out, row, _| text::line(out, row)),
     })
 }
 

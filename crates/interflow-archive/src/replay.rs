@@ -122,6 +122,55 @@ pub fn masked_fields(row: &FlowRow) -> Vec<String> {
     headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
 }
 
+/// A request that was written from nothing.
+#[derive(Clone, Debug)]
+pub struct ComposedParts {
+    pub head: RequestHead,
+    pub body: Bytes,
+}
+
+impl ComposedParts {
+    /// Checks the parts. Fields of the connection and of the body's length are left out: the sender writes them.
+    ///
+    /// # Errors
+    /// The part that is wrong, and what is expected of it.
+    pub fn parse(method: &str, url: &str, fields: &[(String, String)], body: Bytes) -> Result<Self, ReplayError> {
+        let method = method.parse().map_err(|_| ReplayError::Method(method.to_owned()))?;
+        let UrlEdit::Whole(target) = url.parse()? else { return Err(ReplayError::Url(url.to_owned())) };
+        let mut headers = interflow_types::Headers::new();
+        if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            headers.append_unchecked(b"Host", target.authority.to_host_header(target.scheme).as_bytes());
+        }
+        for (name, value) in fields {
+            let wrong = || ReplayError::Header(format!("{name}: {value}"));
+            headers.append(name, value.trim()).map_err(|_| wrong())?;
+        }
+        headers.retain(|name, _| !is_framing(name));
+        let version = HttpVersion::Http11;
+        Ok(Self { head: RequestHead { method, url: target, version, headers, protocol: None }, body })
+    }
+
+    pub fn into_request(self) -> Request {
+        Request { head: self.head, body: if self.body.is_empty() { Body::Empty } else { Body::from(self.body) } }
+    }
+}
+
+/// Fields that belong to one connection, or that describe how the body is sent.
+fn is_framing(name: &[u8]) -> bool {
+    const FIELDS: [&[u8]; 9] = [
+        b"connection",
+        b"content-length",
+        b"keep-alive",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    ];
+    FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field))
+}
+
 impl RequestEdits {
     /// Parses command line arguments.
     ///

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use interflow_types::{Direction, Headers};
+use interflow_types::{Direction, Headers, RequestHead};
 
 use super::BodySource;
 use interflow_store::{FlowKind, FlowRow};
@@ -18,8 +18,10 @@ pub(super) struct ReplayableRequest {
     pub version: String,
     pub headers: Headers,
     pub body: Vec<u8>,
-    /// Why the body differs from the one sent.
-    pub note: Option<String>,
+    /// What differs from the request that was sent, a line each.
+    pub notes: Vec<String>,
+    /// Fields whose recorded values were masked, and the variables in their place.
+    placeholders: Vec<(Vec<u8>, String)>,
 }
 
 impl ReplayableRequest {
@@ -28,19 +30,56 @@ impl ReplayableRequest {
         let Some(request) = &row.request else { return Ok(None) };
         let mut body = Vec::new();
         contents.body(row, Direction::Request)?.read_to_end(&mut body)?;
-        let note = request
-            .body
-            .missing
-            .map(|_| format!("only {} of the {} bytes of the body were kept", request.body.kept, request.body.size));
+        let mut notes = Vec::new();
+        if request.body.missing.is_some() {
+            notes.push(format!("only {} of the {} bytes of the body were kept", request.body.kept, request.body.size));
+        }
+        let (headers, placeholders) = with_placeholders(&replay_headers(&request.headers, row), &mut notes);
         Ok(Some(Self {
             method: request.method.clone(),
             url: row.url(),
             path: request.path.clone(),
             version: request.version.to_string(),
-            headers: replay_headers(&request.headers, row),
+            headers,
             body,
-            note,
+            notes,
+            placeholders,
         }))
+    }
+
+    /// A request that was not recorded.
+    pub fn from_head(head: &RequestHead, body: &[u8]) -> Self {
+        Self {
+            method: head.method.as_str().to_owned(),
+            url: head.url.to_string(),
+            path: head.url.path.to_string(),
+            version: head.version.as_str().to_owned(),
+            headers: head.headers.clone(),
+            body: body.to_vec(),
+            notes: Vec::new(),
+            placeholders: Vec::new(),
+        }
+    }
+
+    /// The variable in place of a masked field's value, such as `$AUTHORIZATION`.
+    pub fn placeholder(&self, name: &[u8]) -> Option<&str> {
+        self.placeholders.iter().find(|(n, _)| n.as_slice() == name).map(|(_, variable)| variable.as_str())
+    }
+
+    /// Each name once: lists are joined as RFC 9110 section 5.3 allows, for languages whose tables have unique keys.
+    pub fn joined_headers(&self) -> Vec<(String, Vec<u8>)> {
+        let mut headers: Vec<(String, Vec<u8>)> = Vec::new();
+        for (name, value) in &self.headers {
+            let name = String::from_utf8_lossy(name).into_owned();
+            match headers.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(&name)) {
+                Some((_, before)) => {
+                    let between: &[u8] = if name.eq_ignore_ascii_case("cookie") { b"; " } else { b", " };
+                    *before = [before, between, value].concat();
+                }
+                None => headers.push((name, value.to_vec())),
+            }
+        }
+        headers
     }
 
     pub fn has_body(&self) -> bool {
@@ -71,6 +110,30 @@ pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
         }
     });
     kept
+}
+
+/// Replaces masked values by variables, and notes which.
+fn with_placeholders(headers: &Headers, notes: &mut Vec<String>) -> (Headers, Vec<(Vec<u8>, String)>) {
+    let mut placeholders = Vec::new();
+    let mut replaced = Headers::new();
+    for (name, value) in headers {
+        let Some(at) = is_masked(value).then(|| memchr::memmem::rfind(value, b"*** (")).flatten() else {
+            replaced.append_unchecked(name, value);
+            continue;
+        };
+        let word: String = name
+            .iter()
+            .map(|b| if b.is_ascii_alphanumeric() { char::from(b.to_ascii_uppercase()) } else { '_' })
+            .collect();
+        let variable = format!("${word}");
+        notes.push(format!(
+            "The value of {} was masked in the recording: fill in {variable}",
+            String::from_utf8_lossy(name)
+        ));
+        replaced.append_unchecked(name, &[&value[..at], variable.as_bytes()].concat());
+        placeholders.push((name.to_vec(), variable));
+    }
+    (replaced, placeholders)
 }
 
 /// `*** (51 bytes)`, optionally after an authentication scheme.

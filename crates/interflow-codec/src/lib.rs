@@ -1,5 +1,5 @@
 //! Sans-io codecs for wire formats: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event
-//! stream, JSON and content codings; YAML for files, and Prometheus's text format.
+//! stream, JSON and content codings; YAML for files, Prometheus's text format, and JSON Schemas as reference tables.
 //!
 //! Nothing here reads a socket or a clock. Every parser is given bytes, returns what it parsed or that it needs more,
 //! and buffers no more than its limits allow.
@@ -17,6 +17,7 @@ pub mod html;
 pub mod http2_preface;
 pub mod ja4h;
 pub mod json;
+pub mod json_schema;
 pub mod prometheus;
 pub mod proxy_protocol;
 pub mod socks5;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod detector;
+pub mod environment;
 pub mod gateway;
 pub mod limits;
 pub mod llm_telemetry;

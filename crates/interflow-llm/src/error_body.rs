@@ -6,8 +6,8 @@ use interflow_codec::aws_event_stream::{self, HeaderValue};
 use interflow_types::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::Provider;
 use crate::event_stream::StreamFraming;
+use crate::{Provider, error_codes};
 
 /// A request that was not sent to its provider, or a response that was not sent to its client, with the reason that
 /// the client gets in the format of the provider's API.
@@ -76,6 +76,7 @@ impl LlmRefusal {
 
     /// Like [`to_response`](Self::to_response) with explicit ids instead of those of a flow.
     pub fn answer_with(&self, provider: Provider, flow: FlowId, id: &str) -> Response {
+        debug_assert!(error_codes::is_listed(self.code, self.status.as_u16()), "{self:?} is not in error_codes.rs");
         let body = self.body(provider, id).to_string();
         let mut response = Response::full(self.status, "application/json", body);
         let headers = &mut response.head.headers;
@@ -237,7 +238,7 @@ mod tests {
             assert_eq!(r.head.headers.get_str("retry-after"), Some(seconds));
             assert!(!r.head.headers.contains("x-should-retry"));
         }
-        let r = refusal(401, None).answer_with(Provider::OpenAi, FlowId::from_u128(1), "req-1");
+        let r = refusal(429, None).answer_with(Provider::OpenAi, FlowId::from_u128(1), "req-1");
         assert_eq!(r.head.headers.get_str("x-should-retry"), Some("false"));
     }
 }

@@ -4,6 +4,7 @@
 
 mod config;
 mod error_body;
+pub mod error_codes;
 pub mod error_response;
 pub mod event_stream;
 mod llm_call;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::key::{FLAGS, KEYS, Key, ValueKind};
+use crate::tags::TAGS;
 
 /// A completion for the end of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +70,12 @@ fn values(start: usize, key: Key, value: &str) -> Vec<Completion> {
             .filter(|(name, others)| has_prefix(name, value) || others.iter().any(|o| has_prefix(o, value)))
             .map(|(name, _)| Completion { start, text: (*name).to_owned(), doc: key.info().doc })
             .collect(),
+        // Names with spaces would need quotes, in which a wildcard is literal.
+        _ if key == Key::Tag => TAGS
+            .iter()
+            .filter(|t| has_prefix(t.name, value) && !t.name.contains(' '))
+            .map(|t| Completion { start, text: t.name.to_owned() + if t.is_prefix() { "*" } else { "" }, doc: t.doc })
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -83,7 +90,10 @@ const WIDTH: usize = 90;
 /// The help text: grammar, keys, flags, in lines that fit a terminal. Generated from the tables, so it cannot differ from
 /// the parser.
 pub fn help() -> String {
-    let mut out = String::from(GRAMMAR);
+    let mut out = String::from("Query language:\n");
+    SYNTAX.iter().for_each(|(form, meaning)| entry(&mut out, form, meaning));
+    out.push('\n');
+    SYNTAX_NOTES.iter().for_each(|note| out.extend([*note, "\n"]));
     out.push_str("\nKeys:\n");
     for info in KEYS.iter().filter(|k| !k.name.is_empty()) {
         let names = [info.name].iter().chain(info.aliases.iter().take(1)).copied().collect::<Vec<_>>().join(", ");
@@ -121,24 +131,30 @@ fn entry(out: &mut String, name: &str, text: &str) {
     out.push('\n');
 }
 
-const GRAMMAR: &str = "\
-Query language:
-  key:value             a term; all terms must match
-  a OR b, NOT a, -a     alternatives and negation; parentheses group: (a OR b) c
-  key:(a OR b)          several values of one key
-  word \"a phrase\"       text in the URL or in a body
-  /regex/ key:/regex/i  regular expressions; i ignores case; \\s is a space in a path
-  key:*  key:=text      any value; exactly this text
-  host:*.example.com    * matches any characters
-  status:>=400 status:4xx status:400..499 dur:>2s size:<=1.5MB
-  time:>=2026-01-31 time:<2026-01-31T12:00+01:00 time:-2h (the last two hours)
-  header.name:value     a header field by value; header:name by name; the prefix req. or
-                        resp. selects one side
+/// Forms of a query, and what they mean.
+pub const SYNTAX: &[(&str, &str)] = &[
+    ("key:value", "a term; all terms must match"),
+    ("a OR b, NOT a, -a", "alternatives and negation; parentheses group: (a OR b) c"),
+    ("key:(a OR b)", "several values of one key"),
+    ("word \"a phrase\"", "text in the URL or in a body"),
+    ("/regex/ key:/regex/i", "regular expressions; i ignores case; \\s is a space in a path"),
+    ("key:*", "any value"),
+    ("key:=text", "exactly this text"),
+    ("host:*.example.com", "* matches any characters"),
+    ("status:>=400", "a comparison (<, <=, >, >=, !=): dur:>2s, size:<=1.5MB"),
+    ("status:4xx", "a class of status codes"),
+    ("status:400..499", "a range, both ends included"),
+    ("time:>=2026-01-31", "a date or time, such as 2026-01-31T12:00+01:00"),
+    ("time:-2h", "the last two hours"),
+    ("header.name:value", "a header field by value; header:name by name; the prefix req. or resp. selects one side"),
+];
 
-Case does not matter, except in regular expressions. Quote a value that contains spaces or
-parentheses: \"...\", with \\\" for a quote.
-mitmproxy's filters are understood, too: ~m POST & ~d api | !(~c 404).
-";
+/// What holds for every query; one line each.
+pub const SYNTAX_NOTES: [&str; 3] = [
+    "Case does not matter, except in regular expressions.",
+    "Quote a value that contains spaces or parentheses: \"...\", with \\\" for a quote.",
+    "mitmproxy's filters are understood, too: ~m POST & ~d api | !(~c 404).",
+];
 
 #[cfg(test)]
 mod tests {
@@ -169,6 +185,8 @@ mod tests {
             ("(is:web", 4, &["websocket"]),
             ("transport:so", 10, &["socks5"]),
             ("version:h2", 8, &["HTTP/2"]),
+            ("tag:redacte", 4, &["redacted"]),
+            ("tag:ref", 4, &["refused:*"]),
             ("host:ex", 0, &[]),
             ("nokey:x", 0, &[]),
             ("body:\"sta", 0, &[]),

@@ -30,6 +30,27 @@ pub enum ValueKind {
     Flag,
 }
 
+impl ValueKind {
+    /// How such a value is written, as a phrase in Markdown.
+    pub const fn doc(self) -> &'static str {
+        match self {
+            Self::Whole => "text that must match as a whole",
+            Self::Prefix => "start of a text",
+            Self::Anywhere => "substring, or a glob for the whole text",
+            Self::Inside => "text or glob anywhere in it",
+            Self::Choice(_) => "one of",
+            Self::Count => "number",
+            Self::Status => "status code, class or range",
+            Self::Bytes => "size: `64KiB`, `1.5MB`",
+            Self::Duration => "duration: `500ms`, `2s`",
+            Self::Time => "date, time, or how long ago",
+            Self::Address => "address or network",
+            Self::Header => "name of a field; with `.NAME`, its value",
+            Self::Flag => "flag",
+        }
+    }
+}
+
 /// The table's entry for a key. Parser, completion, help and the phase of a query are derived from it.
 #[derive(Debug)]
 pub struct KeyInfo {

@@ -18,13 +18,16 @@ mod pattern;
 mod query;
 pub mod sql;
 mod subject;
+mod tags;
 mod term;
 mod value;
 
 pub use ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern, TimePoint, TimeTest};
-pub use complete::{Completion, complete, help};
+pub use complete::{Completion, SYNTAX, SYNTAX_NOTES, complete, help};
 pub use error::QueryError;
 pub use key::{Flag, Key};
 pub use limits::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
+pub use mitmproxy::operators as mitmproxy_operators;
 pub use query::Query;
 pub use subject::{Fact, QuerySubject, Tristate};
+pub use tags::{TAGS, TagInfo};

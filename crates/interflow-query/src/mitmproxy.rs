@@ -59,6 +59,11 @@ const ATOMS: &[(&str, FilterAtom)] = &[
     ("c", FilterAtom::Code),
 ];
 
+/// mitmproxy's operators without the `~`, and whether they take an argument.
+pub fn operators() -> impl Iterator<Item = (&'static str, bool)> {
+    ATOMS.iter().map(|(name, atom)| (*name, !matches!(atom, FilterAtom::Alone(_))))
+}
+
 /// The resources of a page: scripts, style sheets, images, fonts.
 fn asset_expr() -> Expr {
     let types = r"^(text/javascript|(application|text)/(x-)?javascript|text/css|image/|application/x-shockwave-flash|(application/(x-)?)?font)";

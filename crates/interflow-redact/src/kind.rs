@@ -3,12 +3,12 @@
 use std::fmt;
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident, $text:literal, $label:literal, [$($alias:literal),* $(,)?];)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident, $text:literal, $label:literal, [$($alias:literal),* $(,)?];)*) => {
         /// The kind of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Kind {
-            $($(#[$doc])* $name,)*
+            $($(#[doc = $doc])+ $name,)*
         }
 
         impl Kind {
@@ -25,8 +25,14 @@ macro_rules! kinds {
                 match self { $(Self::$name => $label,)* }
             }
 
-            const fn aliases(self) -> &'static [&'static str] {
+            /// Its other names, such as those of Phileas and Presidio.
+            pub const fn aliases(self) -> &'static [&'static str] {
                 match self { $(Self::$name => &[$($alias),*],)* }
+            }
+
+            /// What it is, as a phrase with a full stop.
+            pub fn doc(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),+),)* }.trim()
             }
         }
     };
@@ -49,6 +55,7 @@ kinds! {
     ZipCode, "zip-code", "ZIP", ["zip", "postcode", "postal-code", "uk-postcode", "ca-postal-code", "de-plz"];
     /// A calendar date, optionally with the time of day.
     Date, "date", "DATE", ["date-time", "birthdate"];
+    /// A person's age.
     Age, "age", "AGE", [];
     /// An e-mail address (RFC 5322).
     Email, "email-address", "EMAIL", ["email"];
@@ -76,11 +83,13 @@ kinds! {
     IpAddress, "ip-address", "IP", ["ip"];
     /// A hardware (MAC) address of 48 bits.
     MacAddress, "mac-address", "MAC", ["mac"];
+    /// A URL with its scheme.
     Url, "url", "URL", [];
     /// A host name without a scheme.
     Domain, "domain", "DOMAIN", ["domain-name"];
     /// A vehicle identification number (ISO 3779).
     Vin, "vin", "VIN", [];
+    /// The number plate of a vehicle.
     LicensePlate, "license-plate", "PLATE",
         ["in-vehicle-registration", "uk-vehicle-registration", "de-kfz", "tr-license-plate", "ng-vehicle-registration", "za-license-plate"];
     /// A bitcoin address in base58check or bech32.
@@ -89,11 +98,15 @@ kinds! {
     CryptoAddress, "crypto-address", "WALLET", ["crypto"];
     /// Geographic coordinates.
     Gps, "gps-coordinates", "GPS", ["gps", "coordinates"];
+    /// A parcel's tracking number.
     TrackingNumber, "tracking-number", "TRACKING", [];
+    /// A passport number, identified by its context.
     Passport, "passport-number", "PASSPORT",
         ["us-passport", "uk-passport", "in-passport", "it-passport", "de-passport", "es-passport", "kr-passport", "ph-passport", "za-passport"];
+    /// The number of a driving licence.
     DriversLicense, "drivers-license-number", "LICENSE",
         ["us-driver-license", "driver-license", "it-driver-license", "uk-driving-licence", "de-fuehrerschein", "kr-driver-license", "za-driver-license"];
+    /// The number of a medical record, identified by its context.
     MedicalRecord, "medical-record-number", "MRN", ["mrn"];
     /// A US national provider identifier of a health care provider.
     Npi, "npi", "NPI", ["us-npi"];
@@ -101,6 +114,7 @@ kinds! {
     Dea, "dea", "DEA", ["medical-license"];
     /// A US Medicare beneficiary identifier.
     Mbi, "mbi", "MBI", ["us-mbi"];
+    /// A user name, in a path or after its label.
     Username, "username", "USERNAME", [];
     /// An amount of money with its currency.
     Currency, "currency", "MONEY", [];
@@ -206,6 +220,7 @@ kinds! {
     TaxNumber, "tax-number", "TAX", ["tin", "de-tax-number", "ph-tin", "za-income-tax-number"];
     /// A value-added tax number.
     VatNumber, "vat-number", "VAT", ["vat", "de-vat-id", "za-vat-number"];
+    /// A number in a company register.
     CompanyNumber, "company-number", "COMPANYNO",
         ["sg-uen", "kr-brn", "se-organisationsnummer", "de-handelsregister", "za-company-registration", "siren", "siret"];
     /// A health insurance number: member, claim, prescription, referral.

@@ -32,10 +32,12 @@ pub struct ActionInfo {
     pub latest: Phase,
     /// Help text, one or two sentences in Markdown.
     pub doc: &'static str,
+    /// The action as a rule file has it, in YAML.
+    pub example: &'static str,
 }
 
 macro_rules! actions {
-    ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) $name:literal $earliest:ident $natural:ident $latest:ident;)*) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) $name:literal $earliest:ident $natural:ident $latest:ident $example:literal;)*) => {
         /// What a rule does, with its parameters. The documentation of a variant is the action's help text.
         #[derive(Clone, Debug)]
         pub enum Action { $($(#[doc = $doc])+ $variant($type),)* }
@@ -43,7 +45,7 @@ macro_rules! actions {
         /// Every action, in the order of the help.
         pub const ACTIONS: &[ActionInfo] = &[$(ActionInfo {
             name: $name, earliest: Phase::$earliest, natural: Phase::$natural, latest: Phase::$latest,
-            doc: concat!($($doc),+),
+            doc: concat!($($doc),+), example: $example,
         },)*];
 
         impl Action {
@@ -63,178 +65,216 @@ macro_rules! actions {
                 let empty = || MapDeserializer::new(std::iter::empty::<(String, String)>());
                 match name {
                     $($name => <$type>::deserialize(empty()).map(Self::$variant).map_err(|e: E| {
-                        E::custom(format!("`{name}` needs a value: {e}"))
+                        E::custom(format!("`{name}` needs a value, such as `{}`: {e}", $example))
                     }),)*
                     other => Err(unknown_action(other)),
                 }
             }
         }
 
-        fn schemas(g: &mut SchemaGenerator) -> Vec<(&'static str, &'static str, Schema)> {
-            vec![$(($name, concat!($($doc),+), g.subschema_for::<$type>()),)*]
+        fn schemas(g: &mut SchemaGenerator) -> Vec<(&'static ActionInfo, Schema)> {
+            ACTIONS.iter().zip([$(g.subschema_for::<$type>(),)*]).collect()
         }
     };
 }
 
 actions! {
     /// Passes TLS to this authority through without intercepting it.
-    Tunnel(NoParams) "tunnel" Authority Authority ClientHello;
+    Tunnel(NoParams) "tunnel" Authority Authority ClientHello "tunnel";
     /// Intercepts TLS to this authority.
-    Intercept(NoParams) "intercept" Authority Authority ClientHello;
+    Intercept(NoParams) "intercept" Authority Authority ClientHello "intercept";
     /// Offers the client only HTTP/1.1 in intercepted TLS.
-    ServeHttp1(NoParams) "serve_http1" Authority Authority ClientHello;
+    ServeHttp1(NoParams) "serve_http1" Authority Authority ClientHello "serve_http1";
     /// Presents this certificate to the client in place of a leaf of Interflow's own CA.
-    ShowCertificate(CertificateParams) "show_certificate" Authority Authority ClientHello;
+    ShowCertificate(CertificateParams) "show_certificate" Authority Authority ClientHello
+        "show_certificate: { certificate: site.pem, key: site.key }";
     /// Connects through upstream proxies.
-    UpstreamProxy(UpstreamProxyParams) "upstream_proxy" UpstreamConnect UpstreamConnect UpstreamConnect;
+    UpstreamProxy(UpstreamProxyParams) "upstream_proxy" UpstreamConnect UpstreamConnect UpstreamConnect
+        r#"upstream_proxy: { via: "http://proxy.example.net:3128", bypass: .example.com }"#;
     /// Connects directly to the origin, even if the configuration has an upstream proxy.
-    Direct(NoParams) "direct" UpstreamConnect UpstreamConnect UpstreamConnect;
+    Direct(NoParams) "direct" UpstreamConnect UpstreamConnect UpstreamConnect "direct";
     /// Uses only this HTTP version with the origin: 1.1 or 2.
-    HttpVersion(OneOrManyStrings) "http_version" UpstreamConnect UpstreamConnect UpstreamConnect;
+    HttpVersion(OneOrManyStrings) "http_version" UpstreamConnect UpstreamConnect UpstreamConnect "http_version: 1.1";
     /// Connects to another address, another port, or both. Certificates are still verified for the authority's name.
-    ConnectTo(ConnectToParams) "connect_to" UpstreamConnect UpstreamConnect UpstreamConnect;
+    ConnectTo(ConnectToParams) "connect_to" UpstreamConnect UpstreamConnect UpstreamConnect
+        "connect_to: localhost:8080";
     /// Resolves the origin's name with a DNS over HTTPS server (RFC 8484). Its certificate is verified; there is no
     /// fallback.
-    DnsOverHttps(DnsServerParam) "dns_over_https" UpstreamConnect UpstreamConnect UpstreamConnect;
+    DnsOverHttps(DnsServerParam) "dns_over_https" UpstreamConnect UpstreamConnect UpstreamConnect
+        "dns_over_https: quad9";
     /// Uses only this TLS version with the origin: 1.2 or 1.3.
-    TlsVersion(TlsVersionParam) "tls_version" UpstreamConnect UpstreamConnect UpstreamConnect;
+    TlsVersion(TlsVersionParam) "tls_version" UpstreamConnect UpstreamConnect UpstreamConnect "tls_version: 1.3";
     /// Accepts any certificate of the origin. Dangerous: anyone on the network path can read and change everything.
-    DangerSkipVerify(NoParams) "danger_skip_tls_verify" UpstreamConnect UpstreamConnect UpstreamConnect;
+    DangerSkipVerify(NoParams) "danger_skip_tls_verify" UpstreamConnect UpstreamConnect UpstreamConnect
+        "danger_skip_tls_verify";
     /// Presents a client certificate to the origin.
-    ClientCertificate(CertificateParams) "client_certificate" UpstreamConnect UpstreamConnect UpstreamConnect;
+    ClientCertificate(CertificateParams) "client_certificate" UpstreamConnect UpstreamConnect UpstreamConnect
+        r#"client_certificate: { certificate: client.p12, password: "env:P12_PASSWORD" }"#;
     /// Gives this client's connection an upstream connection of its own, as NTLM requires.
-    OwnConnection(NoParams) "own_connection" UpstreamConnect UpstreamConnect UpstreamConnect;
+    OwnConnection(NoParams) "own_connection" UpstreamConnect UpstreamConnect UpstreamConnect "own_connection";
     /// Uses another client's TLS fingerprint towards the origin: `mirror` (that of the requesting client), the name of
     /// a profile, `ja3:` and a JA3 text, or `none`. Needs a build with the feature `impersonate`.
-    Impersonate(FingerprintParam) "impersonate" UpstreamConnect UpstreamConnect UpstreamConnect;
+    Impersonate(FingerprintParam) "impersonate" UpstreamConnect UpstreamConnect UpstreamConnect "impersonate: mirror";
     /// Adds header fields to the request.
-    AddRequestHeader(TemplatePairs) "add_request_header" RequestHead RequestHead RequestBody;
+    AddRequestHeader(TemplatePairs) "add_request_header" RequestHead RequestHead RequestBody
+        r#"add_request_header: { X-Flow: "${flow.id}" }"#;
     /// Sets header fields of the request, replacing existing values.
-    SetRequestHeader(TemplatePairs) "set_request_header" RequestHead RequestHead RequestBody;
+    SetRequestHeader(TemplatePairs) "set_request_header" RequestHead RequestHead RequestBody
+        "set_request_header: { User-Agent: tester }";
     /// Sets header fields of the request that are already present.
-    UpdateRequestHeader(TemplatePairs) "update_request_header" RequestHead RequestHead RequestBody;
+    UpdateRequestHeader(TemplatePairs) "update_request_header" RequestHead RequestHead RequestBody
+        r#"update_request_header: { Referer: "https://example.com/" }"#;
     /// Removes header fields from the request; `X-*` removes all with that prefix.
-    RemoveRequestHeader(NameList) "remove_request_header" RequestHead RequestHead RequestBody;
+    RemoveRequestHeader(NameList) "remove_request_header" RequestHead RequestHead RequestBody
+        "remove_request_header: [Cookie, X-Debug-*]";
     /// Replaces text in a header field of the request.
-    ReplaceRequestHeader(ReplaceField) "replace_request_header" RequestHead RequestHead RequestBody;
+    ReplaceRequestHeader(ReplaceField) "replace_request_header" RequestHead RequestHead RequestBody
+        "replace_request_header: { name: Accept, regex: xml, with: json }";
     /// Changes the method.
-    SetMethod(TextTemplate) "set_method" RequestHead RequestHead RequestBody;
+    SetMethod(TextTemplate) "set_method" RequestHead RequestHead RequestBody "set_method: PUT";
     /// Changes the path, query included.
-    SetPath(TextTemplate) "set_path" RequestHead RequestHead RequestBody;
+    SetPath(TextTemplate) "set_path" RequestHead RequestHead RequestBody r#"set_path: "/v2${target}""#;
     /// Sends the request to another URL.
-    SetUrl(TextTemplate) "set_url" RequestHead RequestHead RequestBody;
+    SetUrl(TextTemplate) "set_url" RequestHead RequestHead RequestBody
+        r#"set_url: "https://staging.example.com${target}""#;
     /// Sets query parameters.
-    SetQuery(TemplatePairs) "set_query" RequestHead RequestHead RequestBody;
+    SetQuery(TemplatePairs) "set_query" RequestHead RequestHead RequestBody "set_query: { page: 2 }";
     /// Removes query parameters.
-    RemoveQuery(NameList) "remove_query" RequestHead RequestHead RequestBody;
+    RemoveQuery(NameList) "remove_query" RequestHead RequestHead RequestBody "remove_query: [utm_source, utm_medium]";
     /// Sets cookies of the request.
-    SetRequestCookie(TemplatePairs) "set_request_cookie" RequestHead RequestHead RequestBody;
+    SetRequestCookie(TemplatePairs) "set_request_cookie" RequestHead RequestHead RequestBody
+        "set_request_cookie: { session: abc }";
     /// Removes cookies from the request.
-    RemoveRequestCookie(NameList) "remove_request_cookie" RequestHead RequestHead RequestBody;
+    RemoveRequestCookie(NameList) "remove_request_cookie" RequestHead RequestHead RequestBody
+        "remove_request_cookie: tracking";
     /// Adds Basic credentials (RFC 7617).
-    BasicAuth(BasicAuthParams) "basic_auth" RequestHead RequestHead RequestBody;
+    BasicAuth(BasicAuthParams) "basic_auth" RequestHead RequestHead RequestBody
+        r#"basic_auth: { user: alice, password: "${env.ALICE_PASSWORD}" }"#;
     /// Adds a bearer token (RFC 6750).
-    BearerToken(TextTemplate) "bearer_token" RequestHead RequestHead RequestBody;
+    BearerToken(TextTemplate) "bearer_token" RequestHead RequestHead RequestBody r#"bearer_token: "${env.API_TOKEN}""#;
     /// Sends the request to another base URL, or to the URL that a regex replacement produces.
-    MapRemote(MapRemoteParams) "map_remote" RequestHead RequestHead RequestBody;
+    MapRemote(MapRemoteParams) "map_remote" RequestHead RequestHead RequestBody
+        r#"map_remote: { regex: "^https://api[.]example[.]com/v1/", to: "http://localhost:9000/v2/" }"#;
     /// Responds from a file or folder.
-    MapLocal(MapLocalParams) "map_local" RequestHead RequestHead RequestBody;
+    MapLocal(MapLocalParams) "map_local" RequestHead RequestHead RequestBody
+        "map_local: { path: site, strip: /static }";
     /// Responds from a recording: an archive in any importable format, or recorded flows.
-    Replay(ReplayParams) "replay" RequestHead RequestBody RequestBody;
+    Replay(ReplayParams) "replay" RequestHead RequestBody RequestBody "replay: { file: recorded.har, extra: abort }";
     /// Prevents caching: removes conditional request fields and marks responses as uncacheable.
-    Anticache(NoParams) "anticache" RequestHead RequestHead RequestHead;
+    Anticache(NoParams) "anticache" RequestHead RequestHead RequestHead "anticache";
     /// Requests bodies without compression.
-    Anticomp(NoParams) "anticomp" RequestHead RequestHead RequestBody;
+    Anticomp(NoParams) "anticomp" RequestHead RequestHead RequestBody "anticomp";
     /// Stores the cookies that responses set and sends them with requests that have none.
-    StickyCookie(NoParams) "sticky_cookie" RequestHead RequestHead RequestHead;
+    StickyCookie(NoParams) "sticky_cookie" RequestHead RequestHead RequestHead "sticky_cookie";
     /// Stores the `Authorization` of requests and sends it with those that have none.
-    StickyAuth(NoParams) "sticky_auth" RequestHead RequestHead RequestHead;
+    StickyAuth(NoParams) "sticky_auth" RequestHead RequestHead RequestHead "sticky_auth";
     /// Stores cookies and header fields of responses for their domain.
-    SaveSession(SaveSessionParams) "save_session" ResponseHead ResponseHead ResponseHead;
+    SaveSession(SaveSessionParams) "save_session" ResponseHead ResponseHead ResponseHead
+        "save_session: { headers: [X-Csrf-Token] }";
     /// Sends what `save_session` stored for this domain.
-    ApplySession(SessionPartParams) "apply_session" RequestHead RequestHead RequestBody;
+    ApplySession(SessionPartParams) "apply_session" RequestHead RequestHead RequestBody
+        "apply_session: { domain: example.com }";
     /// Deletes what `save_session` stored.
-    ClearSession(SessionPartParams) "clear_session" RequestHead RequestHead ResponseBody;
+    ClearSession(SessionPartParams) "clear_session" RequestHead RequestHead ResponseBody "clear_session";
     /// Responds in the origin's place; in a response phase, replaces the response.
-    Answer(Box<AnswerParams>) "answer" RequestHead RequestHead ResponseBody;
+    Answer(Box<AnswerParams>) "answer" RequestHead RequestHead ResponseBody
+        "answer: { status: 503, json: { error: maintenance } }";
     /// Rejects the request with a status and a reason.
-    Block(BlockParams) "block" Authority RequestHead ResponseBody;
+    Block(BlockParams) "block" Authority RequestHead ResponseBody
+        r#"block: { status: 403, message: "${host} is not allowed" }"#;
     /// Redirects the client to another URL.
-    Redirect(RedirectParams) "redirect" RequestHead RequestHead ResponseBody;
+    Redirect(RedirectParams) "redirect" RequestHead RequestHead ResponseBody
+        r#"redirect: { to: "https://${host}${target}", status: 308 }"#;
     /// Closes the client's connection without a response.
-    Abort(NoParams) "abort" Authority RequestHead Message;
+    Abort(NoParams) "abort" Authority RequestHead Message "abort";
     /// Responds with the certificate of Interflow's CA.
-    ServeCa(NoParams) "serve_ca" RequestHead RequestHead RequestBody;
+    ServeCa(NoParams) "serve_ca" RequestHead RequestHead RequestBody "serve_ca";
     /// Adds header fields to the response.
-    AddResponseHeader(TemplatePairs) "add_response_header" ResponseHead ResponseHead ResponseBody;
+    AddResponseHeader(TemplatePairs) "add_response_header" ResponseHead ResponseHead ResponseBody
+        "add_response_header: { Server-Timing: proxy }";
     /// Sets header fields of the response, replacing existing values.
-    SetResponseHeader(TemplatePairs) "set_response_header" ResponseHead ResponseHead ResponseBody;
+    SetResponseHeader(TemplatePairs) "set_response_header" ResponseHead ResponseHead ResponseBody
+        "set_response_header: { Cache-Control: no-store }";
     /// Sets header fields of the response that are already present.
-    UpdateResponseHeader(TemplatePairs) "update_response_header" ResponseHead ResponseHead ResponseBody;
+    UpdateResponseHeader(TemplatePairs) "update_response_header" ResponseHead ResponseHead ResponseBody
+        "update_response_header: { Server: hidden }";
     /// Removes header fields from the response; `X-*` removes all with that prefix.
-    RemoveResponseHeader(NameList) "remove_response_header" ResponseHead ResponseHead ResponseBody;
+    RemoveResponseHeader(NameList) "remove_response_header" ResponseHead ResponseHead ResponseBody
+        "remove_response_header: [Server, X-Powered-By]";
     /// Replaces text in a header field of the response.
-    ReplaceResponseHeader(ReplaceField) "replace_response_header" ResponseHead ResponseHead ResponseBody;
+    ReplaceResponseHeader(ReplaceField) "replace_response_header" ResponseHead ResponseHead ResponseBody
+        r#"replace_response_header: { name: Location, regex: "^http:", with: "https:" }"#;
     /// Changes the status.
-    SetStatus(TextTemplate) "set_status" ResponseHead ResponseHead ResponseBody;
+    SetStatus(TextTemplate) "set_status" ResponseHead ResponseHead ResponseBody "set_status: 500";
     /// Sets a cookie on the client.
-    SetResponseCookie(CookieLine) "set_response_cookie" ResponseHead ResponseHead ResponseBody;
+    SetResponseCookie(CookieLine) "set_response_cookie" ResponseHead ResponseHead ResponseBody
+        "set_response_cookie: { name: seen, value: yes, max_age: 3600, secure: true }";
     /// Makes the client delete cookies.
-    RemoveResponseCookie(NameList) "remove_response_cookie" ResponseHead ResponseHead ResponseBody;
+    RemoveResponseCookie(NameList) "remove_response_cookie" ResponseHead ResponseHead ResponseBody
+        "remove_response_cookie: session";
     /// Edits the body of the request.
-    EditRequestBody(EditParams) "edit_request_body" RequestBody RequestBody RequestBody;
+    EditRequestBody(EditParams) "edit_request_body" RequestBody RequestBody RequestBody
+        "edit_request_body: { json_set: { $.stream: false } }";
     /// Edits the body of the response; event streams event by event.
-    EditResponseBody(EditParams) "edit_response_body" ResponseBody ResponseBody ResponseBody;
+    EditResponseBody(EditParams) "edit_response_body" ResponseBody ResponseBody ResponseBody
+        "edit_response_body: { find: http://, with: https:// }";
     /// Inserts HTML after the first opening tag of this name, also in compressed bodies.
-    InjectHtml(InjectHtmlParams) "inject_html" ResponseBody ResponseBody ResponseBody;
+    InjectHtml(InjectHtmlParams) "inject_html" ResponseBody ResponseBody ResponseBody
+        "inject_html: { tag: body, html: <p>staging</p> }";
     /// Edits a message of a WebSocket, event stream or gRPC stream.
-    EditMessage(EditParams) "edit_message" Message Message Message;
+    EditMessage(EditParams) "edit_message" Message Message Message
+        r#"edit_message: { regex: "price=[0-9]+", with: price=0 }"#;
     /// Injects a message after the matching one, in its direction or back to its sender.
-    InjectMessage(InjectParams) "inject_message" Message Message Message;
+    InjectMessage(InjectParams) "inject_message" Message Message Message "inject_message: { text: pong, to: back }";
     /// Drops a message.
-    DropMessage(NoParams) "drop_message" Message Message Message;
+    DropMessage(NoParams) "drop_message" Message Message Message "drop_message";
     /// Delays the flow.
-    Delay(DelayParams) "delay" Authority RequestHead Message;
+    Delay(DelayParams) "delay" Authority RequestHead Message "delay: { time: 300ms, jitter: 100ms }";
     /// Limits the speed of bodies, each direction separately.
-    Throttle(ThrottleParams) "throttle" RequestHead RequestHead ResponseHead;
+    Throttle(ThrottleParams) "throttle" RequestHead RequestHead ResponseHead "throttle: { response: 64KiB }";
     /// Ends the response's body after this many bytes, as if it were complete.
-    TruncateResponse(ByteOffsetParams) "truncate_response" ResponseBody ResponseBody ResponseBody;
+    TruncateResponse(ByteOffsetParams) "truncate_response" ResponseBody ResponseBody ResponseBody
+        "truncate_response: 1KiB";
     /// Breaks the connection after this many bytes of the response's body.
-    ResetResponse(ByteOffsetParams) "reset_response" ResponseBody ResponseBody ResponseBody;
+    ResetResponse(ByteOffsetParams) "reset_response" ResponseBody ResponseBody ResponseBody "reset_response: 1KiB";
     /// Breaks the upload after this many bytes of the request's body.
-    ResetRequest(ByteOffsetParams) "reset_request" RequestBody RequestBody RequestBody;
+    ResetRequest(ByteOffsetParams) "reset_request" RequestBody RequestBody RequestBody "reset_request: 1KiB";
     /// Flips a bit in about every this many bytes of the response's body.
-    CorruptResponse(ByteOffsetParams) "corrupt_response" ResponseBody ResponseBody ResponseBody;
+    CorruptResponse(ByteOffsetParams) "corrupt_response" ResponseBody ResponseBody ResponseBody
+        "corrupt_response: 10KiB";
     /// Writes the response's body to a file while it is relayed.
-    SaveResponseBody(TextTemplate) "save_response_body" ResponseBody ResponseBody ResponseBody;
+    SaveResponseBody(TextTemplate) "save_response_body" ResponseBody ResponseBody ResponseBody
+        r#"save_response_body: "saved/${flow.id}""#;
     /// Adds a tag to the flow.
-    Tag(TextTemplate) "tag" Authority Authority Message;
+    Tag(TextTemplate) "tag" Authority Authority Message "tag: checkout";
     /// Adds a comment to the flow.
-    Comment(TextTemplate) "comment" Authority Authority Message;
+    Comment(TextTemplate) "comment" Authority Authority Message r#"comment: "slow: ${path}""#;
     /// Marks the flow with a colour.
-    Colour(OneOrManyStrings) "colour" Authority Authority Message;
+    Colour(OneOrManyStrings) "colour" Authority Authority Message "colour: red";
     /// Sets variables of the flow.
-    SetVariable(VariableParams) "set_variable" Authority Authority Message;
+    SetVariable(VariableParams) "set_variable" Authority Authority Message "set_variable: { stage: test }";
     /// Stores a part of the flow in a variable.
-    Capture(CaptureParams) "capture" Authority RequestHead Message;
+    Capture(CaptureParams) "capture" Authority RequestHead Message "capture: { name: order, response_json: $.id }";
     /// Writes a line to the log.
-    Log(LogParams) "log" Authority RequestHead Done;
+    Log(LogParams) "log" Authority RequestHead Done r#"log: { text: "${method} ${url}", level: warn }"#;
     /// Writes a line to standard output.
-    Print(TextTemplate) "print" Authority RequestHead Done;
+    Print(TextTemplate) "print" Authority RequestHead Done r#"print: "${method} ${url}""#;
     /// Writes a line to standard error.
-    PrintError(TextTemplate) "print_error" Authority RequestHead Done;
+    PrintError(TextTemplate) "print_error" Authority RequestHead Done r#"print_error: "${url}""#;
     /// Appends a line to a file.
-    AppendFile(AppendFileParams) "append_file" Authority RequestHead Done;
+    AppendFile(AppendFileParams) "append_file" Authority RequestHead Done
+        r#"append_file: { file: urls.txt, text: "${url}" }"#;
     /// Holds the flow, including its body, until someone decides in the UI, by API or on the command line.
-    Hold(HoldParams) "hold" Authority RequestBody Message;
+    Hold(HoldParams) "hold" Authority RequestBody Message r#"hold: { timeout: 2m, note: "check the amount" }"#;
     /// Calls an external service, which may change, answer or deny the request and the response.
-    Call(OneOrManyStrings) "call" RequestBody RequestBody ResponseBody;
+    Call(OneOrManyStrings) "call" RequestBody RequestBody ResponseBody "call: guard";
     /// Runs a Lua script, which may change, answer or deny.
-    Script(ScriptParams) "script" RequestHead RequestHead Message;
+    Script(ScriptParams) "script" RequestHead RequestHead Message
+        r#"script: 'request.headers["X-Length"] = tostring(#request.url)'"#;
     /// Skips the remaining rules of this phase.
-    Stop(NoParams) "stop" Authority Authority Message;
+    Stop(NoParams) "stop" Authority Authority Message "stop";
     /// Does nothing.
-    Nothing(NoParams) "nothing" Authority Authority Done;
+    Nothing(NoParams) "nothing" Authority Authority Done "nothing";
 }
 
 impl Action {
@@ -301,16 +341,16 @@ impl JsonSchema for Action {
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
         let mut forms = vec![json_schema!({ "type": "string", "enum": names })];
-        for (name, doc, schema) in schemas(g) {
+        for (action, schema) in schemas(g) {
             forms.push(json_schema!({
                 "type": "object",
-                "description": doc.trim(),
-                "properties": { name: schema },
-                "required": [name],
+                "description": action.doc.trim(),
+                "properties": { action.name: schema },
+                "required": [action.name],
                 "additionalProperties": false,
             }));
         }
-        json_schema!({ "anyOf": forms })
+        json_schema!({ "title": "action", "anyOf": forms })
     }
 }
 
@@ -357,7 +397,7 @@ impl JsonSchema for ActionList {
 
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         let action = g.subschema_for::<Action>();
-        json_schema!({ "anyOf": [action.clone(), { "type": "array", "items": action }] })
+        json_schema!({ "title": "action, or list of actions", "anyOf": [action.clone(), { "type": "array", "items": action }] })
     }
 }
 
@@ -388,7 +428,7 @@ mod tests {
         for (text, part) in [
             ("[abrot]", "did you mean `abort`?"),
             ("[zzzzzzzzzzzz]", "rules list --actions"),
-            ("[tag]", "`tag` needs a value"),
+            ("[tag]", "`tag` needs a value, such as `tag: checkout`"),
             ("[{tag: x, abort: {}}]", "one action per entry"),
             ("[{block: {stats: 1}}]", "unknown field `stats`"),
             ("[{delay: soon}]", "is not a duration"),
@@ -396,6 +436,14 @@ mod tests {
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_example_is_its_action() {
+        for action in ACTIONS {
+            let read = read(&format!("- {}", action.example)).unwrap_or_else(|e| panic!("{}: {e}", action.name));
+            assert_eq!(read.iter().map(|a| a.info().name).collect::<Vec<_>>(), [action.name], "{}", action.example);
         }
     }
 

@@ -39,7 +39,7 @@ pub use stage::ActiveRules;
 pub use state::hold::{HeldFlow, HeldPart, HoldDecision, HoldQueue};
 pub use state::recording::{RecordedExchange, RecordingSource};
 pub use state::runtime::{RuleCapabilities, RuleRuntime};
-pub use text::template::TEMPLATE_FACTS;
+pub use text::template::{TEMPLATE_FACTS, TEMPLATE_FAMILIES};
 pub use text::url::parse_url;
 
 /// A GET request, for tests.

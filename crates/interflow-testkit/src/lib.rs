@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod docs;
 pub mod llm;
 mod message;
 mod origin;

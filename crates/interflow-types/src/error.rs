@@ -30,90 +30,97 @@ pub enum Retryable {
     Yes,
 }
 
-/// The cause of an [`Error`]. The proxy maps each kind to one status code, log line and metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
+macro_rules! error_kinds {
+    ($($(#[doc = $doc:literal])+ $kind:ident $name:literal $status:ident $source:ident;)*) => {
+        /// The cause of an [`Error`]. The proxy maps each kind to one status code, log line and metric label.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorKind { $($(#[doc = $doc])+ $kind,)* }
+
+        impl ErrorKind {
+            /// All kinds, in the order of their discriminants, which index counters.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// The label in metrics, logs and records; stable once published.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+
+            /// The status code sent to the client.
+            pub const fn status(self) -> StatusCode {
+                match self { $(Self::$kind => StatusCode::$status,)* }
+            }
+
+            /// The party at fault, unless the error overrides it.
+            pub const fn error_source(self) -> ErrorSource {
+                match self { $(Self::$kind => ErrorSource::$source,)* }
+            }
+
+            /// What it means, in one or two sentences.
+            pub fn doc(self) -> &'static str {
+                match self { $(Self::$kind => concat!($($doc),+),)* }.trim()
+            }
+        }
+    };
+}
+
+error_kinds! {
     /// A malformed request: framing, head syntax, or a request-smuggling pattern.
-    BadRequest,
+    BadRequest "bad_request" BAD_REQUEST Client;
     /// A request head over a limit on size or number of fields.
-    HeadTooLarge,
+    HeadTooLarge "head_too_large" REQUEST_HEADER_FIELDS_TOO_LARGE Client;
     /// A body over a limit, of a message that had to be buffered or inspected as a whole.
-    BodyTooLarge,
+    BodyTooLarge "body_too_large" PAYLOAD_TOO_LARGE Client;
     /// A request line over the limit.
-    UriTooLong,
+    UriTooLong "uri_too_long" URI_TOO_LONG Client;
     /// The client's bytes are not a protocol that this listener accepts.
-    UnknownProtocol,
+    UnknownProtocol "unknown_protocol" BAD_REQUEST Client;
     /// A method, version or expectation that is not supported.
-    Unsupported,
-    /// Credentials are missing or wrong; answered with 407.
-    Unauthorized,
+    Unsupported "unsupported" NOT_IMPLEMENTED Client;
+    /// Credentials are missing or wrong.
+    Unauthorized "unauthorized" PROXY_AUTHENTICATION_REQUIRED Client;
     /// Refused by a rule, an access list or an approval decision.
-    Denied,
+    Denied "denied" FORBIDDEN Config;
     /// A limit on connections, rate or budget was reached.
-    Limited,
-    /// The [memory budget](crate::budget) is exhausted.
-    Overloaded,
+    Limited "limited" TOO_MANY_REQUESTS Config;
+    /// The memory budget of the process is exhausted.
+    Overloaded "overloaded" SERVICE_UNAVAILABLE Internal;
     /// The request would be sent back to this proxy.
-    Loop,
-    ClientGone,
+    Loop "loop" LOOP_DETECTED Client;
+    /// The client disconnected. It rarely sees the status, which is for the records.
+    ClientGone "client_gone" REQUEST_TIMEOUT Client;
     /// The client did not send in time.
-    ClientTimeout,
+    ClientTimeout "client_timeout" REQUEST_TIMEOUT Client;
     /// The client rejected Interflow's certificate, or its TLS handshake failed otherwise.
-    ClientTls,
+    ClientTls "client_tls" BAD_REQUEST Client;
     /// The origin's name could not be resolved.
-    Dns,
+    Dns "dns" BAD_GATEWAY Upstream;
     /// No address of the origin accepted a connection.
-    Connect,
-    ConnectTimeout,
+    Connect "connect" BAD_GATEWAY Upstream;
+    /// The origin did not accept a connection in time.
+    ConnectTimeout "connect_timeout" GATEWAY_TIMEOUT Upstream;
     /// The origin's certificate failed verification.
-    UpstreamCertificate,
+    UpstreamCertificate "upstream_certificate" BAD_GATEWAY Upstream;
     /// The TLS handshake with the origin failed for another reason.
-    UpstreamTls,
+    UpstreamTls "upstream_tls" BAD_GATEWAY Upstream;
     /// The upstream proxy refused the connection or request.
-    UpstreamProxy,
+    UpstreamProxy "upstream_proxy" BAD_GATEWAY Upstream;
     /// The origin's response is malformed, or violates the protocol that was negotiated.
-    BadResponse,
+    BadResponse "bad_response" BAD_GATEWAY Upstream;
     /// The origin closed or reset the connection before its response was complete.
-    UpstreamClosed,
+    UpstreamClosed "upstream_closed" BAD_GATEWAY Upstream;
     /// The origin did not respond in time.
-    UpstreamTimeout,
+    UpstreamTimeout "upstream_timeout" GATEWAY_TIMEOUT Upstream;
     /// No connection to the origin became available in time.
-    PoolTimeout,
+    PoolTimeout "pool_timeout" SERVICE_UNAVAILABLE Upstream;
     /// A stage failed and is configured to fail closed.
-    StageFailed,
-    Draining,
+    StageFailed "stage_failed" INTERNAL_SERVER_ERROR Internal;
+    /// Interflow is shutting down.
+    Draining "draining" SERVICE_UNAVAILABLE Internal;
     /// A bug in Interflow, or a failure of its environment.
-    Internal,
+    Internal "internal" INTERNAL_SERVER_ERROR Internal;
 }
 
 impl ErrorKind {
-    /// The status code sent to the client.
-    pub const fn status(self) -> StatusCode {
-        match self {
-            Self::BadRequest | Self::UnknownProtocol | Self::ClientTls => StatusCode::BAD_REQUEST,
-            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UriTooLong => StatusCode::URI_TOO_LONG,
-            Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
-            Self::Unauthorized => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-            Self::Denied => StatusCode::FORBIDDEN,
-            Self::Limited => StatusCode::TOO_MANY_REQUESTS,
-            Self::Loop => StatusCode::LOOP_DETECTED,
-            // The client rarely sees it, since it has left or stalls; the status is for the records.
-            Self::ClientGone | Self::ClientTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Dns
-            | Self::Connect
-            | Self::UpstreamCertificate
-            | Self::UpstreamTls
-            | Self::UpstreamProxy
-            | Self::BadResponse
-            | Self::UpstreamClosed => StatusCode::BAD_GATEWAY,
-            Self::ConnectTimeout | Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::PoolTimeout | Self::Draining | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-            Self::StageFailed | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
     /// What the operator or user can do about it, in one sentence; empty if there is nothing to suggest.
     pub const fn remedy(self) -> &'static str {
         match self {
@@ -138,99 +145,6 @@ impl ErrorKind {
             Self::Overloaded => "Try again in a moment, or raise limits.held_bytes.",
             Self::BadResponse => "The origin violates the protocol; its response was not forwarded.",
             _ => "",
-        }
-    }
-
-    /// All kinds, in the order of their discriminants, which index counters.
-    pub const ALL: [Self; 27] = [
-        Self::BadRequest,
-        Self::HeadTooLarge,
-        Self::BodyTooLarge,
-        Self::UriTooLong,
-        Self::UnknownProtocol,
-        Self::Unsupported,
-        Self::Unauthorized,
-        Self::Denied,
-        Self::Limited,
-        Self::Overloaded,
-        Self::Loop,
-        Self::ClientGone,
-        Self::ClientTimeout,
-        Self::ClientTls,
-        Self::Dns,
-        Self::Connect,
-        Self::ConnectTimeout,
-        Self::UpstreamCertificate,
-        Self::UpstreamTls,
-        Self::UpstreamProxy,
-        Self::BadResponse,
-        Self::UpstreamClosed,
-        Self::UpstreamTimeout,
-        Self::PoolTimeout,
-        Self::StageFailed,
-        Self::Draining,
-        Self::Internal,
-    ];
-
-    /// The label in metrics, logs and records; stable once published.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::BadRequest => "bad_request",
-            Self::HeadTooLarge => "head_too_large",
-            Self::BodyTooLarge => "body_too_large",
-            Self::UriTooLong => "uri_too_long",
-            Self::UnknownProtocol => "unknown_protocol",
-            Self::Unsupported => "unsupported",
-            Self::Unauthorized => "unauthorized",
-            Self::Denied => "denied",
-            Self::Limited => "limited",
-            Self::Overloaded => "overloaded",
-            Self::Loop => "loop",
-            Self::ClientGone => "client_gone",
-            Self::ClientTimeout => "client_timeout",
-            Self::ClientTls => "client_tls",
-            Self::Dns => "dns",
-            Self::Connect => "connect",
-            Self::ConnectTimeout => "connect_timeout",
-            Self::UpstreamCertificate => "upstream_certificate",
-            Self::UpstreamTls => "upstream_tls",
-            Self::UpstreamProxy => "upstream_proxy",
-            Self::BadResponse => "bad_response",
-            Self::UpstreamClosed => "upstream_closed",
-            Self::UpstreamTimeout => "upstream_timeout",
-            Self::PoolTimeout => "pool_timeout",
-            Self::StageFailed => "stage_failed",
-            Self::Draining => "draining",
-            Self::Internal => "internal",
-        }
-    }
-
-    /// The party at fault, unless the error overrides it.
-    pub const fn error_source(self) -> ErrorSource {
-        match self {
-            Self::BadRequest
-            | Self::HeadTooLarge
-            | Self::BodyTooLarge
-            | Self::UriTooLong
-            | Self::UnknownProtocol
-            | Self::Unsupported
-            | Self::Unauthorized
-            | Self::Loop
-            | Self::ClientGone
-            | Self::ClientTimeout
-            | Self::ClientTls => ErrorSource::Client,
-            Self::Denied | Self::Limited => ErrorSource::Config,
-            Self::Dns
-            | Self::Connect
-            | Self::ConnectTimeout
-            | Self::UpstreamCertificate
-            | Self::UpstreamTls
-            | Self::UpstreamProxy
-            | Self::BadResponse
-            | Self::UpstreamClosed
-            | Self::UpstreamTimeout
-            | Self::PoolTimeout => ErrorSource::Upstream,
-            Self::Overloaded | Self::StageFailed | Self::Draining | Self::Internal => ErrorSource::Internal,
         }
     }
 }

@@ -46,8 +46,8 @@ describe('tokens', () => {
   it('are decoded, with their times', () => {
     const jwt = decodeJwt(token({ alg: 'RS256', typ: 'JWT' }, { sub: 'Zoë', exp: now / 1000 - 1, nbf: now / 1000 + 60, iat: now / 1000 }), now)!;
     expect(jwt.payload).toContain('"sub": "Zoë"');
-    expect(jwt.times.map((t) => [t.text, t.bad])).toEqual([
-      ['2026-05-31T23:59:59Z, expired', true], ['2026-06-01T00:01:00Z, not valid yet', true], ['2026-06-01T00:00:00Z', false],
+    expect(jwt.times.map((t) => [t.name, t.text, t.bad])).toEqual([
+      ['Expired', '2026-05-31T23:59:59Z', true], ['Not valid before', '2026-06-01T00:01:00Z', true], ['Issued', '2026-06-01T00:00:00Z', false],
     ]);
     expect(jwt.signed).toBe(true);
   });

@@ -34,8 +34,8 @@ export function decodeJwt(token: string, now = Date.now()): Jwt | null {
       if (typeof seconds !== 'number' || !Number.isFinite(seconds) || Math.abs(seconds) > 8.64e12) return [];
       const past = seconds * 1000 <= now;
       const bad = claim === 'exp' ? past : claim === 'nbf' ? !past : false;
-      const means = bad ? (claim === 'exp' ? ', expired' : ', not valid yet') : '';
-      return [{ name, text: new Date(seconds * 1000).toISOString().replace('.000', '') + means, bad }];
+      const label = bad ? (claim === 'exp' ? 'Expired' : 'Not valid before') : name;
+      return [{ name: label, text: new Date(seconds * 1000).toISOString().replace('.000', ''), bad }];
     });
     return { token, header: JSON.stringify(header, null, 2), payload: JSON.stringify(payload, null, 2), times, signed: signature !== '' };
   } catch {

@@ -72,3 +72,17 @@ export function unquoted(raw: string): string {
     return raw;
   }
 }
+
+/** JSON with new white space; numbers and escapes stay as written. */
+export function indented(nodes: Node[]): string {
+  return nodes.map((node) => indentedNode(node, '')).join('\n');
+}
+
+function indentedNode(node: Node, indent: string): string {
+  if (node.kind !== 'object' && node.kind !== 'array') return node.raw;
+  const [open, close] = node.kind === 'object' ? ['{', '}'] : ['[', ']'];
+  if (node.children.length === 0) return open + close;
+  const inner = `${indent}  `;
+  const lines = node.children.map((child) => `${inner}${child.name === undefined ? '' : `"${child.name}": `}${indentedNode(child, inner)}`);
+  return `${open}\n${lines.join(',\n')}\n${indent}${close}`;
+}

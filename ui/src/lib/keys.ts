@@ -5,7 +5,7 @@ export type Action =
   | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
-  | 'goOverview' | 'goSettings' | 'goIntercept';
+  | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept';
 
 export interface Binding {
   action: Action;
@@ -62,6 +62,7 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'goMedia', ['Alt+6'], 'Media'),
   bind('Pages', false, 'goOverview', ['Alt+7'], 'Overview'),
   bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
+  bind('Pages', false, 'goCompose', ['Alt+9'], 'Compose'),
   bind('Pages', false, 'goIntercept', ['Alt+0'], 'Intercept'),
   bind('Pages', false, 'theme', ['T'], 'light, dark or system theme'),
   bind('Pages', false, 'help', ['?'], 'this table'),
@@ -79,6 +80,7 @@ export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Edito
   { page: 'Conversations', keys: ['/'], doc: 'write a filter' },
   { page: 'Conversations', keys: ['e'], doc: 'expand or collapse everything' },
   { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
+  { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the body or the messages of the open flow' },
   { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save and apply rules or a policy' },
   { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
 ];

@@ -4,40 +4,70 @@ import type { AnnotationPatch, ReplayInput } from '../lib/api.gen';
 import { app, copy, download } from '../lib/app.svelte';
 import { count } from '../lib/format';
 import type { Flow, Replayed, Summary } from '../lib/types';
+import { EXPORTS, type ExportFormat } from './exports';
 
 export interface Copy {
   format: string;
   label: string;
 }
 
-export const COPIES: Copy[] = [
+/** The generators of `interflow-archive`, which also show composed requests. */
+export const CODE: Copy[] = [
   { format: 'curl', label: 'curl' },
-  { format: 'fetch', label: 'fetch (JavaScript)' },
-  { format: 'python', label: 'Python requests' },
   { format: 'httpie', label: 'HTTPie' },
+  { format: 'fetch', label: 'JavaScript, fetch' },
+  { format: 'python', label: 'Python, requests' },
+  { format: 'go', label: 'Go' },
+  { format: 'java', label: 'Java' },
+  { format: 'csharp', label: 'C#' },
+  { format: 'php', label: 'PHP' },
+  { format: 'powershell', label: 'PowerShell' },
+  { format: 'rust', label: 'Rust' },
+];
+
+export const COPIES: Copy[] = [...CODE, { format: 'har', label: 'HAR' }, { format: 'raw', label: 'raw HTTP' }];
+
+/** Files that one flow can be saved as. */
+export const FILES: Copy[] = [
+  { format: 'html', label: 'HTML page to share' },
   { format: 'har', label: 'HAR' },
+  { format: 'jsonl', label: 'Session file' },
   { format: 'raw', label: 'raw HTTP' },
 ];
 
+/** The address of a flow as a file. */
+export function fileOf(id: string, format: string): string {
+  return url(`/flows/${id}/export`, { format, originals: format === 'jsonl' ? 'true' : undefined });
+}
+
 export async function copyAs(id: string, format: string): Promise<void> {
   const response = await ask(url(`/flows/${id}/export`, { format }));
-  await copy(await response.text());
-  app.notify(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}`);
+  const text = await response.text();
+  await copy(text);
+  const masked = [...text.slice(0, 4000).matchAll(/was masked in the recording: fill in (\$\w+)/g)].map(([, name]) => name);
+  const left = masked.length > 0 ? `; fill in ${masked.join(', ')}, masked in the recording` : '';
+  app.notify(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}${left}`);
 }
 
 /** Downloads the selected flows as one file. */
-export async function saveChosen(ids: string[], format: 'har' | 'jsonl'): Promise<void> {
+export async function saveChosen(ids: string[], format: ExportFormat): Promise<void> {
   const response = await ask(url('/export'), {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ ids, format }),
+    body: JSON.stringify({ ids, format, originals: format === 'jsonl' }),
   });
-  download(await response.blob(), `flows.${format}`);
+  download(await response.blob(), `flows.${EXPORTS.find((e) => e.format === format)?.extension ?? format}`);
 }
 
 /** Export URL of all flows that match a query. */
-export function archiveOf(query: string, format: 'har' | 'jsonl'): string {
-  return url('/export', { query, format });
+export function archiveOf(query: string, format: ExportFormat): string {
+  return url('/export', { query, format, originals: format === 'jsonl' ? 'true' : undefined });
+}
+
+/** Deletes what a query selects, or everything, except for flows that are still open. */
+export async function clearMatching(query: string): Promise<void> {
+  const { pruned } = await send('POST', '/flows/prune', query ? { query } : { all: true });
+  app.notify(`${count(pruned)} deleted`);
 }
 
 export async function replay(id: string, edited: ReplayInput, open: (id: string) => void): Promise<Replayed> {

@@ -24,7 +24,7 @@ export const COLUMNS: Column[] = [
   { id: 'select', label: 'Select', min: 20, priority: 40 },
   { id: 'method', label: 'Method', min: 58, priority: 90, isSortable: true },
   { id: 'status', label: 'Status', min: 50, priority: 95, isSortable: true },
-  { id: 'host', label: 'Host', min: 140, grow: 1.2, priority: 80, isSortable: true },
+  { id: 'host', label: 'Host', min: 120, grow: 1.1, priority: 80, isSortable: true },
   { id: 'path', label: 'Path', min: 130, grow: 2.2, priority: 100, isSortable: true },
   { id: 'type', label: 'Type', min: 84, priority: 50, isSortable: true },
   { id: 'size', label: 'Size', min: 66, priority: 60, isFigure: true, isSortable: true },

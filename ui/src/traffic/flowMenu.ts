@@ -4,6 +4,7 @@ import { shortType } from '../lib/format';
 import { term } from '../lib/query';
 import type { Summary } from '../lib/types';
 import type { MenuEntry } from '../parts/ContextMenu.svelte';
+import { EXPORTS, type ExportFormat } from './exports';
 import { STARRED } from './badges';
 
 /** What the entries do. */
@@ -20,7 +21,7 @@ export interface FlowActions {
   compare: (a: string, b: string) => void;
   star: (ids: string[]) => void;
   annotate: (id: string) => void;
-  export: (ids: string[], format: 'har' | 'jsonl') => void;
+  export: (ids: string[], format: ExportFormat) => void;
   remove: (ids: string[]) => void;
 }
 
@@ -94,10 +95,7 @@ export function flowMenu(context: FlowContext, act: FlowActions): MenuEntry[] {
     { label: 'Tags and comment…', hint: 't', run: () => act.annotate(flow.id) },
     {
       label: 'Export',
-      items: [
-        { label: 'HAR', run: () => act.export([flow.id], 'har') },
-        { label: 'JSON lines', run: () => act.export([flow.id], 'jsonl') },
-      ],
+      items: EXPORTS.map((e) => ({ label: e.label, run: () => act.export([flow.id], e.format) })),
     },
     { label: 'Delete…', hint: 'd', section: true, danger: true, run: () => act.remove([flow.id]) },
   ];
@@ -108,8 +106,7 @@ function selectionMenu(ids: string[], act: FlowActions): MenuEntry[] {
   return [
     ...(ids.length === 2 && a && b ? [{ label: 'Compare', hint: 'c', run: () => act.compare(a, b) }] : []),
     { label: `Star ${ids.length} flows`, hint: 'm', run: () => act.star(ids) },
-    { label: `Export ${ids.length} flows as HAR`, section: true, run: () => act.export(ids, 'har') },
-    { label: `Export ${ids.length} flows as JSON lines`, run: () => act.export(ids, 'jsonl') },
+    { label: `Export ${ids.length} flows`, section: true, items: EXPORTS.map((e) => ({ label: e.label, run: () => act.export(ids, e.format) })) },
     { label: `Delete ${ids.length} flows…`, hint: 'd', section: true, danger: true, run: () => act.remove(ids) },
   ];
 }

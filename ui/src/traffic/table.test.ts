@@ -75,7 +75,7 @@ describe('the menu of a flow', () => {
   });
   it('is that of the selection if the flow is part of it', () => {
     const two = flowMenu({ flow: flow(), selection: new Set(['01', '02']), copies }, act);
-    expect(two.map((i) => i.label)).toEqual(['Compare', 'Star 2 flows', 'Export 2 flows as HAR', 'Export 2 flows as JSON lines', 'Delete 2 flows…']);
+    expect(two.map((i) => i.label)).toEqual(['Compare', 'Star 2 flows', 'Export 2 flows', 'Delete 2 flows…']);
     expect(flowMenu({ flow: flow(), selection: new Set(['02']), copies }, act).some((i) => i.label.startsWith('Compare'))).toBe(true);
   });
   it('filters by what is known', () => {

@@ -93,7 +93,7 @@ pub(crate) async fn check_text<T: Send + 'static>(
     };
     tokio::time::timeout(CHECK_TIMEOUT, checked).await.unwrap_or_else(|_| {
         let message = format!("the text could not be checked within {} s", CHECK_TIMEOUT.as_secs());
-        Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_slow", message).remedy("make it shorter or simpler"))
+        Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_slow", message))
     })
 }
 

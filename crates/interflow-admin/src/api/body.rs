@@ -244,12 +244,11 @@ async fn body_view(
 }
 
 fn pretty(window: &BodyWindow) -> Result<String> {
-    let not_json =
-        |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why).remedy("ask for view=text");
+    let not_json = |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why);
     if window.truncated {
         return Err(not_json("the body exceeds the limit, and truncated JSON is invalid".into()));
     }
-    view::json(&window.bytes).map_err(|e| not_json(format!("the body is not valid JSON: {e}")))
+    written_form::json(&window.bytes).map_err(|e| not_json(format!("the body is not valid JSON: {e}")))
 }
 
 /// A body rendered by its media type; as text if it is not valid for the type.
@@ -269,11 +268,11 @@ fn structured_view(
         let text = || view::text(headers, &window.bytes);
         return Ok(match TextKind::detect(headers, &window.bytes) {
             Some(kind) => written_form::format_text(kind, headers, &window.bytes, &text(), MAX_PRETTY),
-            None => view::json(&window.bytes).unwrap_or_else(|_| text()),
+            None => written_form::json(&window.bytes).unwrap_or_else(|_| text()),
         });
     };
     written_form::pretty(kind, &place, &window.bytes, schemas, MAX_PRETTY)
-        .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why).remedy("ask for view=hex"))
+        .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why))
 }
 
 /// Maximum size of a rendered body, in bytes.

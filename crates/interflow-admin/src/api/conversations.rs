@@ -304,7 +304,6 @@ pub(crate) async fn set_endpoints(
 fn indexer(state: &AdminState) -> Result<IndexerHandle> {
     state.conversations.clone().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "no conversations are put together here")
-            .remedy("set record.enabled = true and start without --no-record")
     })
 }
 

@@ -77,9 +77,7 @@ pub(crate) async fn events(
     StrictQuery(first): StrictQuery<FirstQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response> {
-    let upgrade = upgrade.map_err(|e| {
-        ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket", e.body_text()).remedy("open it as a WebSocket")
-    })?;
+    let upgrade = upgrade.map_err(|e| ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket", e.body_text()))?;
     let seat = ClientSlot::acquire(&state)?;
     // Subscribed before the upgrade, so that no event between the two is missed.
     let news = state.store()?.subscribe();

@@ -234,8 +234,7 @@ pub(crate) async fn delete(State(state): State<Arc<AdminState>>, FlowIdPath(id):
     run_query(&state, move |store, _| {
         let row = store.get(id)?;
         if store.delete(&[id])? == 0 && row.state == FlowState::Open {
-            return Err(ApiError::new(StatusCode::CONFLICT, "open", "the flow still runs")
-                .remedy("delete it when it has ended"));
+            return Err(ApiError::new(StatusCode::CONFLICT, "open", "the flow still runs"));
         }
         Ok(StatusCode::NO_CONTENT)
     })

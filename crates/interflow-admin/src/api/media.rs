@@ -17,10 +17,10 @@ use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
 fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
-    state.media.get().ok_or_else(|| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_media", "this instance serves no media")
-            .remedy("set media.enabled = true")
-    })
+    state
+        .media
+        .get()
+        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_media", "this instance serves no media"))
 }
 
 pub(crate) async fn streams(State(state): State<Arc<AdminState>>) -> Result<Json<StreamsView>> {
@@ -39,10 +39,12 @@ pub(crate) async fn link(
     StrictJson(request): StrictJson<LinkRequest>,
 ) -> Result<Json<MediaLink>> {
     let media = media(&state)?;
-    let gateway = state.engine.gateway_addresses().first().copied().ok_or_else(|| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_gateway", "no gateway port is open")
-            .remedy("set gateway.listen")
-    })?;
+    let gateway = state
+        .engine
+        .gateway_addresses()
+        .first()
+        .copied()
+        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_gateway", "no gateway port is open"))?;
     let wrong = |text| ApiError::new(StatusCode::BAD_REQUEST, "bad_link", text);
     let linked = media.link(&request, &media.base(gateway)).map_err(wrong)?;
     Ok(Json(MediaLink { url: linked.url, expires: linked.expires.map(Timestamp::from_secs) }))

@@ -4,6 +4,7 @@
 mod approvals;
 mod blocking;
 mod body;
+mod compose;
 mod conversations;
 mod events;
 mod flow_values;
@@ -54,13 +55,11 @@ pub(crate) fn router() -> Router<Arc<AdminState>> {
 /// Handles unknown API paths.
 pub(crate) async fn route_not_found(uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_route", format!("there is nothing at {}", uri.path()))
-        .remedy(format!("GET {ROOT}/openapi.json lists what there is"))
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let message = format!("{} does not take {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
-        .remedy(format!("GET {ROOT}/openapi.json lists what it takes"))
 }
 
 #[cfg(test)]

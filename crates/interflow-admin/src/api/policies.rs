@@ -103,7 +103,6 @@ fn rejected_policy(redaction: &RedactionService, file: &Path, why: PolicyUpdateE
 
 fn invalid_policy(message: String) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_policy", message)
-        .remedy("nothing has changed: the previous policy is still active")
 }
 
 #[derive(Serialize, JsonSchema)]

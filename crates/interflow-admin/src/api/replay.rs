@@ -30,13 +30,13 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 /// A body, as text or bytes.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum ReplayBody {
+pub(super) enum ReplayBody {
     Text(String),
     Bytes { base64: String },
 }
 
 impl ReplayBody {
-    fn bytes(self) -> Result<Bytes> {
+    pub fn bytes(self) -> Result<Bytes> {
         match self {
             Self::Text(text) => Ok(text.into()),
             Self::Bytes { base64 } => {
@@ -71,7 +71,7 @@ pub(crate) struct ReplayResult {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct ReplayError {
+pub(super) struct ReplayError {
     kind: &'static str,
     message: String,
     /// Who caused it: `client`, `upstream`, `config` or `internal`.
@@ -79,7 +79,7 @@ struct ReplayError {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct ReplayedResponse {
+pub(super) struct ReplayedResponse {
     status: u16,
     version: &'static str,
     headers: Vec<(String, String)>,
@@ -99,20 +99,32 @@ pub(crate) async fn replay(
     let body = replay.body.map(ReplayBody::bytes).transpose()?;
     let edits = RequestEdits::parse(replay.method.as_deref(), replay.url.as_deref(), &replay.headers, body)?;
     let (request, omitted) = run_query(&state, move |store, _| prepare(store, id, &edits)).await?;
-    let (new, outcome) = state.engine.send(request, Some(id)).await;
-    let mut replayed =
-        ReplayResult { id: new.to_string(), parent: id.to_string(), omitted, response: None, error: None };
-    match outcome {
-        Ok(response) => replayed.response = Some(response_summary(response).await),
+    let (new, outcome) = send(&state, request, Some(id)).await;
+    let (response, error) = match outcome {
+        Ok(response) => (Some(response), None),
+        Err(error) => (None, Some(error)),
+    };
+    Ok(Json(ReplayResult { id: new.to_string(), parent: id.to_string(), omitted, response, error }))
+}
+
+/// Sends a request through the proxy's own client. The new flow is in the store when this returns.
+pub(super) async fn send(
+    state: &AdminState,
+    request: Request,
+    parent: Option<FlowId>,
+) -> (FlowId, Result<ReplayedResponse, ReplayError>) {
+    let (id, outcome) = state.engine.send(request, parent).await;
+    let outcome = match outcome {
+        Ok(response) => Ok(response_summary(response).await),
         Err(e) => {
             let blame = format!("{:?}", e.error_source()).to_ascii_lowercase();
-            replayed.error = Some(ReplayError { kind: e.kind().as_str(), message: e.to_string(), blame });
+            Err(ReplayError { kind: e.kind().as_str(), message: e.to_string(), blame })
         }
-    }
+    };
     // The new flow must be visible to the client's next request.
     // A failure to flush does not change the outcome; the flow appears a little later.
-    let _ = run_query(&state, |store, _| Ok(store.flush()?)).await;
-    Ok(Json(replayed))
+    let _ = run_query(state, |store, _| Ok(store.flush()?)).await;
+    (id, outcome)
 }
 
 fn prepare(store: &dyn FlowStore, id: FlowId, edits: &RequestEdits) -> Result<(Request, Vec<String>)> {

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
-    approvals, body, conversations, events, flow_values, flows, instance, limits, openapi, pending, policies, privacy,
-    query_assist, replay, rules, setup, transfer,
+    approvals, body, compose, conversations, events, flow_values, flows, instance, limits, openapi, pending, policies,
+    privacy, query_assist, replay, rules, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -67,6 +67,7 @@ pub(crate) fn all_routes() -> Vec<ApiRoute> {
         flow_routes(),
         conversation_routes(),
         archive_routes(),
+        compose_routes(),
         rule_routes(),
         privacy_routes(),
         approval_routes(),
@@ -137,6 +138,20 @@ fn archive_routes() -> Vec<ApiRoute> {
         post("/export", export_by_ids, "Chosen flows as a file"),
         post("/import", import, "Import the flows of an archive, whose format is detected if not given"),
         get("/search", search, "Flows as they are found, by several threads, with progress").lines::<SearchLine>(),
+    ]
+}
+
+fn compose_routes() -> Vec<ApiRoute> {
+    use compose::{clear_history, code, history, list, read, remove, send_composed, write};
+    vec![
+        post("/compose", send_composed, "Send a request that was written from nothing"),
+        post("/compose/code", code, "A request as a command or a program"),
+        get("/compose/history", history, "The composed requests that were sent, as written"),
+        delete("/compose/history", clear_history, "Forget them"),
+        get("/collections", list, "The collections of composed requests"),
+        get("/collections/{name}", read, "One collection"),
+        put("/collections/{name}", write, "Create a collection, or change the revision that was read"),
+        delete("/collections/{name}", remove, "Delete a collection"),
     ]
 }
 

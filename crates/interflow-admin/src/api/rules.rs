@@ -31,10 +31,10 @@ use crate::state::AdminState;
 const MAX_BODY: usize = 64 << 20;
 
 fn rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
-    state.rules.as_ref().ok_or_else(|| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", "this instance has no rules")
-            .remedy("start it with --rules FILE")
-    })
+    state
+        .rules
+        .as_ref()
+        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", "this instance has no rules"))
 }
 
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<RulesView>> {
@@ -197,8 +197,7 @@ pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce(
     match was {
         Some(was) if lines(&now()) != lines(was) => {
             let message = format!("{file} was changed by someone else in the meantime");
-            Err(ApiError::new(StatusCode::CONFLICT, "changed_meanwhile", message)
-                .remedy("read it anew, and make the change there"))
+            Err(ApiError::new(StatusCode::CONFLICT, "changed_meanwhile", message))
         }
         _ => Ok(()),
     }
@@ -206,7 +205,6 @@ pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce(
 
 fn rejected_rules(e: RuleLoadError) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
-        .remedy("nothing has changed: the previous rules are still active")
         .with(|details| details.problems = e.problems.into_iter().map(TextProblem::Rule).collect())
 }
 
@@ -258,9 +256,7 @@ pub(crate) async fn decide(
     let number =
         number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
     let held = rules(&state)?.runtime().holds.decide(number, decision);
-    let held = held.map_err(|e| {
-        ApiError::new(StatusCode::NOT_FOUND, "not_held", e).remedy("GET /api/v1/rules/held lists what is held")
-    })?;
+    let held = held.map_err(|e| ApiError::new(StatusCode::NOT_FOUND, "not_held", e))?;
     Ok(Json(DecidedFlow { held }))
 }
 

@@ -32,8 +32,8 @@ const PROGRESS_STEP: u64 = 2000;
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FormatParam {
-    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request,
-    /// raw-response or table.
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, go, java, csharp,
+    /// php, powershell, rust, html, raw, raw-request, raw-response or table.
     format: Option<String>,
     /// With pcapng: client (default), upstream or both.
     leg: Option<String>,
@@ -85,8 +85,8 @@ pub(crate) async fn export_one(
 pub(crate) struct FlowExportParams {
     /// The query; every flow when it is empty.
     query: String,
-    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request,
-    /// raw-response or table.
+    /// har (default of an export), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, go, java, csharp,
+    /// php, powershell, rust, html, raw, raw-request, raw-response or table.
     format: Option<String>,
     /// With pcapng: client (default), upstream or both.
     leg: Option<String>,

@@ -12,6 +12,7 @@ use interflow_store::FlowStore;
 use serde_json::{Value, json};
 
 pub use tool_calls::{RemoteToolCall, ToolAction, WriteAccess, remote_tool_call};
+pub use tools::list as list_tools;
 
 /// Supported protocol versions; the latest one is offered to clients that request another.
 const VERSIONS: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];

@@ -5,6 +5,7 @@ mod access_control;
 mod approvals;
 mod archives;
 mod bodies;
+mod compose;
 mod conversations;
 mod documented;
 mod events;
@@ -106,6 +107,7 @@ impl Instance {
             store: store.clone().map(|s| s as Arc<dyn FlowStore>),
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
+            data_dir: dir.path().to_owned(),
             token_file: Some(dir.path().join("admin.token")),
             redaction: Some(redaction),
             limits: None,

@@ -1,9 +1,11 @@
 //! Renders bodies for display: Protocol Buffers, gRPC, gRPC-Web and MessagePack, with configured schemas or from the
 //! wire format alone; and text formats that are easier to read when reformatted.
 
+mod cbor;
 mod form;
 mod graphql;
 mod grpc;
+mod json;
 mod markup;
 mod msgpack;
 mod playlist;
@@ -13,6 +15,7 @@ mod text_views;
 
 use interflow_types::{Direction, Headers};
 
+pub use json::json;
 pub use schemas::{ProtoSchemaError, ProtoSchemas};
 pub use text_views::{TextKind, format_text};
 
@@ -26,6 +29,8 @@ pub enum BinaryKind {
     Protobuf,
     /// A sequence of values.
     MessagePack,
+    /// A sequence of items (RFC 8949, RFC 8742).
+    Cbor,
 }
 
 impl BinaryKind {
@@ -38,8 +43,13 @@ impl BinaryKind {
             "grpc" | "grpc-web" | "grpc+proto" | "grpc-web+proto" => Self::Grpc,
             "protobuf" | "x-protobuf" | "vnd.google.protobuf" | "x-google-protobuf" => Self::Protobuf,
             "msgpack" | "x-msgpack" | "vnd.msgpack" => Self::MessagePack,
-            _ if sub.ends_with("+proto") || sub.ends_with("+protobuf") => Self::Protobuf,
             _ if sub.ends_with("+msgpack") => Self::MessagePack,
+            "cbor" | "cbor-seq" | "senml+cbor" => Self::Cbor,
+            _ if sub.ends_with("+cbor") || sub.ends_with("+cbor-seq") => Self::Cbor,
+            // Connect's streams have the frames of gRPC; its single messages have none.
+            "connect+proto" => Self::Grpc,
+            "proto" => Self::Protobuf,
+            _ if sub.ends_with("+proto") || sub.ends_with("+protobuf") => Self::Protobuf,
             _ => return None,
         })
     }
@@ -90,6 +100,7 @@ pub fn pretty(
         BinaryKind::Grpc => grpc::pretty(place, body, schemas, cap),
         BinaryKind::GrpcWebText => grpc::pretty(place, &grpc::from_text(body)?, schemas, cap),
         BinaryKind::MessagePack => msgpack::pretty(body, cap),
+        BinaryKind::Cbor => cbor::pretty(body, cap),
     }
 }
 
@@ -177,6 +188,10 @@ mod tests {
             ("application/vnd.acme+proto", Some(BinaryKind::Protobuf)),
             ("application/msgpack", Some(BinaryKind::MessagePack)),
             ("application/vnd.acme+msgpack", Some(BinaryKind::MessagePack)),
+            ("application/cbor", Some(BinaryKind::Cbor)),
+            ("application/vnd.acme+cbor", Some(BinaryKind::Cbor)),
+            ("application/connect+proto", Some(BinaryKind::Grpc)),
+            ("application/proto", Some(BinaryKind::Protobuf)),
             ("application/json", None),
             ("text/plain", None),
         ] {

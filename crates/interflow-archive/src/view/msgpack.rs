@@ -61,7 +61,7 @@ fn write(out: &mut String, value: &Value, depth: usize, cap: usize) {
     }
 }
 
-fn block<T>(
+pub(super) fn block<T>(
     out: &mut String,
     (open, close): (char, char),
     items: &[T],

@@ -94,7 +94,7 @@ fn tunnels_and_truncated_bodies_are_noted_in_comments() {
 }
 
 /// An origin that accepts one request, responds, and returns the request's bytes.
-fn origin() -> (u16, thread::JoinHandle<Vec<u8>>) {
+pub(super) fn origin() -> (u16, thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let taken = thread::spawn(move || {

@@ -1,6 +1,7 @@
 //! Black-box tests of the archive formats.
 
 mod archives;
+mod code;
 mod commands;
 mod diff;
 mod har;

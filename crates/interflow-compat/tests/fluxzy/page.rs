@@ -1,11 +1,12 @@
-//! The reference page of rules, generated from the tables of matchers and actions, each with the test that covers it.
+//! The reference page of Fluxzy's rules, made from the tables of its filters and actions, each with the test that covers it;
+//! and the tests that cover our own actions and matchers.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use interflow_rules::action::ACTIONS as OWN;
-use interflow_rules::{phase_names, schema};
+use interflow_rules::schema;
+use interflow_testkit::docs::check_reference_page;
 
 use super::load;
 use super::rows::{ACTIONS, FILTERS};
@@ -143,14 +144,22 @@ fn source(file: &str) -> String {
     std::fs::read_to_string(crates().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// The test that covers an action; it must exist.
-fn proof(action: &str) -> String {
-    let Some((_, file, test)) = ELSEWHERE.iter().find(|(a, ..)| *a == action) else {
-        assert!(source(ROWS).contains(&format!("\n    {action}: \"")), "{action} has no test");
-        return format!("`{ROWS}`: `{action}`");
-    };
-    assert!(source(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
-    format!("`{file}`: `{test}`")
+#[test]
+fn every_action_and_matcher_of_ours_has_a_test() {
+    for action in OWN.iter().map(|a| a.name) {
+        match ELSEWHERE.iter().find(|(a, ..)| *a == action) {
+            Some((_, file, test)) => {
+                assert!(source(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
+            }
+            None => assert!(source(ROWS).contains(&format!("\n    {action}: \"")), "{action} has no test"),
+        }
+    }
+    let (schema, tests) = (schema(), source(MATCHERS));
+    let matchers = schema["$defs"]["MatcherMap"]["properties"].as_object().expect("the schema names the matchers");
+    for name in matchers.keys() {
+        let mentioned = tests.rsplit("mod tests").next().is_some_and(|t| t.contains(name.as_str()));
+        assert!(mentioned, "the matcher {name} has no test in {MATCHERS}");
+    }
 }
 
 /// The tests that cover one of Fluxzy's filters or actions: its row, and real traffic where there is any.
@@ -186,38 +195,23 @@ fn cell(text: &str) -> String {
 
 fn page() -> String {
     let mut out = String::from(
-        "# Rules: every matcher and action\n\nMade from the code; [rules](../guides/rules.md) says how they go together. The last column names \
-         the test that proves the line.\n\n## Actions\n\n`phase` is where it runs unless its condition is known only later.\n\n\
-         | action | phase | does | Fluxzy | test |\n|---|---|---|---|---|\n",
+        "# Fluxzy's rules\n\n<!-- Generated from the code by `make docs`; do not edit. -->\n\n\
+         Fluxzy's rule files are read as they are: this page lists its filters and actions, and what each becomes.\n\
+         [Migration from Fluxzy](../migration/fluxzy.md) shows how to move, [rules](rules.md) lists Interflow's own matchers and actions.\n\
+         The last column names the test that proves the line, in `crates/`.\n\n\
+         ## Filters\n\nThe third column is the example as it is understood.\n\n\
+         | filter | example | understood as | test |\n|---|---|---|---|\n",
     );
-    let mut theirs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (_, row, _) in ACTIONS {
-        for name in becomes("{typeKind: any}", row).map(|(_, names)| names).unwrap_or_default() {
-            theirs.entry(name).or_default().push(kind(row));
-        }
-    }
-    for action in OWN {
-        let theirs = theirs.get(action.name).map(|t| t.join(", ")).unwrap_or_default();
-        let (phase, does) = (phase_names::name(action.natural), cell(action.doc.trim()));
-        writeln!(out, "| `{}` | {phase} | {does} | {theirs} | {} |", action.name, proof(action.name)).unwrap();
-    }
-    out.push_str("\n## Matchers\n\n| matcher | holds for | test |\n|---|---|---|\n");
-    let (schema, tests) = (schema(), source(MATCHERS));
-    let matchers = schema["$defs"]["MatcherMap"]["properties"].as_object().expect("the schema names the matchers");
-    for (name, about) in matchers {
-        let mentioned = tests.rsplit("mod tests").next().is_some_and(|t| t.contains(name.as_str()));
-        assert!(mentioned, "the matcher {name} has no test in {MATCHERS}");
-        let about = cell(about["description"].as_str().unwrap_or_default());
-        writeln!(out, "| `{name}` | {about} | `{MATCHERS}`: `every_matcher_matches_and_rejects` |").unwrap();
-    }
-    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not; operations and defaults by `filters_have_fluxzys_defaults` too. The third column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
     for (_, row, ..) in FILTERS {
         let action = "{typeKind: setResponseCookie, name: a, value: b}";
         let (cond, _) = becomes(row, action).unwrap_or_else(|e| panic!("{row}: {e}"));
         let test = their_proof(kind(row), "every_filter_matches_and_rejects");
         writeln!(out, "| {} | `{}` | {} | {test} |", kind(row), cell(row), cell(&cond)).unwrap();
     }
-    out.push_str("\n## Actions of Fluxzy\n\nEach is proved by a row of its own: what comes of it in a flow, or why it is refused; parameters and defaults by `actions_have_fluxzys_defaults` too.\n\n| action | here | outcome of its row | test |\n|---|---|---|---|\n");
+    out.push_str(
+        "\n## Actions\n\n*Here* names the [actions](rules.md#actions) of Interflow that it becomes.\n\n\
+         | action | here | outcome of its test | test |\n|---|---|---|---|\n",
+    );
     for (_, row, outcome) in ACTIONS {
         let here = match becomes("{typeKind: any}", row) {
             Ok((_, names)) => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
@@ -230,12 +224,6 @@ fn page() -> String {
 }
 
 #[test]
-fn the_reference_page_is_what_the_code_says() {
-    let file = crates().parent().unwrap().join("docs/reference/rules.md");
-    let now = page();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&file, &now).unwrap();
-    }
-    let there = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(there == now, "docs/reference/rules.md is out of date: `make docs` writes it");
+fn the_reference_page_is_current() {
+    check_reference_page("fluxzy-rules.md", &page());
 }

@@ -99,16 +99,16 @@ impl LlmUpstream {
     pub(super) fn disabled(&self) -> LlmRefusal {
         let name = &self.name;
         let (code, what, keys) = match self.provider {
-            Provider::Azure => ("azure_disabled", "target", "target, and key or credentials = \"ambient\""),
+            Provider::Azure => ("azure_disabled", "url", "url, and api_key or credentials = \"ambient\""),
             Provider::Bedrock => (
                 "bedrock_disabled",
                 "credentials",
                 "access_key and secret_key, or profile, or credentials = \"ambient\"",
             ),
             Provider::Vertex => ("vertex_disabled", "credentials", "service_account, or credentials = \"ambient\""),
-            _ => ("upstream_disabled", "target", "target"),
+            _ => ("upstream_disabled", "url", "url"),
         };
-        let own = if what == "target" { "" } else { ", and the request brings none of its own" };
+        let own = if what == "url" { "" } else { ", and the request brings none of its own" };
         let message = format!("the upstream {name} has no {what}{own}: set llm.provider.{name}.{keys}");
         LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", code, message)
     }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use interflow_files::owner_only;
-use interflow_types::RequestId;
-use serde_json::json;
+use serde_json::Value;
 
+use super::audit_fields::{AUDIT_FIELDS, AuditLine};
 use super::hash_chain::{self, ChainHead, GENESIS_HASH};
 use super::{AuditConfig, RequestRecord};
 
@@ -71,68 +71,13 @@ impl AuditLog {
     }
 }
 
-/// A line without its closing brace. Member names are a contract: those of Philter's proxy, followed by Interflow's
-/// own.
-fn format_line(f: &RequestRecord<'_>, seq: u64) -> String {
-    let born = rfc3339(f.flow.clock.started_at().micros());
-    let sum = |m: &std::collections::BTreeMap<String, u64>| m.values().sum::<u64>();
-    let found = f.found.cloned().unwrap_or_default();
-    let mut types: Vec<&String> = found.request.keys().chain(found.response.keys()).collect();
-    types.sort();
-    types.dedup();
-    let error = f.error();
-    let settled = f.exchange.summary();
-    let value = json!({
-        "time": born,
-        "level": if error.is_some() { "warn" } else { "info" },
-        "msg": "request",
-        "request_id": RequestId::of(f.flow),
-        "direction": if found.request.is_empty() && !found.response.is_empty() { "outbound" } else { "inbound" },
-        "provider": f.provider(),
-        "model": f.exchange.model.as_deref(),
-        "policy_name": f.policy(),
-        "document_id": f.flow.id.to_string(),
-        "fields_redacted": sum(&found.request),
-        "entity_count": sum(&found.request) + sum(&found.response),
-        "entity_types": types,
-        "redact_latency_ms": found.micros as f64 / 1e3,
-        "client_ip": f.flow.client.peer.ip().to_string(),
-        "key_id": f.key,
-        "http_status": f.status(),
-        "error_type": error.map(|e| e.0),
-        "error_code": error.map(|e| e.1),
-        "trace_id": f.trace.map(super::TraceContext::id),
-        "seq": seq,
-        "user": f.flow.user.as_deref(),
-        "transport": f.flow.transport.as_str(),
-        "operation": f.exchange.operation.as_str(),
-        "outbound_entity_count": sum(&found.response),
-        "response_model": settled.model.as_deref(),
-        "input_tokens": f.usage.map(|u| u.input),
-        "output_tokens": f.usage.map(|u| u.output),
-        "dollars": f.micros.map(|m| m as f64 / 1e6),
-        "duration_ms": f.flow.timings.done.map(|us| us as f64 / 1e3)
-    });
-    let mut text = value.to_string();
+/// A line without its closing brace.
+fn format_line(record: &RequestRecord<'_>, seq: u64) -> String {
+    let line = AuditLine::new(record, seq);
+    let members = AUDIT_FIELDS.iter().map(|field| (field.name.to_owned(), (field.value)(&line)));
+    let mut text = Value::Object(members.collect()).to_string();
     text.pop();
     text
-}
-
-/// Microseconds since the Unix epoch as RFC 3339 in UTC.
-fn rfc3339(micros: u64) -> String {
-    let (seconds, millis) = (micros / 1_000_000, micros / 1_000 % 1_000);
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's civil calendar algorithm, with years that begin in March.
-    let z = days + 719_468;
-    let (era, of_era) = (z / 146_097, z % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (h, m, s) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{millis:03}Z")
 }
 
 struct AuditWriter {
@@ -317,17 +262,6 @@ mod tests {
             log.jobs.send(AuditLogCommand::Line(format!("{{\"n\":{i}"))).unwrap();
         }
         log.flush();
-    }
-
-    #[test]
-    fn times_are_formatted_as_rfc_3339() {
-        for (micros, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (1_709_208_000_123_456, "2024-02-29T12:00:00.123Z"),
-            (1_735_689_599_999_000, "2024-12-31T23:59:59.999Z"),
-        ] {
-            assert_eq!(rfc3339(micros), text);
-        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Never any content.
 
 mod audit;
+mod audit_fields;
 mod config;
 mod hash_chain;
 mod metrics;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 
 use crate::limits::KeyContext;
 use audit::AuditLog;
+pub use audit_fields::{AUDIT_FIELDS, AuditField};
 pub use config::{AuditConfig, TelemetryConfig};
 pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
@@ -30,7 +32,7 @@ pub use metrics::{
 };
 use otel_env::ExportSettings;
 use spans::SpanExporter;
-pub use spans::TraceContext;
+pub use spans::{SPAN_ATTRIBUTES, SpanAttribute, TraceContext};
 
 /// What redaction found in a flow; set by the redaction stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use interflow_types::percent;
 
 use super::TelemetryConfig;
+use crate::environment;
 
 pub(super) type ReadVariable<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
@@ -76,7 +77,10 @@ impl ExportSettings {
     /// # Errors
     /// A configured header value cannot be resolved.
     pub fn new(config: &TelemetryConfig, read: &ReadVariable<'_>) -> Result<Option<Self>, String> {
-        let get = |name: &str| read(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        let get = |name: &str| {
+            debug_assert!(environment::is_listed(name), "{name} is not in environment.rs");
+            read(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty())
+        };
         let Some(endpoint) = endpoint(config, &get) else { return Ok(None) };
         let mut headers = BTreeMap::new();
         // Headers may contain a collector's credentials, so they are used only with the endpoint from the same

@@ -173,35 +173,14 @@ impl SpanExporter {
 }
 
 fn build_span(f: &RequestRecord<'_>, trace: &TraceContext) -> Value {
-    let exchange = f.exchange;
-    let settled = exchange.summary();
-    let operation = operation_name(exchange.operation, exchange.provider);
-    let mut attributes = vec![
-        text(name::OPERATION, operation),
-        text(name::PROVIDER, provider_name(exchange.provider)),
-        text("server.address", &f.flow.authority.host.to_string()),
-        number("server.port", f.flow.authority.port.into()),
-        text("interflow.flow", &f.flow.id.to_string()),
-    ];
-    let texts = [
-        (name::REQUEST_MODEL, exchange.model.as_deref()),
-        (name::RESPONSE_MODEL, settled.model.as_deref()),
-        (name::RESPONSE_ID, settled.id.as_deref()),
-        ("interflow.key", f.key),
-        ("error.type", f.error().map(|e| e.1)),
-    ];
-    attributes.extend(texts.into_iter().filter_map(|(k, v)| Some(text(k, v?))));
-    let found = f.found.map(|found| found.request.values().chain(found.response.values()).sum());
-    let numbers = [
-        (name::MAX_TOKENS, exchange.max_output),
-        (name::INPUT, f.usage.map(|u| u.input)),
-        (name::OUTPUT, f.usage.map(|u| u.output)),
-        (name::CACHE_READ, f.usage.map(|u| u.cache_read)),
-        (name::CACHE_WRITE, f.usage.map(|u| u.cache_write)),
-        ("interflow.entities", found),
-        ("http.response.status_code", f.flow.status.map(|s| u64::from(s.as_u16()))),
-    ];
-    attributes.extend(numbers.into_iter().filter_map(|(k, v)| Some(number(k, v?))));
+    let operation = operation_name(f.exchange.operation, f.exchange.provider);
+    let attributes: Vec<Value> = SPAN_ATTRIBUTES
+        .iter()
+        .filter_map(|attribute| match (attribute.value)(f)? {
+            AttributeValue::Text(value) => Some(text(attribute.name, &value)),
+            AttributeValue::Number(value) => Some(number(attribute.name, value)),
+        })
+        .collect();
     let start = f.flow.clock.started_at().micros();
     let end = start + f.flow.timings.done.unwrap_or_default();
     let failed = f.error().is_some() || f.status() >= 400;
@@ -209,7 +188,7 @@ fn build_span(f: &RequestRecord<'_>, trace: &TraceContext) -> Value {
         "traceId": trace.trace,
         "spanId": trace.span,
         "parentSpanId": trace.parent.as_deref().unwrap_or_default(),
-        "name": format!("{operation} {}", exchange.model.as_deref().unwrap_or_default()).trim_end(),
+        "name": format!("{operation} {}", f.exchange.model.as_deref().unwrap_or_default()).trim_end(),
         "kind": 3,
         "startTimeUnixNano": format!("{start}000"),
         "endTimeUnixNano": format!("{end}000"),
@@ -217,6 +196,59 @@ fn build_span(f: &RequestRecord<'_>, trace: &TraceContext) -> Value {
         "status": { "code": if failed { 2 } else { 1 } }
     })
 }
+
+/// An attribute of the span of a call.
+pub struct SpanAttribute {
+    pub name: &'static str,
+    /// What it is, as a phrase in Markdown.
+    pub doc: &'static str,
+    value: fn(&RequestRecord<'_>) -> Option<AttributeValue>,
+}
+
+impl std::fmt::Debug for SpanAttribute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+enum AttributeValue {
+    Text(String),
+    Number(u64),
+}
+
+const fn attribute(
+    name: &'static str,
+    doc: &'static str,
+    value: fn(&RequestRecord<'_>) -> Option<AttributeValue>,
+) -> SpanAttribute {
+    SpanAttribute { name, doc, value }
+}
+
+fn as_text(value: impl AsRef<str>) -> AttributeValue {
+    AttributeValue::Text(value.as_ref().to_owned())
+}
+
+/// The attributes of a span; those without a value are left out.
+#[rustfmt::skip]
+pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
+    attribute(name::OPERATION, "operation, such as `chat`", |f| Some(as_text(operation_name(f.exchange.operation, f.exchange.provider)))),
+    attribute(name::PROVIDER, "provider, by the conventions' names", |f| Some(as_text(provider_name(f.exchange.provider)))),
+    attribute("server.address", "host of the provider", |f| Some(as_text(f.flow.authority.host.to_string()))),
+    attribute("server.port", "port of the provider", |f| Some(AttributeValue::Number(f.flow.authority.port.into()))),
+    attribute("interflow.flow", "id of the flow", |f| Some(as_text(f.flow.id.to_string()))),
+    attribute(name::REQUEST_MODEL, "model that the client asked for", |f| f.exchange.model.as_deref().map(as_text)),
+    attribute(name::RESPONSE_MODEL, "model that answered", |f| f.exchange.summary().model.as_deref().map(as_text)),
+    attribute(name::RESPONSE_ID, "id of the response", |f| f.exchange.summary().id.as_deref().map(as_text)),
+    attribute("interflow.key", "id of the virtual key", |f| f.key.map(as_text)),
+    attribute("error.type", "[code or kind](errors.md) of the error or refusal", |f| f.error().map(|e| as_text(e.1))),
+    attribute(name::MAX_TOKENS, "limit of output tokens in the request", |f| f.exchange.max_output.map(AttributeValue::Number)),
+    attribute(name::INPUT, "tokens of the prompt", |f| f.usage.map(|u| AttributeValue::Number(u.input))),
+    attribute(name::OUTPUT, "tokens of the answer", |f| f.usage.map(|u| AttributeValue::Number(u.output))),
+    attribute(name::CACHE_READ, "tokens read from the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_read))),
+    attribute(name::CACHE_WRITE, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))),
+    attribute("interflow.entities", "findings in request and response", |f| f.found.map(|found| AttributeValue::Number(found.request.values().chain(found.response.values()).sum()))),
+    attribute("http.response.status_code", "status of the response", |f| f.flow.status.map(|s| AttributeValue::Number(s.as_u16().into()))),
+];
 
 const fn operation_name(operation: Operation, provider: Provider) -> &'static str {
     match (operation, provider) {

@@ -69,7 +69,7 @@ pub struct KindFile {
     pub never_patterns: Vec<String>,
 }
 
-/// A strategy with a condition.
+/// A strategy with a condition; `use` and the parameters of the strategy are beside it.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ConditionalFile {
@@ -84,6 +84,7 @@ pub struct ConditionalFile {
 /// The replacement of a finding.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(tag = "use", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
+#[schemars(title = "strategy")]
 pub enum StrategyFile {
     /// A stable token such as `PERSON_4k7q2m9x` that is restored in the response; `redact` where restoration is not
     /// possible.
@@ -137,7 +138,7 @@ pub enum StrategyFile {
     },
     /// Initials.
     Abbreviate,
-    /// From a table; `else` for values that are not in it.
+    /// From a table; `otherwise` for values that are not in it.
     Map {
         /// Value to replacement.
         table: BTreeMap<String, String>,
@@ -201,7 +202,7 @@ pub struct PatternFile {
     /// The group to redact; 0 is the whole match.
     #[serde(default)]
     pub group: usize,
-    /// Whether case is significant; true when absent.
+    /// Whether case is significant.
     #[serde(default = "default_true")]
     pub case_sensitive: bool,
     /// A check digit that must be valid.

@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for PhaseName {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         phase_names::find(&text).map(Self).ok_or_else(|| {
-            let names: Vec<&str> = phase_names::PHASE_NAMES.iter().map(|(_, n, _)| *n).collect();
+            let names: Vec<&str> = phase_names::PHASES.iter().map(|p| p.name).collect();
             de::Error::custom(crate::error::unknown_key_message("phase", &text, &names))
         })
     }
@@ -69,7 +69,7 @@ impl JsonSchema for PhaseName {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let names: Vec<&str> = phase_names::PHASE_NAMES.iter().map(|(_, n, _)| *n).collect();
+        let names: Vec<&str> = phase_names::PHASES.iter().map(|p| p.name).collect();
         schemars::json_schema!({ "type": "string", "enum": names })
     }
 }

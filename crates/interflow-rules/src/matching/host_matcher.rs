@@ -70,7 +70,7 @@ impl JsonSchema for HostMatcher {
 
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         let map = g.subschema_for::<PatternMap>();
-        json_schema!({ "anyOf": [
+        json_schema!({ "title": "host pattern", "anyOf": [
             { "type": "string", "description": "A host pattern: `example.com` (this name), `*.example.com` (its subdomains), `.example.com` (both), an address or network; each with an optional port." },
             { "type": "array", "items": { "$ref": "#/$defs/HostPattern" } },
             map,

@@ -57,7 +57,7 @@ impl JsonSchema for RuleCondition {
 
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         let matchers = g.subschema_for::<MatcherMap>();
-        json_schema!({ "anyOf": [{ "type": "string", "description": "A query, as `interflow flows list` takes it." }, matchers] })
+        json_schema!({ "title": "query or matchers", "anyOf": [{ "type": "string", "description": "A query, as `interflow flows list` takes it." }, matchers] })
     }
 }
 

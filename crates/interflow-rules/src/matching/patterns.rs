@@ -110,7 +110,7 @@ impl JsonSchema for FieldPattern {
 
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         let map = g.subschema_for::<PatternMap>();
-        json_schema!({ "anyOf": [
+        json_schema!({ "title": "text pattern", "anyOf": [
             { "type": ["string", "number", "boolean"], "description": "The whole text in either case; * stands for anything." },
             { "type": "array", "items": { "$ref": "#/$defs/Pattern" } },
             map,
@@ -166,7 +166,7 @@ impl JsonSchema for NamedPatterns {
 
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         let pattern = g.subschema_for::<FieldPattern>();
-        json_schema!({ "anyOf": [
+        json_schema!({ "title": "names, or patterns by name", "anyOf": [
             { "type": "string" },
             { "type": "array", "items": { "type": "string" } },
             { "type": "object", "additionalProperties": pattern },

@@ -5,7 +5,7 @@ use std::fmt;
 use interflow_types::units::HumanDuration;
 use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::value_types::RegexParam;
 use crate::text::json::JsonPath;
@@ -99,7 +99,7 @@ pub struct LogParams {
 }
 
 /// Severity of a log line.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// Debug.
@@ -118,7 +118,7 @@ pub enum LogLevel {
 struct LogMap {
     /// The text.
     text: TextTemplate,
-    /// The severity; `info` when absent.
+    /// The severity.
     #[serde(default)]
     level: LogLevel,
 }
@@ -135,7 +135,9 @@ shorthand!(LogParams from LogMap by text);
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppendFileParams {
+    /// The file.
     pub file: TextTemplate,
+    /// The line.
     pub text: TextTemplate,
     /// Whether the text is written without a trailing line feed.
     #[serde(default)]

@@ -39,9 +39,9 @@ struct LocalMap {
     /// Whether the request goes to the origin if there is no such file; otherwise the response is 404.
     #[serde(default)]
     fall_through: bool,
-    /// The status; 200 when absent.
-    #[serde(default)]
-    status: Option<u16>,
+    /// The status.
+    #[serde(default = "ok_status")]
+    status: u16,
     /// The media type; derived from the file name when absent.
     #[serde(default)]
     content_type: Option<String>,
@@ -56,7 +56,7 @@ impl TryFrom<LocalMap> for MapLocalParams {
             regex: m.regex.map(|r| r.0),
             strip: m.strip,
             fall_through: m.fall_through,
-            status: redirect_status(m.status.unwrap_or(200))?,
+            status: final_status(m.status)?,
             content_type: m.content_type,
         })
     }
@@ -84,9 +84,10 @@ pub enum AnswerBody {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct AnswerMap {
-    /// The status; 200 when absent.
-    status: Option<u16>,
-    /// Fields.
+    /// The status.
+    #[serde(default = "ok_status")]
+    status: u16,
+    /// Header fields.
     headers: Option<TemplatePairs>,
     /// A text as the body.
     body: Option<TextTemplate>,
@@ -132,7 +133,7 @@ impl TryFrom<AnswerMap> for AnswerParams {
             AnswerBody::Text(m.body.unwrap_or_default())
         };
         let headers = m.headers.map(|h| h.0).unwrap_or_default();
-        Ok(Self { status: redirect_status(m.status.unwrap_or(200))?, headers, body, content_type })
+        Ok(Self { status: final_status(m.status)?, headers, body, content_type })
     }
 }
 shorthand!(AnswerParams from AnswerMap by status);
@@ -149,8 +150,9 @@ pub struct BlockParams {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct BlockMap {
-    /// The status; 403 when absent, with Interflow's own page. 444 closes the connection.
-    status: Option<u16>,
+    /// The status. Without a message, the response is Interflow's own page. 444 closes the connection.
+    #[serde(default = "blocked_status")]
+    status: u16,
     /// The reason returned to the client.
     message: Option<TextTemplate>,
     /// The media type of the message; plain text when absent.
@@ -161,7 +163,7 @@ impl TryFrom<BlockMap> for BlockParams {
     type Error = String;
 
     fn try_from(m: BlockMap) -> Result<Self, String> {
-        Ok(Self { status: redirect_status(m.status.unwrap_or(403))?, message: m.message, content_type: m.content_type })
+        Ok(Self { status: final_status(m.status)?, message: m.message, content_type: m.content_type })
     }
 }
 shorthand!(BlockParams from BlockMap by status);
@@ -177,16 +179,16 @@ pub struct RedirectParams {
 struct RedirectMap {
     /// The URL.
     to: TextTemplate,
-    /// 301, 302 (when absent), 303, 307 or 308.
-    #[serde(default)]
-    status: Option<u16>,
+    /// 301, 302, 303, 307 or 308.
+    #[serde(default = "redirect_status")]
+    status: u16,
 }
 
 impl TryFrom<RedirectMap> for RedirectParams {
     type Error = String;
 
     fn try_from(m: RedirectMap) -> Result<Self, String> {
-        match m.status.unwrap_or(302) {
+        match m.status {
             status @ (301 | 302 | 303 | 307 | 308) => Ok(Self { status, to: m.to }),
             other => Err(format!("{other} is not a redirect status: 301, 302, 303, 307 or 308")),
         }
@@ -194,7 +196,19 @@ impl TryFrom<RedirectMap> for RedirectParams {
 }
 shorthand!(RedirectParams from RedirectMap by to);
 
+const fn ok_status() -> u16 {
+    200
+}
+
+const fn blocked_status() -> u16 {
+    403
+}
+
+const fn redirect_status() -> u16 {
+    302
+}
+
 /// Informational statuses (1xx) cannot end a request; statuses up to 999 are allowed for tests of clients.
-fn redirect_status(code: u16) -> Result<u16, String> {
+fn final_status(code: u16) -> Result<u16, String> {
     if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 599")) }
 }

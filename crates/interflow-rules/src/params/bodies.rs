@@ -6,10 +6,10 @@ use std::sync::Arc;
 use interflow_types::units::ByteSize;
 use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::answers::AnswerBody;
-use super::value_types::RegexParam;
+use super::value_types::{RegexParam, yes};
 use crate::body::fault_injection::ThrottleBudget;
 use crate::text::json::{JsonPath, PatchOperation};
 use crate::text::string_list::OneOrManyStrings;
@@ -57,14 +57,15 @@ struct InjectMap {
     /// The payload as bytes in base64, for gRPC and binary messages.
     #[serde(default)]
     base64: Option<String>,
-    /// `onward`, in the direction of the message (when absent), or `back`, to its sender (WebSockets only).
+    /// `onward`, in the direction of the message, or `back`, to its sender (WebSockets only).
     #[serde(default)]
-    to: Option<InjectDirection>,
+    to: InjectDirection,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum InjectDirection {
+    #[default]
     Onward,
     Back,
 }
@@ -84,7 +85,7 @@ impl TryFrom<InjectMap> for InjectParams {
             ),
             _ => return Err("one of `text` and `base64` is needed".into()),
         };
-        Ok(Self { text, back: m.to == Some(InjectDirection::Back) })
+        Ok(Self { text, back: m.to == InjectDirection::Back })
     }
 }
 shorthand!(InjectParams from InjectMap by text);
@@ -185,18 +186,18 @@ pub struct InjectHtmlParams {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InjectHtmlMap {
-    /// The tag after whose first occurrence the HTML is inserted; `head` when absent.
-    #[serde(default)]
-    tag: Option<String>,
+    /// The tag after whose first occurrence the HTML is inserted.
+    #[serde(default = "head_tag")]
+    tag: String,
     /// The HTML.
     #[serde(default)]
     html: Option<TextTemplate>,
     /// A file with the HTML.
     #[serde(default)]
     file: Option<TextTemplate>,
-    /// Whether only `text/html` is changed; true when absent.
-    #[serde(default)]
-    only_html: Option<bool>,
+    /// Whether only `text/html` is changed.
+    #[serde(default = "yes")]
+    only_html: bool,
 }
 
 impl TryFrom<InjectHtmlMap> for InjectHtmlParams {
@@ -208,14 +209,18 @@ impl TryFrom<InjectHtmlMap> for InjectHtmlParams {
             (None, Some(file)) => AnswerBody::File(file),
             _ => return Err("one of `html` and `file` is needed".into()),
         };
-        let tag = m.tag.unwrap_or_else(|| "head".into()).to_ascii_lowercase();
+        let tag = m.tag.to_ascii_lowercase();
         if tag.is_empty() || !tag.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
             return Err(format!("`{tag}` is not the name of an HTML tag"));
         }
-        Ok(Self { tag, html, only_html: m.only_html.unwrap_or(true) })
+        Ok(Self { tag, html, only_html: m.only_html })
     }
 }
 shorthand!(InjectHtmlParams from InjectHtmlMap by html);
+
+fn head_tag() -> String {
+    "head".to_owned()
+}
 
 /// Speed limits in bytes per second by direction.
 #[derive(Clone, Debug)]
@@ -264,7 +269,7 @@ pub struct ByteOffsetParams {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct ByteOffsetMap {
-    /// Number of bytes before it takes effect; 0 when absent.
+    /// Number of bytes before it takes effect.
     after: ByteSize,
 }
 

@@ -40,7 +40,8 @@ macro_rules! shorthand {
 
             fn json_schema(g: &mut SchemaGenerator) -> Schema {
                 let map = g.subschema_for::<$map>();
-                json_schema!({ "anyOf": [{ "type": ["string", "integer"] }, map] })
+                // The description says which parameter a single value is.
+                json_schema!({ "anyOf": [{ "type": ["string", "integer"], "description": concat!("`", stringify!($field), "`") }, map] })
             }
         }
     };

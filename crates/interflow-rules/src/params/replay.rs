@@ -8,6 +8,7 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
+use super::value_types::yes;
 use crate::text::string_list::OneOrManyStrings;
 
 /// Answers from a recording.
@@ -101,12 +102,13 @@ struct ReplayMap {
     /// Whether a response may be served more than once; otherwise each is served once, in the recorded order.
     #[serde(default)]
     reuse: bool,
-    /// What happens to a request that was not recorded.
+    /// What happens to a request that was not recorded: it is sent to the origin (`forward`), answered with 404
+    /// (`not_found`) or this status, or its connection is closed (`abort`).
     #[serde(default)]
     extra: OnMiss,
-    /// Whether dates are shifted to the present; true when absent.
-    #[serde(default)]
-    refresh: Option<bool>,
+    /// Whether dates are shifted to the present.
+    #[serde(default = "yes")]
+    refresh: bool,
 }
 
 impl TryFrom<ReplayMap> for ReplayParams {
@@ -125,7 +127,7 @@ impl TryFrom<ReplayMap> for ReplayParams {
             headers: m.headers.0,
             reuse: m.reuse,
             extra: m.extra,
-            refresh: m.refresh.unwrap_or(true),
+            refresh: m.refresh,
             loaded: Arc::default(),
         })
     }

@@ -167,3 +167,8 @@ impl JsonSchema for RegexParam {
         json_schema!({ "type": "string", "format": "regex" })
     }
 }
+
+/// The default of switches that are on.
+pub(super) const fn yes() -> bool {
+    true
+}

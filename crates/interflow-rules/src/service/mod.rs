@@ -40,7 +40,7 @@ pub struct ServiceDef {
     pub post: Option<String>,
     /// Time limit of a reply; 10 s when absent.
     pub timeout: Option<HumanDuration>,
-    /// What happens without a reply: `deny` (when absent) or `pass`.
+    /// What happens without a reply: `deny` or `pass`.
     pub on_failure: OnFailure,
     /// A field for the handshake or each post: `X-Secret: abc`.
     pub auth_header: Option<String>,

@@ -57,6 +57,6 @@ impl JsonSchema for OneOrManyStrings {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "integer", "array"], "items": { "type": ["string", "integer"] } })
+        json_schema!({ "title": "string or list of strings", "type": ["string", "integer", "array"], "items": { "type": ["string", "integer"] } })
     }
 }

@@ -71,8 +71,38 @@ pub const TEMPLATE_FACTS: &[(&str, &str)] = &[
     ("message", "message of a WebSocket, event stream or gRPC stream, in the phase message"),
 ];
 
-/// Prefixes of variables that end in a name of the user's choice.
-const VARIABLE_PREFIXES: &[&str] = &["req.header.", "resp.header.", "cookie.", "query.", "env.", "var."];
+/// Variables of which there is one for each name.
+#[derive(Debug)]
+pub struct TemplateFamily {
+    /// What comes before the name.
+    pub prefix: &'static str,
+    /// A phrase in Markdown, in which NAME is the name.
+    pub doc: &'static str,
+    make: fn(String) -> TemplateVariable,
+}
+
+const fn family(prefix: &'static str, doc: &'static str, make: fn(String) -> TemplateVariable) -> TemplateFamily {
+    TemplateFamily { prefix, doc, make }
+}
+
+/// The families of variables.
+pub const TEMPLATE_FAMILIES: &[TemplateFamily] = &[
+    family("req.header.", "first value of the request's header field NAME", TemplateVariable::ReqHeader),
+    family("resp.header.", "first value of the response's header field NAME", TemplateVariable::RespHeader),
+    family("cookie.", "cookie NAME of the request", TemplateVariable::Cookie),
+    family("query.", "query parameter NAME", TemplateVariable::Param),
+    family("env.", "environment variable NAME of Interflow's process", TemplateVariable::Env),
+    family(
+        "var.",
+        "variable NAME of this flow, set by `set_variable`, `capture` or a named group, or a constant of the file",
+        TemplateVariable::Var,
+    ),
+    family(
+        "group.",
+        "group NAME of the action's own regex; `$1` and `${1}` are its first group",
+        TemplateVariable::Group,
+    ),
+];
 
 impl TextTemplate {
     /// Parses a template. `$${` is a literal `${`.
@@ -244,23 +274,13 @@ fn parse_variable(name: &str) -> Result<TemplateVariable, String> {
     if let Some((fact, _)) = TEMPLATE_FACTS.iter().find(|(f, _)| *f == name) {
         return Ok(TemplateVariable::Fact(fact));
     }
-    let family = |start: &str| name.strip_prefix(start).filter(|n| !n.is_empty()).map(ToOwned::to_owned);
-    type VariableConstructor = fn(String) -> TemplateVariable;
-    let made: [(&str, VariableConstructor); 7] = [
-        ("req.header.", TemplateVariable::ReqHeader),
-        ("resp.header.", TemplateVariable::RespHeader),
-        ("cookie.", TemplateVariable::Cookie),
-        ("query.", TemplateVariable::Param),
-        ("env.", TemplateVariable::Env),
-        ("var.", TemplateVariable::Var),
-        ("group.", TemplateVariable::Group),
-    ];
-    for (start, make) in made {
-        if let Some(rest) = family(start) {
-            return Ok(make(rest));
+    for family in TEMPLATE_FAMILIES {
+        if let Some(rest) = name.strip_prefix(family.prefix).filter(|n| !n.is_empty()) {
+            return Ok((family.make)(rest.to_owned()));
         }
     }
-    let known = TEMPLATE_FACTS.iter().map(|(f, _)| *f).chain(VARIABLE_PREFIXES.iter().copied()).chain(["previous"]);
+    let known =
+        TEMPLATE_FACTS.iter().map(|(f, _)| *f).chain(TEMPLATE_FAMILIES.iter().map(|f| f.prefix)).chain(["previous"]);
     Err(match closest_name(name, known) {
         Some(near) => format!("unknown variable `${{{name}}}`: did you mean `${{{near}}}`?"),
         None => format!(
@@ -320,7 +340,8 @@ impl JsonSchema for TextTemplate {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number", "boolean"], "description": "A text that may hold ${variables}." })
+        json_schema!({ "title": "template", "type": ["string", "number", "boolean"],
+            "description": "A text that may hold ${variables}." })
     }
 }
 
@@ -340,7 +361,7 @@ impl JsonSchema for ReplacementTemplate {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number", "boolean"],
+        json_schema!({ "title": "replacement", "type": ["string", "number", "boolean"],
             "description": "A text that may hold ${variables}, and $1 for the first group of the regex." })
     }
 }

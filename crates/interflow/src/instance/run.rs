@@ -91,6 +91,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
                 config: serde_json::to_value(config)
                     .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
+                data_dir: home.path().to_owned(),
                 token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&components.redaction)),
                 limits: Some(LimitDeps {

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::access_token::{AccessToken, form_encode};
 use super::upstream::parse_target;
+use crate::environment;
 use interflow_llm::{CredentialsMode, LlmUpstreamConfig, Provider};
 
 /// Maximum size of a token endpoint's response; tokens have a few kilobytes.
@@ -55,6 +56,7 @@ impl Environment {
 
     /// A variable that is set and not empty. An empty one counts as unset, as in the clouds' SDKs.
     fn get(&self, name: &str) -> Option<String> {
+        debug_assert!(environment::is_listed(name), "{name} is not in environment.rs");
         (self.0)(name).filter(|value| !value.trim().is_empty())
     }
 

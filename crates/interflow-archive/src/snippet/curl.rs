@@ -1,26 +1,11 @@
 //! curl commands that replay a recorded request.
 
-use std::io::{self, Write};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::BodySource;
-use super::request::{MAX_INLINE, ReplayableRequest};
-use interflow_store::FlowRow;
+use crate::request::{MAX_INLINE, ReplayableRequest};
 
-/// Writes one command line; a comment for a tunnel.
-///
-/// # Errors
-/// The body cannot be read, or the output cannot be written.
-pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
-    match ReplayableRequest::read(row, contents)? {
-        Some(request) => writeln!(out, "{}", command(&request)),
-        None => writeln!(out, "# {} {}: a tunnel has no request", row.id, row.authority),
-    }
-}
-
-fn command(request: &ReplayableRequest) -> String {
+pub(super) fn command(request: &ReplayableRequest) -> String {
     let mut words = vec!["curl".to_owned()];
     method(request, &mut words);
     if let Some(option) = version(request) {
@@ -41,7 +26,7 @@ fn command(request: &ReplayableRequest) -> String {
     words.push(quote(request.url.as_bytes()));
     for (name, value) in &request.headers {
         words.push("-H".to_owned());
-        words.push(quote(&header(name, value)));
+        words.push(field_word(request, name, &header(name, value)));
     }
     for name in unwanted_defaults(request) {
         words.push("-H".to_owned());
@@ -52,8 +37,7 @@ fn command(request: &ReplayableRequest) -> String {
         words.push("--compressed".to_owned());
     }
     let before = body(request, &mut words);
-    let note = request.note.as_ref().map(|n| format!("# {n}\n")).unwrap_or_default();
-    format!("{note}{before}{}", words.join(" "))
+    format!("{before}{}\n", words.join(" "))
 }
 
 fn method(request: &ReplayableRequest, words: &mut Vec<String>) {
@@ -111,6 +95,14 @@ fn body(request: &ReplayableRequest, words: &mut Vec<String>) -> String {
     }
     words.extend(["--data-raw".to_owned(), quote(body)]);
     String::new()
+}
+
+/// A header field as an argument. In one whose value was masked, the shell replaces the variable.
+pub(super) fn field_word(request: &ReplayableRequest, name: &[u8], field: &[u8]) -> String {
+    match request.placeholder(name).and_then(|variable| field.strip_suffix(variable.as_bytes())) {
+        Some(start) => format!("{}\"{}\"", quote(start), request.placeholder(name).unwrap_or_default()),
+        None => quote(field),
+    }
 }
 
 /// Quotes an argument for a POSIX shell; in the `$'…'` form of bash, ksh, zsh and POSIX 2024 if its bytes require it.

@@ -1,0 +1,62 @@
+//! The tags that Interflow itself sets on flows; rules, scripts and people add others. Completion and the reference page
+//! are made from the table.
+
+/// A tag.
+#[derive(Debug)]
+pub struct TagInfo {
+    /// Its name; if it ends in `:` or a space, that of a family of tags, such as `key:alice`.
+    pub name: &'static str,
+    /// What it means, as a phrase in Markdown.
+    pub doc: &'static str,
+}
+
+impl TagInfo {
+    /// Whether more follows the name.
+    pub fn is_prefix(&self) -> bool {
+        self.name.ends_with([':', ' '])
+    }
+}
+
+const fn tag(name: &'static str, doc: &'static str) -> TagInfo {
+    TagInfo { name, doc }
+}
+
+/// Every tag, by subject.
+pub const TAGS: &[TagInfo] = &[
+    tag(
+        "answered-locally",
+        "the response is Interflow's own: of a rule, the gateway, redaction, an approval or an error",
+    ),
+    tag("malformed", "the request could not be parsed"),
+    tag("no_request", "the client accepted the certificate and closed the connection without a request"),
+    tag("host_mismatch", "the request names another host than the tunnel or the TLS handshake"),
+    tag("certificate:", "name in the client's certificate, on the gateway port"),
+    tag("dns:", "name that the DNS listener returned for the address"),
+    tag("replay", "the request was sent again by Interflow"),
+    tag("messages:overloaded", "messages are missing in the record, because the memory budget was exhausted"),
+    tag("edited", "request, response or a message was changed on its way; the originals are kept, too"),
+    tag("media", "request of the media endpoints"),
+    tag("rule-matched", "a rule matched"),
+    tag("rule_failed", "a rule could not be applied; `rules.on_failure` or the service's `on_failure` decided"),
+    tag("comment:", "comment of a rule"),
+    tag("colour:", "colour of a rule"),
+    tag("replayed", "the response is from a recording (`replay`)"),
+    tag("denied by ", "an external service denied the flow"),
+    tag("rewritten by ", "an external service changed the flow"),
+    tag("held", "the flow waited for a decision, of an approval or of the rule action `hold`"),
+    tag("would_deny", "approvals would have denied the request in another mode"),
+    tag("secret:", "label of a secret that was put in place of its placeholder"),
+    tag("key:", "id of the virtual key"),
+    tag("upstream:", "provider that answered, if it is not the first of the request"),
+    tag("refused:", "code of the refusal, such as `rate_limit_exceeded`; see [errors](errors.md#gateway)"),
+    tag("redacted", "something in the request was redacted"),
+    tag("redact:flagged", "something was detected in the request and, as configured, left in it"),
+    tag("redact:media", "the request contained an image, audio or a document"),
+    tag("redact:route:", "name of the `[[redact.route]]` that applied"),
+    tag("redact:unknown", "the request has no known format, and `redact.unknown` let it pass"),
+    tag("redact:unread", "the request could not be scanned, or the scan was stopped, and it was only to be flagged"),
+    tag("found:", "entity type that was detected in the request"),
+    tag("answer:", "entity type that was detected in the response"),
+    tag("starred", "the flow was marked in mitmproxy, from which it was imported"),
+    tag("greyproxy", "the flow was imported from Greyproxy"),
+];

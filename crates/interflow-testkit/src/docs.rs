@@ -1,0 +1,18 @@
+//! Reference pages that are made from the code: the test of such a page writes it if `UPDATE_DOCS` is set, as in
+//! `make docs`, and otherwise fails when the file differs.
+
+use std::path::Path;
+
+/// Compares `docs/reference/FILE` with the page as it must be, or writes it.
+///
+/// # Panics
+/// The file differs, which the message says with the first such line.
+pub fn check_reference_page(file: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(file);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, page).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+    let there = std::fs::read_to_string(&path).unwrap_or_default();
+    let differing = there.lines().zip(page.lines()).find(|(old, new)| old != new);
+    assert!(there == page, "docs/reference/{file} is stale, first at {differing:?}: run `make docs`");
+}

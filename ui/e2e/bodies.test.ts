@@ -1,0 +1,214 @@
+// Bodies and heads taken apart: tables, cookies, tokens, operations, parts, event text; finding, saving, importing, comparing.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Download, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { HOSTILE } from './origin';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+const panel = () => page.getByRole('tabpanel');
+const part = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url');
+const JWT = `${part({ alg: 'RS256', kid: 'k1' })}.${part({ sub: 'ann', exp: 1 })}.c2ln`;
+
+const post = (path: string, type: string, body: string) => world.send(path, { method: 'POST', headers: { 'content-type': type }, body });
+
+beforeAll(async () => {
+  world = await World.start({ config: () => '[record]\nmask_headers = ["x-secret"]\n' });
+  await world.send(`/echo/table?q=Zo%C3%AB+K&empty=&q=2`, { headers: { cookie: `a=1; token=${JWT}`, 'x-secret': 'hush-hush' } });
+  await world.send('/cookies');
+  await post('/echo', 'application/x-www-form-urlencoded', `user=ann%40example.com&note=two+words&evil=${encodeURIComponent(HOSTILE)}`);
+  await post('/echo', 'application/json', JSON.stringify({ query: 'mutation Pay($id: ID!) { pay(id: $id) }', variables: { id: 7 } }));
+  await post('/echo', 'multipart/form-data; boundary=B', `--B\r\nContent-Disposition: form-data; name="title"\r\n\r\n${HOSTILE}\r\n--B\r\nContent-Disposition: form-data; name="f"; filename="../p.png"\r\nContent-Type: text/html\r\n\r\nPLACE\r\n--B--`.replace('PLACE', 'GIF89a\u0001'));
+  await post('/echo', 'text/plain', Array.from({ length: 60_000 }, (_, i) => `line ${i}${i % 20_000 === 19_999 ? ' Needle' : ''}`).join('\n'));
+  await world.send('/model-events');
+  await world.recorded(7);
+  page = await world.page('/');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+afterEach(() => {
+  expect([world.complaints, world.strays]).toEqual([[], []]);
+});
+
+async function show(query: string, tab: string) {
+  const { flows } = await world.api<{ flows: { id: string }[] }>(`/flows?${new URLSearchParams({ query }).toString()}`);
+  await page.goto(`http://${world.admin}/?${new URLSearchParams({ id: flows[0]!.id, tab }).toString()}`);
+  await panel().waitFor();
+  return flows[0]!.id;
+}
+
+const rows = (name: string) => page.getByRole('region', { name }).getByRole('row');
+/** The texts of a table's rows. */
+const table = (name: string) => rows(name).evaluateAll((list) => list.map((row) => [...row.querySelectorAll('th, td:nth-child(2)')].map((c) => c.textContent?.trim())));
+
+describe('heads', () => {
+  it('query parameters and cookies are tables, and tokens are decoded', async () => {
+    await show('path:/echo/table', 'request');
+    await rows('Query parameters').first().waitFor();
+    expect(await table('Query parameters')).toEqual([['q', 'Zoë K'], ['empty', ''], ['q', '2']]);
+    expect(await table('Cookies')).toEqual([['a', '1'], ['token', JWT]]);
+    const jwt = page.getByTestId('jwt');
+    for (const words of ['"kid": "k1"', '"sub": "ann"', 'Expired 1970-01-01T00:00:01Z', 'signature not verified']) expect(await jwt.textContent()).toContain(words);
+    await rows('Query parameters').first().getByRole('button').focus();
+    await page.keyboard.press('Enter');
+    await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toBe('Zoë K');
+  });
+
+  it('cookies that a response sets have their attributes, and what browsers reject', async () => {
+    await show('path:/cookies', 'response');
+    await rows('Cookies set').first().waitFor();
+    const text = (await page.getByRole('region', { name: 'Cookies set' }).textContent())!;
+    for (const words of ['HttpOnly', 'Max-Age=60', 'SameSite=None without Secure: browsers reject it']) expect(text).toContain(words);
+  });
+});
+
+describe('bodies', () => {
+  it('forms are tables', async () => {
+    await show('method:POST req.header.content-type:*urlencoded*', 'request');
+    await rows('Fields').first().waitFor();
+    expect(await table('Fields')).toEqual([['user', 'ann@example.com'], ['note', 'two words'], ['evil', HOSTILE]]);
+    expect(await page.evaluate(() => 'pwned' in window)).toBe(false);
+  });
+
+  it('GraphQL shows operation, variables and query', async () => {
+    await show('method:POST req.header.content-type:*json*', 'request');
+    const operation = page.getByRole('region', { name: 'Operation Pay' });
+    await operation.waitFor();
+    for (const words of ['mutation', 'Pay', '"id"', 'pay(id: $id)']) expect(await operation.textContent()).toContain(words);
+    await page.getByRole('button', { name: 'Tree' }).click();
+    await expect.poll(() => panel().textContent()).toContain('"variables"');
+  });
+
+  it('multipart shows its parts; images by their content, files to save', async () => {
+    await show('method:POST req.header.content-type:*multipart*', 'request');
+    const parts = panel().getByRole('listitem');
+    await expect.poll(() => parts.count()).toBe(2);
+    expect(await parts.first().textContent()).toContain(HOSTILE);
+    // The type is told by the bytes, not by the sender: no HTML is ever made of a part.
+    expect(await parts.nth(1).getByRole('img').getAttribute('src')).toMatch(/^blob:/);
+    const [file] = await Promise.all([page.waitForEvent('download'), parts.nth(1).getByRole('button', { name: 'Save' }).click()]);
+    expect(file.suggestedFilename()).not.toContain('/');
+    expect(await page.evaluate(() => 'pwned' in window)).toBe(false);
+  });
+
+  it('Ctrl+F finds in a long body, with counts and keys', async () => {
+    await show('method:POST req.header.content-type:text/plain', 'request');
+    await panel().focus();
+    await page.keyboard.press('Control+f');
+    const field = page.getByRole('textbox', { name: 'Find in the body' });
+    await expect.poll(() => field.evaluate((n) => n === document.activeElement)).toBe(true);
+    await page.keyboard.type('needle');
+    const found = page.getByRole('search').getByRole('status');
+    await expect.poll(() => found.textContent()).toContain('1 of 3');
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => found.textContent()).toContain('3 of 3');
+    // The match is in view.
+    const inView = () => page.evaluate(() => {
+      const range = [...(CSS.highlights.get('found-current') as unknown as Iterable<Range>)][0]!;
+      const [match, shown] = [range.getBoundingClientRect(), document.getElementById('panel')!.getBoundingClientRect()];
+      return [range.toString(), match.top >= shown.top && match.bottom <= shown.bottom];
+    });
+    await expect.poll(inView).toEqual(['Needle', true]);
+    await page.keyboard.press('Enter');
+    await expect.poll(() => found.textContent()).toContain('1 of 3');
+    await page.keyboard.press('Shift+Enter');
+    await expect.poll(() => found.textContent()).toContain('3 of 3');
+    await field.fill('nothing like this');
+    await expect.poll(() => found.textContent()).toContain('no match');
+    await page.keyboard.press('Escape');
+    expect(await field.count()).toBe(0);
+    expect(await page.evaluate(() => document.activeElement?.id)).toBe('panel');
+  });
+
+  it('the text of a model is assembled beside its events', async () => {
+    await show('path:/model-events', 'messages');
+    await expect.poll(() => page.getByTestId('assembled').allTextContents()).toEqual(['let me see', 'Hello, world']);
+    await expect.poll(() => panel().locator('li').first().textContent()).toContain('content_block_delta');
+  });
+});
+
+async function saved(download: Download): Promise<string> {
+  return readFileSync(await download.path(), 'utf8');
+}
+
+describe('files', () => {
+  it('a flow is copied as code, and says what was masked', async () => {
+    await show('path:/echo/table', 'request');
+    for (const [language, start] of [['PowerShell', '# The value of x-secret'], ['Go', '// The value of x-secret']] as const) {
+      await page.getByRole('button', { name: 'Copy as' }).click();
+      await page.getByRole('menuitem', { name: language, exact: true }).click();
+      await page.getByText(`Copied as ${language}; fill in $X_SECRET`).first().waitFor();
+      await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain(start);
+    }
+  });
+
+  it('a flow is saved as one page without scripts and resources', async () => {
+    await show('method:POST req.header.content-type:*urlencoded*', 'request');
+    await page.getByRole('button', { name: 'Save as' }).click();
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'HTML page to share' }).click()]);
+    const html = await saved(file);
+    expect(file.suggestedFilename()).toMatch(/\.html$/);
+    expect(html).toContain('ann%40example.com');
+    const path = join(world.home, 'shared.html');
+    writeFileSync(path, html);
+    const other = await page.context().newPage();
+    const asked: string[] = [];
+    other.on('request', (r) => asked.push(r.url()));
+    await other.goto(`file://${path}`);
+    expect(await other.getByRole('heading', { level: 1 }).textContent()).toContain('POST http://');
+    expect([asked.length, await other.evaluate(() => 'pwned' in window)]).toEqual([1, false]);
+    await other.close();
+  });
+
+  it('a session is saved with marks, and restored by a drop elsewhere', async () => {
+    const id = await show('path:/cookies', 'response');
+    await world.api(`/flows/${id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: '{"add_tags":["starred"],"comment":"look at this"}' });
+    await page.goto(`http://${world.admin}/?q=path:/cookies`);
+    await page.getByRole('button', { name: 'Export' }).click();
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /Session file/ }).click()]);
+    const text = await saved(file);
+    await world.api(`/flows/${id}`, { method: 'DELETE' }).catch(() => undefined);
+    await page.goto(`http://${world.admin}/overview`);
+    const drop = async (name: string, content: string) => {
+      const data = await page.evaluateHandle(([n, c]) => {
+        const transfer = new DataTransfer();
+        transfer.items.add(new File([c!], n!));
+        return transfer;
+      }, [name, content]);
+      await page.dispatchEvent('main', 'dragenter', { dataTransfer: data });
+      await page.getByText('Drop to import flows').waitFor();
+      await page.dispatchEvent('main', 'drop', { dataTransfer: data });
+    };
+    await drop('session.jsonl', text);
+    await page.getByText('1 flow was imported').waitFor();
+    const flow = await world.api<{ tags: string[]; comment: string }>(`/flows/${id}`);
+    expect([flow.tags.includes('starred'), flow.comment]).toEqual([true, 'look at this']);
+    await drop('session.jsonl', text);
+    await page.getByText('1 were here already').waitFor();
+    await drop('picture.png', 'x');
+    await page.getByText('picture.png: not an archive of flows').waitFor();
+    await drop('broken.har', '{"log":{"entries":[');
+    await page.getByText(/Import failed/).last().waitFor();
+  });
+
+  it('a comparison is headed by methods and addresses, and its JSON is formatted', async () => {
+    await post('/echo/left', 'application/json', '{"a":{"b":1}}');
+    await post('/echo/right', 'application/json', '{"a":[1,2]}');
+    await world.recorded(2, 'path:/echo/left OR path:/echo/right');
+    await page.goto(`http://${world.admin}/?${new URLSearchParams({ q: 'path:/echo/left OR path:/echo/right' }).toString()}`);
+    await page.locator('.drawn .line[data-id]').nth(1).waitFor();
+    await page.locator('.scroller').focus();
+    for (const key of ['j', 'x', 'j', 'x', 'c']) await page.keyboard.press(key);
+    const dialog = page.getByRole('dialog', { name: 'Compare' });
+    await expect.poll(() => dialog.textContent()).toContain('/echo/left 200');
+    expect(await dialog.textContent()).toContain('/echo/right 200');
+    await expect.poll(() => dialog.locator('td').allTextContents()).toContain('{\n  "b": 1\n}');
+    await page.keyboard.press('Escape');
+  });
+});

@@ -1,0 +1,161 @@
+// Compose: a request from nothing with variables, its answer, assertions, code, history, collections and `.http` files.
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+
+beforeAll(async () => {
+  world = await World.start();
+  page = await world.page('/compose');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+afterEach(() => {
+  expect([world.complaints, world.strays]).toEqual([[], []]);
+});
+
+const field = (name: string) => page.getByRole('textbox', { name, exact: true });
+const url = () => page.getByRole('textbox', { name: 'URL' }).or(page.getByLabel('URL', { exact: true })).first();
+const answer = () => page.getByRole('region', { name: 'Response' });
+
+async function write(method: string, address: string, fields: string, body: string) {
+  await page.getByLabel('Method', { exact: true }).fill(method);
+  await url().fill(address);
+  await field('Header fields').fill(fields);
+  await field('Body').fill(body);
+}
+
+describe('a request from nothing', () => {
+  it('is sent with its variables, recorded, and shown beside the answer', async () => {
+    await field('Variables').fill(`base = http://${world.origin}\nname = Zoë`);
+    await write('POST', '{{base}}/echo/made?x=1', 'Content-Type: application/json\nX-Test: {{name}}', '{"name":"{{name}}","n":{{$timestamp}}}');
+    await page.getByText('Valid JSON').waitFor();
+    await page.getByRole('button', { name: 'Format' }).click();
+    expect(await field('Body').inputValue()).toBe('{\n  "name": "{{name}}",\n  "n": {{$timestamp}}\n}');
+    await url().press('Control+Enter');
+    await answer().getByText('200', { exact: true }).waitFor();
+    const { flows } = await world.api<{ flows: { id: string; method: string }[] }>('/flows?query=path:/echo/made');
+    expect(flows.map((f) => f.method)).toEqual(['POST']);
+    const sent = await fetch(`http://${world.admin}/api/v1/flows/${flows[0]!.id}/request/body`, { headers: { authorization: `Bearer ${world.token}` } }).then((r) => r.text());
+    expect(JSON.parse(sent)).toMatchObject({ name: 'Zoë' });
+    await answer().getByRole('link', { name: 'Show in Traffic' }).click();
+    await page.getByRole('tabpanel').waitFor();
+    await page.goBack();
+    // What was written is still there.
+    await expect.poll(() => url().inputValue()).toBe('{{base}}/echo/made?x=1');
+  });
+
+  it('with mistakes is not sent, and says what is wrong', async () => {
+    await write('GET', '{{nothing}}/x', '', '');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByRole('alert').getByText('no value for {{nothing}}').waitFor();
+    await write('GET', `http://${world.origin}/orders`, 'no colon', '');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByRole('alert').getByText('is not a header field').waitFor();
+    await write('POST', `http://${world.origin}/orders`, '', '{"a":}');
+    await page.getByText(/^Not JSON/).waitFor();
+    expect((await world.api<{ count: number }>('/flows/count?query=path:/orders')).count).toBe(0);
+  });
+
+  it('is checked by assertions', async () => {
+    await write('GET', `http://${world.origin}/orders`, 'Accept: */*', '');
+    await page.getByText('Assertions').click();
+    const add = page.getByRole('button', { name: 'Add an assertion' });
+    await add.click();
+    await page.getByLabel('Expected value 1').fill('2xx');
+    await add.click();
+    await page.getByLabel('Kind of assertion 2').selectOption('json');
+    await page.getByLabel('Path', { exact: true }).fill('$.customer.address.city');
+    await page.getByLabel('Expected value 2').fill('Paris');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByText('1 of 2 hold').waitFor();
+    await page.getByText('$.customer.address.city is Genève, not Paris').waitFor();
+    await page.getByLabel('Expected value 2').fill('Genève');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByText('2 of 2 hold').waitFor();
+  });
+
+  it('is shown as code', async () => {
+    await page.getByRole('button', { name: 'Code…' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Code' });
+    await expect.poll(() => dialog.locator('pre').textContent()).toContain(`http://${world.origin}/orders`);
+    await dialog.getByLabel('Language').selectOption('python');
+    await expect.poll(() => dialog.locator('pre').textContent()).toContain('import requests');
+    await dialog.getByRole('button', { name: 'Copy' }).click();
+    await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain('import requests');
+    await page.keyboard.press('Escape');
+  });
+});
+
+describe('kept requests', () => {
+  it('the history has them as written, the latest first, and can be cleared', async () => {
+    const entries = page.getByRole('complementary').getByRole('listitem');
+    await expect.poll(() => entries.allTextContents().then((l) => l.map((t) => t.replace(/\s+/g, '')))).toEqual([
+      `GEThttp://${world.origin}/orders`, `GEThttp://${world.origin}/orders`, 'POST{{base}}/echo/made?x=1',
+    ]);
+    await entries.last().getByRole('button').click();
+    await expect.poll(() => url().inputValue()).toBe('{{base}}/echo/made?x=1');
+  });
+
+  it('a collection is a file that only its owner may read', async () => {
+    await page.getByRole('button', { name: 'New collection' }).click();
+    await page.getByLabel('Name of the collection').fill('Shop API');
+    await page.keyboard.press('Enter');
+    await page.getByLabel('Name of the request').fill('make');
+    await page.getByRole('button', { name: 'Save', exact: true }).click();
+    await page.getByText('Saved in Shop API').waitFor();
+    const file = join(world.home, 'collections', 'Shop API.json');
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    const kept = JSON.parse(readFileSync(file, 'utf8')) as { requests: { name: string; url: string }[]; variables: { name: string }[] };
+    expect([kept.requests.map((r) => r.name), kept.variables.map((v) => v.name)]).toEqual([['make'], ['base', 'name']]);
+    await page.reload();
+    await page.getByLabel('Collection', { exact: true }).selectOption('Shop API');
+    await page.getByRole('button', { name: /POST make/ }).click();
+    await expect.poll(() => url().inputValue()).toBe('{{base}}/echo/made?x=1');
+    expect(await field('Variables').inputValue()).toContain('name = Zoë');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await answer().getByText('200', { exact: true }).waitFor();
+  });
+
+  it('a change made elsewhere is not overwritten', async () => {
+    await page.evaluate(async () => {
+      const path = '/api/v1/collections/Shop%20API';
+      const read = (await (await fetch(path)).json()) as { revision: string };
+      await fetch(path, { method: 'PUT', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ collection: {}, revision: read.revision }) });
+    });
+    await page.getByRole('button', { name: 'Save', exact: true }).click();
+    await page.getByText(/was changed by someone else/).waitFor();
+  });
+
+  it('an .http file is imported, and a collection deleted', async () => {
+    const text = `@base = http://${world.origin}\n### list\nGET {{base}}/orders\nAccept: text/plain\n\n### make\nPOST {{base}}/echo/http\n\nhello\n`;
+    await page.getByLabel('An .http file').setInputFiles({ name: 'shop.http', mimeType: 'text/plain', buffer: Buffer.from(text) });
+    await page.getByText('2 requests were imported into shop').waitFor();
+    await page.getByRole('button', { name: 'POST make', exact: true }).click();
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=path:/echo/http')).count).toBe(1);
+    await page.getByRole('complementary').getByRole('button', { name: 'Delete', exact: true }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await expect.poll(() => page.getByLabel('Collection', { exact: true }).locator('option').allTextContents()).toEqual(['No collection', 'Shop API']);
+  });
+});
+
+it('a recorded flow is opened from its dialog, without what was masked', async () => {
+  await world.send('/echo/kept?y=1', { method: 'PUT', headers: { 'x-a': '1', authorization: 'Bearer abcdefgh' }, body: 'text' });
+  await world.recorded(1, 'path:/echo/kept');
+  await page.goto(`http://${world.admin}/?q=path:/echo/kept`);
+  await page.locator('.drawn .line[data-id]').first().click();
+  await page.getByRole('button', { name: 'Edit and resend' }).click();
+  await page.getByRole('button', { name: 'Open in Compose' }).click();
+  await expect.poll(() => url().inputValue()).toContain('/echo/kept?y=1');
+  expect([await page.getByLabel('Method', { exact: true }).inputValue(), await field('Body').inputValue()]).toEqual(['PUT', 'text']);
+  expect(await field('Header fields').inputValue()).toBe('x-a: 1');
+  await page.getByText('Left out: authorization').waitFor();
+});
