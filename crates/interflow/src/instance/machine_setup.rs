@@ -31,11 +31,11 @@ pub fn for_admin(home: &DataDir, proxy: Vec<SocketAddr>, gateway: Vec<SocketAddr
 
 fn facts(home: &DataDir, proxy: &[SocketAddr], gateway: &[SocketAddr]) -> Result<SetupFacts, String> {
     let trust = TrustFiles::write(home)?;
-    let reachable = proxy.iter().flat_map(|addr| exposure::usable(*addr));
+    let mut reachable = proxy.iter().flat_map(|addr| exposure::usable(*addr));
     Ok(SetupFacts {
         proxy: proxy.first().copied().map(connect_address).ok_or("the proxy has no port")?,
         gateway: gateway.first().copied().map(connect_address),
-        lan_proxy: reachable.into_iter().find(|addr| addr.is_ipv4() && !addr.ip().is_loopback()),
+        lan_proxy: reachable.find(|addr| addr.is_ipv4() && !addr.ip().is_loopback()),
         os: std::env::consts::OS.to_owned(),
         ca_file: trust.ca,
         ca_bundle: trust.bundle,
