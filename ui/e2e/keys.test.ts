@@ -175,6 +175,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   goOverview: goes('/overview'),
   goSettings: goes('/settings'),
   goCompose: goes('/compose'),
+  goIntercept: goes('/intercept'),
 };
 
 describe('each key does what the help says', () => {

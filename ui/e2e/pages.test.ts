@@ -126,7 +126,7 @@ it('fits a narrow window: no overflow, and a flow covers the list', async () => 
   await narrow.locator('.drawn .line[data-id]').first().click();
   await narrow.getByRole('tabpanel').waitFor();
   expect(await narrow.locator('.list').isVisible()).toBe(false);
-  for (const path of ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose']) {
+  for (const path of ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/intercept']) {
     await narrow.goto(`http://${world.admin}${path}`);
     await narrow.waitForTimeout(300);
     const over = await narrow.evaluate(() => {

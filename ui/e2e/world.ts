@@ -41,6 +41,7 @@ export interface Start {
   /** Configuration text, which may name the origin, and additional files. */
   config?: (origin: string) => string;
   files?: Record<string, string>;
+  listenProxy?: string;
 }
 
 export class World {
@@ -61,12 +62,12 @@ export class World {
     private readonly isKept: boolean,
   ) {}
 
-  static async start({ home: existing, config, files = {} }: Start = {}): Promise<World> {
+  static async start({ home: existing, config, files = {}, listenProxy = '127.0.0.1:0' }: Start = {}): Promise<World> {
     const binary = resolve(process.env['INTERFLOW_BIN'] ?? '../target/debug/interflow');
     if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
     const { server, address } = await startOrigin();
     const home = existing ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
-    const anywhere = ['--listen-proxy', '127.0.0.1:0', '--listen-gateway', '127.0.0.1:0', '--listen-admin', '127.0.0.1:0'];
+    const anywhere = ['--listen-proxy', listenProxy, '--listen-gateway', '127.0.0.1:0', '--listen-admin', '127.0.0.1:0'];
     // Variables of this harness must not be read as configuration.
     const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
     const named = config ? ['-c', join(home, 'config.toml')] : [];

@@ -18,6 +18,7 @@ use crate::auth::{self, AuthGuard};
 use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
+use crate::setup::MachineSetup;
 use crate::state::{AdminDeps, AdminState};
 use crate::{AdminConfig, api, health, metrics, ui};
 
@@ -69,6 +70,11 @@ impl AdminServer {
     pub fn set_reload(&self, reload: ReloadFn) {
         // A second one would be a mistake of the caller; the first stays.
         let _ = self.state.reload.set(reload);
+    }
+
+    /// Gives what the page "Intercept" needs of the machine to the API.
+    pub fn set_setup(&self, setup: MachineSetup) {
+        let _ = self.state.setup.set(setup);
     }
 
     /// The state that other APIs over the same components share.

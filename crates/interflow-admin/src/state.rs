@@ -29,6 +29,7 @@ use crate::metrics::MetricsSources;
 use crate::reload::ReloadFn;
 use crate::serve::PortLimits;
 use crate::sessions::BrowserSessions;
+use crate::setup::MachineSetup;
 
 /// Concurrent store queries; more wait.
 const MAX_QUERIES: usize = 16;
@@ -85,6 +86,8 @@ pub struct AdminState {
     pub doctor: Option<DoctorFn>,
     /// Reloads the configuration, once the instance can.
     pub reload: OnceLock<ReloadFn>,
+    /// The machine, for the page "Intercept"; set after the start, too.
+    pub(crate) setup: OnceLock<MachineSetup>,
     pub(crate) address: SocketAddr,
     pub(crate) questions: Arc<Semaphore>,
     pub(crate) transfers: Arc<Semaphore>,
@@ -121,6 +124,7 @@ impl AdminState {
             approvals: deps.approvals,
             doctor: deps.doctor,
             reload: OnceLock::new(),
+            setup: OnceLock::new(),
             address,
             questions: Arc::new(Semaphore::new(MAX_QUERIES)),
             transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),

@@ -35,6 +35,16 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// An instance that does not outlive a test that fails.
+struct KilledAtEnd(Child);
+
+impl Drop for KilledAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A program that writes its arguments to a file, starts a process, and runs until it is ended.
 const SCRIPT: &str = "#!/bin/sh\ntouch \"${1#--user-data-dir=}/cookies\"\nsleep 600 &\necho $! > helper\n\
                       printf '%s\\n' \"$@\" > part\nmv part arguments\nwait\n";
@@ -117,7 +127,8 @@ async fn two_browsers_use_the_running_instance_at_once_and_end_with_their_input_
     let origin = Origin::http().start().await;
     let anywhere = "127.0.0.1:0";
     let words = ["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
-    let mut instance = interflow(home.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let instance = interflow(home.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let _instance = KilledAtEnd(instance);
     eventually("the instance does not start", || home.path().join("instance.json").exists().then_some(()));
     let (first, arguments) = scripted(home.path(), &["--until-stdin-closes"]);
     // Closes standard input.
@@ -139,8 +150,6 @@ async fn two_browsers_use_the_running_instance_at_once_and_end_with_their_input_
         assert!(said.status.success() && text(&said.stderr).contains("interflow: 2 flows"), "{said:?}");
         assert!(!Path::new(value(&arguments, "--user-data-dir=")).exists());
     }
-    let _ = instance.kill();
-    let _ = instance.wait();
 }
 
 #[test]

@@ -3,21 +3,21 @@ import { get, errorMessage } from './api';
 import type { Action } from './keys';
 import type { Stats } from './types';
 
-export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'compose';
+export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'compose' | 'intercept';
 export type Theme = 'system' | 'light' | 'dark';
 
 /** Pages in the order of their keys (Alt+1 ...). */
-export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings', 'compose'];
+export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings', 'compose', 'intercept'];
 /** The same in the order of the navigation. */
-export const NAVIGATION: Page[] = ['traffic', 'compose', ...PAGES.filter((page) => page !== 'traffic' && page !== 'compose')];
+export const NAVIGATION: Page[] = ['traffic', 'intercept', 'compose', ...PAGES.filter((page) => !['traffic', 'intercept', 'compose'].includes(page))];
 
 const PATHS: Record<Page, string> = {
   traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
-  media: '/media', overview: '/overview', settings: '/settings', compose: '/compose',
+  media: '/media', overview: '/overview', settings: '/settings', compose: '/compose', intercept: '/intercept',
 };
 const TITLES: Record<Page, string> = {
   traffic: 'Traffic', conversations: 'Conversations', approvals: 'Approvals', rules: 'Rules', privacy: 'Privacy',
-  media: 'Media', overview: 'Overview', settings: 'Settings', compose: 'Compose',
+  media: 'Media', overview: 'Overview', settings: 'Settings', compose: 'Compose', intercept: 'Intercept',
 };
 
 export interface Notice {

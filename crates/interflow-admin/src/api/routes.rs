@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
     approvals, body, compose, conversations, events, flow_values, flows, instance, limits, openapi, pending, policies,
-    privacy, query_assist, replay, rules, transfer,
+    privacy, query_assist, replay, rules, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -238,6 +238,9 @@ fn instance_routes() -> Vec<ApiRoute> {
         post("/credentials", issue_credential, "Issue an ephemeral credential for a program that the operator starts"),
         post("/credentials/revoke", revoke_credential, "Revoke such a credential"),
         post("/login-links", login_link, "A path that logs one browser in, once and within a minute"),
+        get("/setup", setup::setup, "How clients reach this instance"),
+        get("/setup/qr", setup::qr_code, "The address of the page for phones as a QR code (SVG)"),
+        post("/browsers", setup::start_browser, "Start a browser behind the proxy, on this machine only"),
         get("/query/complete", complete, "Completions of a query"),
         get("/query/check", check, "Whether a query is valid, and what is wrong with it"),
         get("/query/help", help, "The query language on a page"),

@@ -107,6 +107,7 @@ async fn responses_match_the_documented_schemas() {
         ("get", "/stats".into(), json!({})),
         ("get", "/config".into(), json!({})),
         ("get", "/ca".into(), json!({})),
+        ("get", "/setup".into(), json!({})),
         ("get", "/passthrough".into(), json!({})),
         ("get", "/privacy".into(), json!({})),
         ("post", "/privacy/try".into(), json!({"text": "mail anna@firm.com"})),

@@ -13,6 +13,7 @@ mod flows;
 mod privacy;
 mod replay;
 mod secrets;
+mod setup;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -118,6 +119,7 @@ impl Instance {
             })),
         };
         let side = AdminServer::new(&options, listener, parts).unwrap();
+        side.set_setup(setup::machine());
         tokio::spawn(side.serve(std::future::pending()));
         Self { _dir: dir, engine, store, admin, origin: origin.start().await }
     }

@@ -120,6 +120,8 @@ fn preferences(proxy: SocketAddr) -> Vec<(&'static str, Value)> {
         ("browser.safebrowsing.downloads.remote.enabled", json!(false)),
         ("browser.safebrowsing.malware.enabled", json!(false)),
         ("browser.safebrowsing.phishing.enabled", json!(false)),
+        ("browser.region.network.url", json!("")),
+        ("browser.region.update.enabled", json!(false)),
         ("browser.search.update", json!(false)),
         ("browser.startup.page", json!(0)),
         ("captivedetect.canonicalURL", json!("")),

@@ -26,7 +26,8 @@ pub(crate) fn not_a_proxy_request(local: SocketAddr) -> Response {
         "<h1>This is an Interflow proxy</h1><p>It carries requests for others; it serves none at this address. \
          Tell your program to use it:</p><pre>curl -x {proxy} http://example.com/</pre>\
          <pre>export http_proxy={proxy} https_proxy={proxy}</pre>\
-         <p>Through the proxy, <code>http://{LOCAL_HOST}/</code> serves its certificate authority.</p>"
+         <p>Through the proxy, <code>http://{LOCAL_HOST}/</code> serves its certificate authority. \
+         For a phone, <a href=/setup>the steps are here</a>.</p>"
     );
     let mut response =
         Response::full(StatusCode::BAD_REQUEST, "text/html; charset=utf-8", html_page("This is a proxy", &body));
@@ -38,24 +39,34 @@ pub(crate) fn not_a_proxy_request(local: SocketAddr) -> Response {
 pub(crate) fn serve_local(url: &Url, ca: &CertificateAuthority) -> Response {
     match url.path_only() {
         "/" => Response::full(StatusCode::OK, "text/html; charset=utf-8", install_page(ca)),
-        "/ca.pem" => {
-            file_response("application/x-pem-file", "interflow-ca.pem", ca.certificate_pem().to_owned().into())
-        }
-        // The media type that opens the certificate installer on phones and desktops.
-        "/ca.crt" | "/ca.cer" | "/ca.der" => file_response(
-            "application/x-x509-ca-cert",
-            "interflow-ca.crt",
-            Bytes::copy_from_slice(ca.certificate_der()),
-        ),
-        _ => Response::full(
-            StatusCode::NOT_FOUND,
-            "text/plain; charset=utf-8",
-            "Interflow serves /, /ca.pem, /ca.crt and /ca.der here\n",
-        ),
+        path => ca_file(path, ca).unwrap_or_else(|| {
+            Response::full(
+                StatusCode::NOT_FOUND,
+                "text/plain; charset=utf-8",
+                "Interflow serves /, /ca.pem, /ca.crt, /ca.der and /ca.mobileconfig here\n",
+            )
+        }),
     }
 }
 
-fn file_response(media_type: &str, name: &str, bytes: Bytes) -> Response {
+/// The CA's certificate in the form that a path names.
+pub(super) fn ca_file(path: &str, ca: &CertificateAuthority) -> Option<Response> {
+    match path {
+        "/ca.pem" => {
+            Some(file_response("application/x-pem-file", "interflow-ca.pem", ca.certificate_pem().to_owned().into()))
+        }
+        // The media type that opens the certificate installer on phones and desktops.
+        "/ca.crt" | "/ca.cer" | "/ca.der" => Some(file_response(
+            "application/x-x509-ca-cert",
+            "interflow-ca.crt",
+            Bytes::copy_from_slice(ca.certificate_der()),
+        )),
+        "/ca.mobileconfig" => Some(super::setup_page::mobileconfig(ca)),
+        _ => None,
+    }
+}
+
+pub(super) fn file_response(media_type: &str, name: &str, bytes: Bytes) -> Response {
     let mut response = Response::full(StatusCode::OK, media_type, bytes);
     let disposition = format!("attachment; filename=\"{name}\"");
     response.head.headers.append_unchecked(b"Content-Disposition", disposition.as_bytes());
@@ -76,7 +87,7 @@ const INSTALL_STEPS: [(&str, &str); 8] = [
     ("Android", "Open ca.crt; Settings, Security, Encryption and credentials, Install a certificate, CA certificate."),
     (
         "iOS",
-        "Open ca.crt, install the profile in Settings, then Settings, General, About, Certificate Trust Settings: turn it on.",
+        "Open ca.mobileconfig, install the profile in Settings, then Settings, General, About, Certificate Trust Settings: turn it on.",
     ),
 ];
 
@@ -84,7 +95,8 @@ fn install_page(ca: &CertificateAuthority) -> String {
     let mut body = format!(
         "<h1>Interflow's certificate authority</h1><p>Whoever trusts it lets this Interflow, and nobody else, read \
          what goes through it. SHA-256 <code>{}</code></p><p><a href=/ca.pem>ca.pem</a> (programs), \
-         <a href=/ca.crt>ca.crt</a> (phones, desktops)</p>",
+         <a href=/ca.crt>ca.crt</a> (Android, desktops), \
+         <a href=/ca.mobileconfig>ca.mobileconfig</a> (iPhone, iPad)</p>",
         escape(&ca.fingerprint_sha256())
     );
     for (system, steps) in INSTALL_STEPS {

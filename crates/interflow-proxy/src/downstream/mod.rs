@@ -7,3 +7,4 @@ pub(crate) mod container_lookup;
 pub(crate) mod dispatch;
 pub(crate) mod gateway;
 pub(crate) mod resolve;
+mod setup_page;

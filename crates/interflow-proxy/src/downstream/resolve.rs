@@ -9,9 +9,9 @@ use interflow_types::{
     MountTarget, RequestId, RequestTarget, Response, Scheme, Timestamp, Url,
 };
 
-use crate::downstream::builtin_pages;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
 use crate::downstream::gateway;
+use crate::downstream::{builtin_pages, setup_page};
 use crate::http::hop_by_hop;
 use crate::state::ActiveConfig;
 use crate::upstream::plan::PlanKey;
@@ -81,6 +81,11 @@ pub(crate) fn resolve(
 fn resolve_proxy(conn: &ClientConnection, user: Option<Arc<str>>, target: RequestTarget) -> Resolution {
     // In origin-form: somebody opened the address of the proxy in a browser, for instance.
     let RequestTarget::Absolute(url) = target else {
+        if let RequestTarget::Origin(path) = &target
+            && let Some(page) = setup_page::serve(path, conn.client.local, &conn.worker.ca)
+        {
+            return Resolution::Reply(page);
+        }
         return Resolution::Reply(builtin_pages::not_a_proxy_request(conn.client.local));
     };
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, EntryKind::Absolute, user);

@@ -188,6 +188,27 @@ async fn builtin_pages_serve_the_ca_certificate() {
 }
 
 #[tokio::test]
+async fn the_page_for_phones_needs_no_proxy_settings() {
+    let proxy = Proxy::start(|_| ()).await;
+    let ca = proxy.engine.ca();
+    let direct = async |path: &str| {
+        let mut wire = proxy.connect().await;
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.addr())).await.unwrap();
+        wire.answer().await.unwrap()
+    };
+    let page = direct("/setup").await;
+    let port = proxy.addr().port().to_string();
+    assert!(page.status == 200 && page.text().contains(&port) && page.text().contains(&ca.fingerprint_sha256()));
+    let profile = direct("/ca.mobileconfig").await;
+    assert_eq!(profile.header("content-type"), Some("application/x-apple-aspen-config"));
+    let base64 = ca.certificate_pem().lines().filter(|l| !l.starts_with("--")).collect::<String>();
+    assert!(profile.text().contains(&format!("<data>{base64}</data>")), "{}", profile.text());
+    assert_eq!(direct("/ca.pem").await.text(), ca.certificate_pem());
+    assert_eq!(direct("/").await.status, 400, "it is a proxy otherwise");
+    assert_eq!(proxy.get("http://interflow.local/ca.mobileconfig").await.text(), profile.text());
+}
+
+#[tokio::test]
 async fn via_is_added_only_when_it_is_configured() {
     let origin = Origin::http().start().await;
     let plain = Proxy::start(|_| ()).await;

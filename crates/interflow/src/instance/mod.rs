@@ -6,6 +6,7 @@ pub mod environment;
 pub mod exposure;
 pub mod features;
 pub mod log;
+pub mod machine_setup;
 pub mod reload;
 pub mod renamed;
 pub mod run;

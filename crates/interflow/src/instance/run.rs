@@ -21,7 +21,7 @@ use crate::CliError;
 use crate::components::{CompatApis, ComponentSet};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::reload::ReloadStatus;
-use crate::instance::{diagnosis, exposure};
+use crate::instance::{diagnosis, exposure, machine_setup};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
 const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
@@ -104,6 +104,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
                 doctor: Some(diagnosis::for_admin(config, home)),
             };
             let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
+            admin.set_setup(machine_setup::for_admin(home, engine.proxy_addresses(), engine.gateway_addresses()));
             #[cfg(feature = "media")]
             if config.media.enabled {
                 admin.set_media(Arc::clone(&components.media));

@@ -1,0 +1,125 @@
+// The page "Intercept": commands with the addresses of the instance, first requests, and a browser that a button starts.
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+const folder = mkdtempSync(join(tmpdir(), 'interflow-browsers-'));
+const before = { PATH: process.env['PATH'], DISPLAY: process.env['DISPLAY'] };
+
+beforeAll(async () => {
+  // A "Chrome" without a window that opens a page of its own, since this machine may have no display.
+  const chromium = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
+  for (const name of ['bin', 'home']) mkdirSync(join(folder, name));
+  const script = join(folder, 'bin', 'google-chrome');
+  writeFileSync(script, `#!/bin/sh\nexec ${chromium} "$@" --headless --no-sandbox --disable-gpu "$(cat ${join(folder, 'url')})"\n`);
+  chmodSync(script, 0o755);
+  process.env['PATH'] = `${join(folder, 'bin')}:${before.PATH}`;
+  process.env['DISPLAY'] = ':nowhere';
+  // The data directory outlives the instance, so that the end of its browser can be seen.
+  world = await World.start({ home: join(folder, 'home') });
+  writeFileSync(join(folder, 'url'), `http://${world.origin}/orders?from=chrome`);
+  page = await world.page('/intercept');
+});
+
+afterAll(async () => {
+  await world?.stop();
+  Object.assign(process.env, before);
+  // The browser ends with the instance, and leaves no profile.
+  const profiles = join(folder, 'home', 'browser-profiles');
+  await expect.poll(() => (existsSync(profiles) ? readdirSync(profiles) : []), { timeout: 15_000 }).toEqual([]);
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const card = (title: string) => page.getByRole('region', { name: title, exact: true });
+
+describe('the cards', () => {
+  it('have the commands and addresses of this instance', async () => {
+    await card('Terminal').getByText('interflow exec -- COMMAND').waitFor();
+    expect(await card('Terminal').textContent()).toContain(`export https_proxy=http://${world.proxy}`);
+    await card('Terminal').getByRole('button', { name: 'fish' }).click();
+    expect(await card('Terminal').textContent()).toContain('interflow ca trust-env --shell fish | source');
+    const container = (await card('Container').textContent()) ?? '';
+    expect(container).toContain(`-v ${join(world.home, 'trust', 'bundle.pem')}:`);
+    expect(existsSync(join(world.home, 'trust', 'bundle.pem'))).toBe(true);
+    expect(await card('LLM application').textContent()).toContain(`ANTHROPIC_BASE_URL=http://${world.gateway}/anthropic`);
+    await card('LLM application').getByRole('button', { name: 'Copy OpenAI' }).click();
+    await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toBe(`OPENAI_BASE_URL=http://${world.gateway}/openai/v1`);
+  });
+
+  it('say how to admit a phone if the proxy listens on loopback', async () => {
+    expect(await card('Phone').textContent()).toContain(`interflow run --listen-proxy 0.0.0.0:${world.proxy.split(':')[1]}`);
+    expect(await card('Phone').getByRole('img').count()).toBe(0);
+    expect(await card('Phone').getByText('Waiting').count()).toBe(0);
+  });
+
+  it('show when their first request has arrived', async () => {
+    for (const title of ['Terminal', 'LLM application', 'Whole machine']) await card(title).getByText('Waiting for the first request').waitFor();
+    await world.send('/orders?from=terminal');
+    await card('Terminal').getByText('/orders?from=terminal').waitFor();
+    await world.send('/orders?from=machine', { headers: { 'user-agent': 'Mozilla/5.0 (X11)' } });
+    await card('Whole machine').getByText('/orders?from=machine').waitFor();
+    await world.ask('/anthropic/v1/messages', { model: 'm', messages: [] }).catch(() => undefined);
+    await card('LLM application').getByText('First request').waitFor();
+    // It stays the first one.
+    await world.send('/orders?from=later');
+    await world.recorded(4);
+    expect(await card('Terminal').textContent()).toContain('from=terminal');
+    await card('Terminal').getByRole('link', { name: 'Show traffic' }).click();
+    await page.locator('.drawn .line[data-id]').first().waitFor();
+    expect(await page.locator('.drawn .line[data-id]').count()).toBe(2);
+    await page.goBack();
+  });
+
+  it('start a browser on this machine, which is recorded by its name', async () => {
+    await card('Browser').getByText('Waiting').waitFor();
+    await card('Browser').getByRole('button', { name: 'Start Chrome' }).click();
+    await card('Browser').getByText('from=chrome').waitFor({ timeout: 30_000 });
+    expect(readdirSync(join(world.home, 'browser-profiles'))).toHaveLength(1);
+    const { flows } = await world.api<{ flows: { user: string }[] }>('/flows?query=query:from=chrome');
+    expect(flows[0]?.user).toBe('chrome');
+  });
+});
+
+it('only a name of an installed browser is started, and only for a request from this machine', async () => {
+  const start = (browser: string, headers: Record<string, string> = {}) => fetch(`http://${world.admin}/api/v1/browsers`, {
+    method: 'POST', body: JSON.stringify({ browser }), headers: { authorization: `Bearer ${world.token}`, 'content-type': 'application/json', ...headers },
+  });
+  expect((await start('/bin/sh')).status).toBe(400);
+  expect((await start('chrome', { 'x-forwarded-for': '192.0.2.7' })).status).toBe(403);
+  expect((await start('chrome', { authorization: 'Bearer wrong' })).status).toBe(401);
+});
+
+it('shows a QR code if the proxy can be reached from the network', async () => {
+  const open = await World.start({ listenProxy: '0.0.0.0:0' });
+  try {
+    const { lan_proxy: lan } = await open.api<{ lan_proxy: string | null }>('/setup');
+    // A machine without a network has no address to show.
+    if (lan) {
+      const other = await open.page('/intercept');
+      const image = other.getByRole('img', { name: `QR code of http://${lan}/setup` });
+      await image.waitFor();
+      await expect.poll(() => image.evaluate((i: HTMLImageElement) => i.complete && i.naturalWidth > 0)).toBe(true);
+      expect(await fetch(`http://${lan}/setup`).then((r) => r.text())).toContain('ca.mobileconfig');
+      expect([open.complaints, open.strays]).toEqual([[], []]);
+    }
+  } finally {
+    await open.stop();
+  }
+});
+
+it('has no errors, and fits a narrow window', async () => {
+  expect([world.complaints, world.strays]).toEqual([[], []]);
+  const narrow = await world.page('/intercept', { viewport: { width: 400, height: 800 } });
+  await narrow.getByRole('heading', { name: 'Container' }).waitFor();
+  const over = await narrow.evaluate(() => {
+    const shown = document.querySelector('.shown')!;
+    return shown.scrollWidth - shown.clientWidth;
+  });
+  expect(over).toBeLessThanOrEqual(0);
+  await narrow.context().close();
+});

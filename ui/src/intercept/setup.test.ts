@@ -1,0 +1,38 @@
+import { describe, expect, it } from 'vitest';
+import { adb, dockerRun, environment, providers, QUERIES, since } from './setup';
+
+describe('the page Intercept', () => {
+  it('asks for the traffic of a card since a moment', () => {
+    expect(since('llm', 0)).toBe('listener:gateway time:>=1970-01-01T00:00:00.000Z');
+    expect(new Set(Object.values(QUERIES)).size).toBe(6);
+  });
+
+  it('writes variables in the syntax of each shell', () => {
+    expect(environment('sh', '127.0.0.1:7070')).toBe('export http_proxy=http://127.0.0.1:7070\nexport https_proxy=http://127.0.0.1:7070\neval "$(interflow ca trust-env)"');
+    expect(environment('fish', '127.0.0.1:7070')).toContain('set -gx https_proxy http://127.0.0.1:7070');
+    expect(environment('PowerShell', '127.0.0.1:7070')).toContain("$env:HTTPS_PROXY = 'http://127.0.0.1:7070'");
+  });
+
+  it('reaches loopback from a container by the network of the host, on Linux only', () => {
+    const setup = { proxy: '127.0.0.1:7070', lan_proxy: null, os: 'linux', ca_bundle: '/data/bundle.pem' };
+    const alone = dockerRun(setup);
+    expect(alone).toContain('--network host');
+    expect(alone).toContain('-e https_proxy=http://127.0.0.1:7070');
+    for (const other of [{ ...setup, os: 'macos' }, { ...setup, lan_proxy: '192.168.1.20:7070' }]) {
+      expect(dockerRun(other)).toContain('-e https_proxy=http://host.docker.internal:7070');
+      expect(dockerRun(other)).not.toContain('--network');
+    }
+    expect(dockerRun({ ...setup, ca_bundle: '/my data/b.pem' })).toContain('-v "/my data/b.pem:/etc/interflow-ca.pem:ro"');
+  });
+
+  it('names the base URL and the variable of each provider', () => {
+    const [anthropic] = providers('127.0.0.1:7071');
+    expect(anthropic).toEqual({ name: 'Anthropic', url: 'http://127.0.0.1:7071/anthropic', variable: 'ANTHROPIC_BASE_URL' });
+  });
+
+  it('undoes what it sets on an Android device', () => {
+    const commands = adb('127.0.0.1:7070');
+    expect(commands[0]!.text).toContain('adb reverse tcp:7070 tcp:7070');
+    expect(commands.at(-1)!.text).toContain('http_proxy :0');
+  });
+});
