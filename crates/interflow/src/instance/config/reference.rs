@@ -146,7 +146,7 @@ mod tests {
             let (row, table) = (format!("| `{key}` |"), format!("{key}]`"));
             !page.lines().any(|l| l.starts_with(&row) || l.starts_with('#') && l.ends_with(&table))
         });
-        assert_eq!(missing.collect::<Vec<_>>(), [&&String::new(); 0]);
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&String>::new());
         assert!(keys.len() > 300, "only {} keys", keys.len());
         for heading in ["[llm.provider.NAME]", "[quota.rule.allow]", "[[redact.backend]]"] {
             assert!(page.contains(&format!("# `{heading}`")), "{heading}");
