@@ -187,6 +187,14 @@ export interface components {
          * @enum {string}
          */
         BranchReason: "edited" | "retried" | "compacted" | "cleared";
+        /** @description A browser to start on the machine of the instance. */
+        BrowserRequest: {
+            /**
+             * @description Name of an installed browser; the preferred one if absent.
+             * @default null
+             */
+            browser?: string | null;
+        };
         /** @description A program with an active bypass. */
         BypassedClient: {
             /** Format: ip */
@@ -2229,6 +2237,27 @@ export interface components {
         Sessions: {
             sessions: components["schemas"]["SessionView"][];
         };
+        /** @description How clients reach this instance. */
+        SetupView: {
+            /** @description Address of the proxy for programs on this machine. */
+            proxy: string;
+            /** @description Address of the gateway for programs on this machine. */
+            gateway: string | null;
+            /** @description Address of the proxy for other machines; null if it listens on loopback only. */
+            lan_proxy: string | null;
+            /** @description The operating system: `linux`, `macos`, `windows`. */
+            os: string;
+            /** @description The file of the CA's certificate. */
+            ca_file: string;
+            /** @description A file with the certificates of the system and of the CA. */
+            ca_bundle: string;
+            /** @description The browsers that are installed, by name. */
+            browsers: string[];
+            /** @description Page with the certificate and the steps for a phone; null if other machines cannot reach the proxy. */
+            phone_page: string | null;
+            /** @description Whether the request comes from the machine of the instance, which is where browsers are started. */
+            local: boolean;
+        };
         /** @description Health of the shared store. */
         SharedStoreStatus: {
             /** @description Whether the last command succeeded. */
@@ -2599,6 +2628,7 @@ export type Body = components['schemas']['Body'];
 export type BodyDiff = components['schemas']['BodyDiff'];
 export type BodyView = components['schemas']['BodyView'];
 export type BranchReason = components['schemas']['BranchReason'];
+export type BrowserRequest = components['schemas']['BrowserRequest'];
 export type BypassedClient = components['schemas']['BypassedClient'];
 export type BypassedClients = components['schemas']['BypassedClients'];
 export type Bytes = components['schemas']['Bytes'];
@@ -2766,6 +2796,7 @@ export type Secrets = components['schemas']['Secrets'];
 export type SessionSpec = components['schemas']['SessionSpec'];
 export type SessionView = components['schemas']['SessionView'];
 export type Sessions = components['schemas']['Sessions'];
+export type SetupView = components['schemas']['SetupView'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
 export type Stats = components['schemas']['Stats'];
@@ -2861,6 +2892,9 @@ export interface ApiCalls {
     'POST /credentials': { request: CredentialRequest; response: IssuedCredential };
     'POST /credentials/revoke': { request: ReturnedCredential; response: unknown };
     'POST /login-links': { request: unknown; response: LoginLink };
+    'GET /setup': { request: unknown; response: SetupView };
+    'GET /setup/qr': { request: unknown; response: unknown };
+    'POST /browsers': { request: BrowserRequest; response: unknown };
     'GET /query/complete': { request: unknown; response: Completions };
     'GET /query/check': { request: unknown; response: CheckedQuery };
     'GET /query/help': { request: unknown; response: QueryHelp };
