@@ -55,8 +55,9 @@ fn scripted(home: &Path, words: &[&str]) -> (Child, Vec<String>) {
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let script = script.display().to_string();
     let all = [&["browser", "--browser", &script], words].concat();
-    let child =
-        interflow(home, &all).env("DISPLAY", ":nowhere").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = interflow(home, &all);
+    command.env("DISPLAY", ":nowhere").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
     let arguments = eventually("the script is not started", || std::fs::read_to_string(home.join("arguments")).ok());
     (child, arguments.lines().map(str::to_owned).collect())
 }
@@ -65,9 +66,11 @@ fn value<'a>(arguments: &'a [String], name: &str) -> &'a str {
     arguments.iter().find_map(|a| a.strip_prefix(name)).unwrap_or_else(|| panic!("{name} is not among {arguments:?}"))
 }
 
+/// Whether the script's own process has ended. It may still await its new parent.
 fn is_gone(home: &Path) -> bool {
     let pid = std::fs::read_to_string(home.join("helper")).unwrap();
-    !Path::new("/proc").join(pid.trim()).exists()
+    let listed = Command::new("ps").args(["-o", "stat=", "-p", pid.trim()]).output().unwrap();
+    matches!(text(&listed.stdout).trim().as_bytes().first(), None | Some(b'Z'))
 }
 
 /// Requests a page through the SOCKS5 proxy, without credentials.
