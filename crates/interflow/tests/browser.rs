@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::Origin;
+use interflow_testkit::{Origin, Reply};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -185,15 +185,17 @@ async fn chromium_opens_an_intercepted_page_without_a_certificate_error() {
         eprintln!("skipped: Chromium is not installed");
         return;
     }
-    let origin = Origin::https().start().await;
+    // Chromium would save what is no page.
+    let page = || Reply::ok("<p>seen</p>").header("Content-Type", "text/html");
+    let origin = Origin::https().answering(move |_| page()).start().await;
     std::fs::write(home.path().join("origin.pem"), origin.ca().pem()).unwrap();
     std::fs::write(home.path().join("c.toml"), "[upstream]\nextra_ca = [\"origin.pem\"]\n").unwrap();
-    let url = origin.url("/echo?in=chromium");
+    let url = origin.url("/page?in=chromium");
     let mut command = interflow(home.path(), &["-c", "c.toml", "browser", "-b", "chromium", &url, "--"]);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
     let said = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    assert!(said.status.success(), "{said:?}");
-    let listed = interflow(home.path(), &["flows", "list", "--format", "jsonl", "path:/echo user:chromium status:200"]);
+    assert!(said.status.success() && text(&said.stdout).contains("<p>seen</p>"), "{said:?}");
+    let listed = interflow(home.path(), &["flows", "list", "--format", "jsonl", "path:/page user:chromium status:200"]);
     let listed = { listed }.output().unwrap();
     let flow = text(&listed.stdout);
     assert!(flow.contains("in=chromium"), "{flow}{}", text(&said.stderr));
