@@ -913,7 +913,7 @@ export interface components {
         FlowIdsInput: {
             ids: string[];
         };
-        FlowKind: "websocket" | "http" | "tunnel";
+        FlowKind: "http" | "websocket" | "tunnel";
         FlowPage: {
             flows: components["schemas"]["FlowSummary"][];
             /** @description The cursor for the next page in the requested direction. */
@@ -922,7 +922,7 @@ export interface components {
             damaged?: number;
         };
         /** @description The recording state of a flow. */
-        FlowState: ("complete" | "failed") | "open" | "cut";
+        FlowState: "open" | "complete" | "failed" | "cut";
         /** @description The summary of a flow for live views; contains no headers or bodies. */
         FlowSummary: {
             id: components["schemas"]["FlowId"];
