@@ -10,6 +10,7 @@ mod conversations;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
+mod event_socket;
 mod exec;
 mod exec_choice;
 pub mod flows;
@@ -32,6 +33,7 @@ mod run;
 mod secrets;
 mod status;
 mod system_proxy;
+mod top;
 pub mod welcome;
 
 use std::path::{Path, PathBuf};
@@ -76,6 +78,8 @@ pub enum CliCommand {
     Browser(browser::BrowserArgs),
     /// Show whether an instance is running, its listeners, uptime and pending requests.
     Status(status::StatusArgs),
+    /// Watch the flows of the running instance in the terminal: filter, read, decide, replay.
+    Top(top::TopArgs),
     /// Reload the configuration of the running instance.
     Reload(control::ReloadArgs),
     /// Stop the running instance and wait for its end.
@@ -165,6 +169,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
         CliCommand::Browser(args) => with_home().and_then(|(loaded, home)| browser::run(&args, loaded, &home)),
         CliCommand::Status(args) => status::run(&args, &home()?),
+        CliCommand::Top(args) => top::run(&args, &home()?),
         CliCommand::Reload(args) => control::reload(&args, &home()?),
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
