@@ -14,7 +14,7 @@ pub const MAX_BUCKETS: usize = 500;
 /// The span of time and the flows that an overview is made of.
 #[derive(Clone, Debug)]
 pub struct OverviewOptions {
-    /// Only flows of this query. With one, flows are examined one by one, so the answer may be of a sample.
+    /// Only flows of this query. With one, the answer may be of a sample.
     pub query: Query,
     /// The first microsecond; the start of the oldest flow if absent.
     pub from: Option<u64>,

@@ -921,7 +921,7 @@ export interface components {
             sent: number;
             /** @description Bytes of bodies and tunnels from origins. */
             received: number;
-            /** @description Median duration of HTTP exchanges in microseconds, within 2 %; absent if there were none. */
+            /** @description Median duration of HTTP exchanges in microseconds, within 2 %; null if there were none. */
             p50: number | null;
             /** @description The duration that 95 % of them did not exceed, within 2 %. */
             p95: number | null;

@@ -36,9 +36,9 @@ export function slowQuery(micros: number | null | undefined): string | null {
 
 export function durationSeries({ series, totals }: Overview): Series[] {
   return [
-    { label: 'p50', values: series.p50, colour: 'var(--accent)', query: slowQuery(totals.p50) },
-    { label: 'p95', values: series.p95, colour: 'var(--warn)', query: slowQuery(totals.p95) },
-    { label: 'p99', values: series.p99, colour: 'var(--bad)', query: slowQuery(totals.p99) },
+    { label: 'p50', values: series.p50, colour: 'var(--accent)', total: totals.p50, query: slowQuery(totals.p50) },
+    { label: 'p95', values: series.p95, colour: 'var(--warn)', total: totals.p95, query: slowQuery(totals.p95) },
+    { label: 'p99', values: series.p99, colour: 'var(--bad)', total: totals.p99, query: slowQuery(totals.p99) },
   ];
 }
 
@@ -84,7 +84,7 @@ export function percent(part: number, whole: number): string {
 
 /** A duration for an axis, without digits that say nothing. */
 export function shortDuration(micros: number): string {
-  return duration(micros).replace(/\.0+(?= )/, '').replace(/(\.\d*?)0+(?= )/, '$1');
+  return micros === 0 ? '0' : duration(micros).replace(/\.0+(?= )/, '').replace(/(\.\d*?)0+(?= )/, '$1');
 }
 
 /** US dollars, with cents or less for small amounts. */

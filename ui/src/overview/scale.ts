@@ -6,6 +6,8 @@ export interface Series {
   label: string;
   values: readonly (number | null)[];
   colour: string;
+  /** The value of the whole span, if it is not the sum. */
+  total?: number | null;
   /** The condition of its flows, beside that on their time; null if they cannot be shown. */
   query: string | null;
 }
@@ -103,7 +105,7 @@ export function timeLabel(at: number, step: number): string {
 
 /** Ticks of a time axis of this width in pixels. */
 export function timeTicks(from: number, to: number, width: number): TimeTick[] {
-  const most = Math.max(1, Math.floor(width / 76));
+  const most = Math.max(1, Math.floor(width / 58));
   const step = Math.max(niceStep(to - from, most), 1000);
   const ticks: TimeTick[] = [];
   // Days are counted by the calendar, which has longer and shorter ones.

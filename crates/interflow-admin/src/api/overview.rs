@@ -25,7 +25,8 @@ pub(crate) struct OverviewParams {
     buckets: usize,
     /// Length of a bucket in microseconds, instead of `buckets`; longer if there would be more than 500.
     step: Option<u64>,
-    /// Only flows of this query. With one, flows are examined one by one: at most 50,000 of them, for 2 s at most.
+    /// Only flows of this query. They are selected for 2 s at most, and 50,000 at most if the query concerns more than
+    /// what lists filter by, such as bodies.
     query: String,
     /// Whether the figures of the span of the same length before `from` are wanted too.
     compare: bool,

@@ -250,7 +250,9 @@ fn a_recording_of_an_earlier_version_is_summarised() {
     store.close();
     drop(store);
     let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
-    db.execute_batch("DROP TABLE flow_columns; PRAGMA user_version = 3;").unwrap();
+    // The version before the one that added the table.
+    let version: i64 = db.query_row("PRAGMA user_version", [], |r| r.get(0)).unwrap();
+    db.execute_batch(&format!("DROP TABLE flow_columns; PRAGMA user_version = {};", version - 1)).unwrap();
     drop(db);
     let again = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     assert_eq!(overview(&again, &options(Some(START), START + 2500 * SECOND, 5)), wanted);
@@ -316,6 +318,27 @@ fn a_query_selects_the_flows_that_are_summed_up() {
     assert_eq!((found.totals.requests, found.totals.client_errors), (wanted, wanted));
     assert_eq!(found.hosts.len(), 1);
     assert!(found.sample.is_none());
+}
+
+#[test]
+fn lists_of_a_span_of_time_are_the_same_with_blocks_and_without() {
+    let (dir, store, ids) = with_blocks(4000);
+    store.delete(&ids[1500..1510]).unwrap();
+    let queries: Vec<Query> =
+        ["time:2023-11-14T22:14Z..2023-11-14T22:15Z", "time:<2023-11-14T22:30Z status:404", "time:>2023-11-14T23:10Z"]
+            .map(|q| Query::parse(q).unwrap())
+            .into();
+    let found = |store: &SqliteStore| -> Vec<(u64, Vec<_>)> {
+        let list = |q: &Query| store.list(&ListOptions { query: q.clone(), limit: 5000, ..ListOptions::default() });
+        queries.iter().map(|q| (store.count(q).unwrap(), list(q).unwrap().iter().map(|r| r.id).collect())).collect()
+    };
+    let with = found(&store);
+    store.close();
+    drop(store);
+    rusqlite::Connection::open(dir.path().join("flows.db")).unwrap().execute("DELETE FROM flow_columns", []).unwrap();
+    let without = found(&SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap());
+    assert!(with.iter().all(|(count, list)| *count > 0 && list.len() as u64 == *count));
+    assert_eq!(with, without);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::columns::{self, FlowColumns};
 use super::histogram::DurationHistogram;
+use super::selection::RowSet;
 use super::tally::Tally;
 use crate::error::Result;
 use crate::overview::{FlowFigures, MAX_BUCKETS, Overview, OverviewOptions, StatusFigures};
@@ -140,12 +141,16 @@ impl Accumulator {
         }
     }
 
-    /// Adds the flows of a block that are in the spans of time.
-    pub(crate) fn add_block(&mut self, block: i64, data: &[u8]) -> Result<()> {
+    /// Adds the flows of a block that are in the spans of time, and among the wanted rows if these are given.
+    pub(crate) fn add_block(&mut self, block: i64, data: &[u8], wanted: Option<&RowSet>) -> Result<()> {
         let (texts, flows) = columns::open(block, data)?;
         self.numbers.clear();
         self.numbers.resize(texts.len(), [UNKNOWN; 4]);
-        flows.for_each(|flow| self.add(flow, &texts))
+        flows.for_each(|flow| {
+            if wanted.is_none_or(|rows| rows.has(flow.seq)) {
+                self.add(flow, &texts);
+            }
+        })
     }
 
     fn add(&mut self, flow: &FlowColumns, texts: &[&str]) {

@@ -90,19 +90,10 @@ impl TextNumbers {
 
 /// Makes a block from its rows; `None` if there are none.
 pub(crate) fn read_rows(db: &Connection, block: i64) -> Result<Option<EncodedBlock>> {
-    read_between(db, block, block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
-}
-
-/// A block that has this row only.
-pub(crate) fn read_row(db: &Connection, seq: i64) -> Result<Option<EncodedBlock>> {
-    read_between(db, seq / BLOCK_ROWS, seq, seq + 1)
-}
-
-fn read_between(db: &Connection, block: i64, from: i64, to: i64) -> Result<Option<EncodedBlock>> {
     let mut texts = TextNumbers(HashMap::new(), Vec::new());
     let mut flows = Vec::new();
     let mut statement = db.prepare_cached(ROWS)?;
-    let mut rows = statement.query(params![from, to])?;
+    let mut rows = statement.query(params![block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS])?;
     while let Some(row) = rows.next()? {
         flows.push(flow(row, &mut texts)?);
     }

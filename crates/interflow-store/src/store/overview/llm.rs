@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use rusqlite::{Connection, params};
 
 use super::accumulate::Span;
-use crate::conversations::{ExchangeRow, TokenUsage};
+use super::selection::RowSet;
+use crate::conversations::TokenUsage;
 use crate::error::Result;
 use crate::overview::{ModelFigures, ModelSeries, Overview};
 use crate::store::conversations::{USAGE_SUMS, read_usage};
@@ -62,16 +63,25 @@ impl LlmAccumulator {
         Ok(())
     }
 
-    /// Adds the calls of one flow.
-    pub(crate) fn add_calls(&mut self, calls: Vec<ExchangeRow>) {
-        for call in calls {
-            let at = call.started.micros();
-            if at >= self.span.from && at < self.span.to {
-                self.add_used(self.span.bucket(at), call.model, &call.used);
-            } else if at >= self.span.compared_from && at < self.span.from {
-                add(&mut self.previous, &call.used);
+    /// Adds the calls of the flows in these rows.
+    pub(crate) fn add_of(&mut self, db: &Connection, rows: &RowSet) -> Result<()> {
+        let Span { from, to, compared_from, .. } = self.span;
+        let sql = "SELECT 1, e.input, e.output, e.cache_read, e.cache_write, e.reasoning, coalesce(e.cost, 0.0), \
+                   e.cost IS NULL, e.started, e.model, f.seq \
+                   FROM conversation_exchanges e JOIN flows f ON f.id = e.flow WHERE e.started >= ? AND e.started < ?";
+        let mut statement = db.prepare_cached(sql)?;
+        let mut found = statement.query(params![compared_from as i64, to as i64])?;
+        while let Some(row) = found.next()? {
+            if !rows.has(row.get(10)?) {
+                continue;
+            }
+            let (used, at) = (read_usage(row, 0)?, row.get::<_, i64>(8)?.unsigned_abs());
+            match at < from {
+                true => add(&mut self.previous, &used),
+                false => self.add_used(self.span.bucket(at), row.get(9)?, &used),
             }
         }
+        Ok(())
     }
 
     fn add_used(&mut self, bucket: usize, model: String, used: &TokenUsage) {

@@ -10,38 +10,34 @@ mod accumulate;
 mod columns;
 mod histogram;
 mod llm;
+mod selection;
 mod tally;
+mod time_range;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use interflow_query::{Expr, Key, Query, TermTest, TimePoint, TimeTest};
 use interflow_types::Timestamp;
 use rusqlite::{Connection, params};
 
 use self::accumulate::{Accumulator, Span};
 use self::columns::{BLOCK_ROWS, BlockSeal};
 use self::llm::LlmAccumulator;
-use super::conversations;
 use super::damage::DamagedRows;
 use super::rows;
-use super::select::{self, ListOptions};
 use super::store_state::{StoreState, WriterCommand};
 use super::writer::StoreWriter;
 use crate::error::{Result, StoreError};
 use crate::model::FlowSummary;
-use crate::overview::{Overview, OverviewIndexing, OverviewOptions, OverviewSample, PreviousFigures};
+use crate::overview::{Overview, OverviewIndexing, OverviewOptions, PreviousFigures};
 
 pub(crate) use columns::{EncodedBlock, TABLE};
+pub(crate) use time_range::{candidate_rows, condition};
 
 /// How long one call makes blocks from rows. The next call continues, so that nobody waits for a whole store.
 const INDEXING_TIME: Duration = Duration::from_millis(400);
-/// How long one call examines flows for a query.
-const QUERY_TIME: Duration = Duration::from_secs(2);
-/// Flows of a query that are summed up at most.
-const MAX_SELECTED: usize = 50_000;
 /// Blocks per transaction of the writer, which takes some milliseconds for so many.
 const BLOCKS_PER_SAVE: usize = 16;
 
@@ -106,44 +102,46 @@ pub(crate) fn read(
 ) -> Result<(Overview, Vec<EncodedBlock>)> {
     // One snapshot for everything: the blocks must agree with the rows.
     let view = db.unchecked_transaction()?;
-    if options.query.is_all() {
-        return all_flows(&view, options, watch);
-    }
-    Ok((selected_flows((&view, dir, damages), options, watch)?, Vec::new()))
-}
-
-fn all_flows(
-    db: &Connection,
-    options: &OverviewOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<(Overview, Vec<EncodedBlock>)> {
-    let stored = stored_blocks(db)?;
-    let (made, unread) = make_missing(db, &stored, watch)?;
+    let stored = stored_blocks(&view)?;
+    let (made, unread) = make_missing(&view, &stored, watch)?;
     let starts = stored.iter().map(|(_, first)| *first).chain(made.iter().map(|b| b.span.0));
     let from = options.from.or_else(|| starts.min()).unwrap_or(options.to);
     let span = Span::new(from, options);
+    let selection = match options.query.is_all() {
+        true => None,
+        false => Some(selection::select((&view, dir, damages), &options.query, span, watch)?),
+    };
+    let wanted = selection.as_ref().map(|s| &s.rows);
     let mut sums = Accumulator::new(span);
     {
         let sql = "SELECT block, data FROM flow_columns WHERE last >= ? AND first < ? ORDER BY block";
-        let mut statement = db.prepare_cached(sql)?;
+        let mut statement = view.prepare_cached(sql)?;
         let mut rows = statement.query(params![span.compared_from as i64, span.to as i64])?;
         while let Some(row) = rows.next()? {
             check(watch)?;
             let data = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-            sums.add_block(row.get(0)?, data)?;
+            sums.add_block(row.get(0)?, data, wanted)?;
         }
     }
     for block in &made {
-        sums.add_block(block.block, &block.data)?;
+        sums.add_block(block.block, &block.data, wanted)?;
     }
     let mut calls = LlmAccumulator::new(span);
-    calls.add_all(db)?;
-    let mut found = finish(db, sums, calls, span)?;
+    match &selection {
+        None => calls.add_all(&view)?,
+        Some(selected) => calls.add_of(&view, &selected.rows)?,
+    }
+    let mut found = finish(&view, sums, calls, span)?;
     if unread > 0 {
         let done = (stored.len() + made.len()) as u64 * BLOCK_ROWS as u64;
         found.indexing = Some(OverviewIndexing { done, total: done + unread * BLOCK_ROWS as u64 });
     }
-    let newest: i64 = newest_row(db)? / BLOCK_ROWS;
+    if let Some(sample) = selection.and_then(|s| s.sample) {
+        found.sample = Some(sample);
+        // The span before was not examined, or not all of it.
+        found.previous = None;
+    }
+    let newest: i64 = newest_row(&view)? / BLOCK_ROWS;
     // Flows of the last blocks are still to end, or to be inserted.
     Ok((found, made.into_iter().filter(|b| b.block + 1 < newest).collect()))
 }
@@ -184,66 +182,6 @@ fn make_missing(
 
 fn check(watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<()> {
     if watch().is_break() { Err(StoreError::Cancelled) } else { Ok(()) }
-}
-
-/// Figures of the flows of a query: the newest of them, within limits of number and time.
-fn selected_flows(
-    (db, dir, damages): (&Connection, &Path, &DamagedRows),
-    options: &OverviewOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<Overview> {
-    let from = match options.from {
-        Some(from) => from,
-        None => db.query_row("SELECT coalesce(min(started), ?) FROM flows", [options.to as i64], |r| {
-            r.get::<_, i64>(0).map(i64::unsigned_abs)
-        })?,
-    };
-    let span = Span::new(from, options);
-    let (mut sums, mut calls) = (Accumulator::new(span), LlmAccumulator::new(span));
-    let point = |start: u64| TimePoint::At { start, lasts: 1 };
-    let within = TermTest::Time(TimeTest::Range(point(span.compared_from), point(span.to - 1)));
-    let query = options.query.clone().and(Query::from(Expr::term(Key::Time, within)));
-    let list = ListOptions { query, limit: MAX_SELECTED + 1, ..ListOptions::default() };
-    let (begun, mut late, mut failure) = (Instant::now(), false, None);
-    let (mut flows, mut since) = (0u64, span.to);
-    let done = select::for_each_match(
-        (db, dir, damages),
-        &list,
-        &mut || {
-            late = begun.elapsed() >= QUERY_TIME;
-            if late { ControlFlow::Break(()) } else { watch() }
-        },
-        &mut |stored| {
-            if flows as usize == MAX_SELECTED {
-                flows += 1;
-                return ControlFlow::Break(());
-            }
-            flows += 1;
-            since = since.min(stored.row.started.micros());
-            let added = columns::read_row(db, stored.seq).and_then(|block| match block {
-                Some(block) => sums.add_block(block.block, &block.data),
-                None => Ok(()),
-            });
-            match added.and_then(|()| conversations::calls(db, stored.row.id)) {
-                Ok(found) => calls.add_calls(found),
-                Err(e) => failure = Some(e),
-            }
-            if failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        },
-    );
-    match (done, failure) {
-        (_, Some(e)) => return Err(e),
-        (Err(StoreError::Cancelled), None) if late => {}
-        (done, None) => done?,
-    }
-    let partial = late || flows as usize > MAX_SELECTED;
-    let mut found = finish(db, sums, calls, span)?;
-    if partial {
-        found.sample = Some(OverviewSample { flows: flows.min(MAX_SELECTED as u64), since });
-        // The span before was not examined, or not all of it.
-        found.previous = None;
-    }
-    Ok(found)
 }
 
 fn finish(db: &Connection, sums: Accumulator, calls: LlmAccumulator, span: Span) -> Result<Overview> {
