@@ -905,6 +905,30 @@ export interface components {
             message: string;
         };
         /**
+         * @description Totals of flows. A flow counts in one of the three classes of errors at most; flows that are still open count as
+         *     requests only.
+         */
+        FlowFigures: {
+            /** @description Flows of every kind: HTTP exchanges, WebSockets and tunnels. */
+            requests: number;
+            /** @description Responses with a status of 400 to 499. */
+            client_errors: number;
+            /** @description Responses with a status of 500 or more. */
+            server_errors: number;
+            /** @description Flows that failed, whatever their status. */
+            failed: number;
+            /** @description Bytes of bodies and tunnels to origins. */
+            sent: number;
+            /** @description Bytes of bodies and tunnels from origins. */
+            received: number;
+            /** @description Median duration of HTTP exchanges in microseconds, within 2 %; null if there were none. */
+            p50: number | null;
+            /** @description The duration that 95 % of them did not exceed, within 2 %. */
+            p95: number | null;
+            /** @description The duration that 99 % of them did not exceed, within 2 %. */
+            p99: number | null;
+        };
+        /**
          * @description The id of a flow: 48 bits of Unix milliseconds, 16 random bits per process, a 64-bit counter.
          *
          *     The text form is 26 characters of Crockford's base 32, which sort like the ids.
@@ -1318,6 +1342,27 @@ export interface components {
             mode_until: components["schemas"]["Timestamp"] | null;
             mode_is_configured: boolean;
         };
+        ModelFigures: {
+            name: string | null;
+            used: components["schemas"]["TokenUsage"];
+        };
+        ModelSeries: {
+            name: string | null;
+            tokens: number[];
+            cost: number[];
+        };
+        NamedFigures: {
+            /** @description Absent for the sum of all that were too many to be told apart. */
+            name: string | null;
+            requests: number;
+            /** @description Those of them that failed or have a status of 400 or more. */
+            errors: number;
+            bytes: number;
+        };
+        NamedSeries: {
+            name: string | null;
+            values: number[];
+        };
         /** @description The properties of a new key. */
         NewKeyInput: {
             /**
@@ -1420,6 +1465,78 @@ export interface components {
         };
         /** @description What is done with findings in a response. */
         OutboundMode: "off" | "flag" | "redact" | "block";
+        /** @description Figures of the flows that began in a span of time. */
+        Overview: {
+            /** @description The first microsecond of the first bucket, since the Unix epoch. */
+            from: number;
+            /** @description The microsecond after the last one. */
+            to: number;
+            /** @description Length of a bucket, in microseconds; the last one may be shorter. */
+            step: number;
+            totals: components["schemas"]["FlowFigures"];
+            llm: components["schemas"]["TokenUsage"];
+            /**
+             * @description The same for the span of the same length before `from`; absent if it was not asked for, or if the figures are of a
+             *     sample.
+             */
+            previous?: components["schemas"]["PreviousFigures"];
+            series: components["schemas"]["OverviewSeries"];
+            /** @description The hosts with the most flows, the busiest first. */
+            hosts: components["schemas"]["NamedFigures"][];
+            /** @description Flows of the busiest hosts by bucket; an entry without a name sums up all others. */
+            host_series: components["schemas"]["NamedSeries"][];
+            users: components["schemas"]["NamedFigures"][];
+            processes: components["schemas"]["NamedFigures"][];
+            /** @description Kinds of errors, the most frequent first. */
+            errors: components["schemas"]["NamedFigures"][];
+            /** @description Status codes of responses, the most frequent first. */
+            statuses: components["schemas"]["StatusFigures"][];
+            /** @description Models by tokens, the most used first. */
+            models: components["schemas"]["ModelFigures"][];
+            /** @description Tokens and cost of the most used models by bucket; an entry without a name sums up all others. */
+            model_series: components["schemas"]["ModelSeries"][];
+            /** @description HTTP exchanges that took the longest. */
+            slowest: components["schemas"]["FlowSummary"][];
+            /** @description Flows with the most bytes. */
+            largest: components["schemas"]["FlowSummary"][];
+            /**
+             * @description Present while older flows have not been summarised yet: the figures are of the newest flows only, and the next
+             *     request continues where this one stopped.
+             */
+            indexing?: components["schemas"]["OverviewIndexing"];
+            /** @description Present if the query selects more flows than are examined: the figures are of the newest of them. */
+            sample?: components["schemas"]["OverviewSample"];
+        };
+        /** @description How many of the recorded flows have been summarised. */
+        OverviewIndexing: {
+            done: number;
+            total: number;
+        };
+        /** @description The part of a query's flows that was examined. */
+        OverviewSample: {
+            flows: number;
+            /** @description When the oldest of them began, in microseconds since the Unix epoch; nothing older is in the figures. */
+            since: number;
+        };
+        /** @description One value per bucket. */
+        OverviewSeries: {
+            requests: number[];
+            client_errors: number[];
+            server_errors: number[];
+            failed: number[];
+            sent: number[];
+            received: number[];
+            /** @description Null where no HTTP exchange ended. */
+            p50: (number | null)[];
+            p95: (number | null)[];
+            p99: (number | null)[];
+            /** @description Calls of language models. */
+            calls: number[];
+            input: number[];
+            output: number[];
+            /** @description US dollars. */
+            cost: number[];
+        };
         PendingClient: {
             address: string;
             user: string | null;
@@ -1549,6 +1666,11 @@ export interface components {
              * @default null
              */
             base?: string | null;
+        };
+        /** @description The figures of the span before. */
+        PreviousFigures: {
+            totals: components["schemas"]["FlowFigures"];
+            llm: components["schemas"]["TokenUsage"];
         };
         /** @description Dates of the price lists: a year and a month, or the text in the operator's list. */
         PriceListDates: {
@@ -2284,6 +2406,10 @@ export interface components {
             event_clients: number;
             held: components["schemas"]["HeldCounts"];
         };
+        StatusFigures: {
+            status: number;
+            requests: number;
+        };
         /** @description Statistics of a store and its recorder. */
         StoreStats: {
             flows: number;
@@ -2692,6 +2818,7 @@ export type FlowConversations = components['schemas']['FlowConversations'];
 export type FlowCount = components['schemas']['FlowCount'];
 export type FlowDetail = components['schemas']['FlowDetail'];
 export type FlowError = components['schemas']['FlowError'];
+export type FlowFigures = components['schemas']['FlowFigures'];
 export type FlowId = components['schemas']['FlowId'];
 export type FlowIdsInput = components['schemas']['FlowIdsInput'];
 export type FlowKind = components['schemas']['FlowKind'];
@@ -2724,11 +2851,19 @@ export type Microseconds = components['schemas']['Microseconds'];
 export type MissingReason = components['schemas']['MissingReason'];
 export type ModeRequest = components['schemas']['ModeRequest'];
 export type ModeView = components['schemas']['ModeView'];
+export type ModelFigures = components['schemas']['ModelFigures'];
+export type ModelSeries = components['schemas']['ModelSeries'];
+export type NamedFigures = components['schemas']['NamedFigures'];
+export type NamedSeries = components['schemas']['NamedSeries'];
 export type NewKeyInput = components['schemas']['NewKeyInput'];
 export type Original = components['schemas']['Original'];
 export type OriginalRequest = components['schemas']['OriginalRequest'];
 export type OriginalResponse = components['schemas']['OriginalResponse'];
 export type OutboundMode = components['schemas']['OutboundMode'];
+export type Overview = components['schemas']['Overview'];
+export type OverviewIndexing = components['schemas']['OverviewIndexing'];
+export type OverviewSample = components['schemas']['OverviewSample'];
+export type OverviewSeries = components['schemas']['OverviewSeries'];
 export type PendingClient = components['schemas']['PendingClient'];
 export type PendingDecision = components['schemas']['PendingDecision'];
 export type PendingItem = components['schemas']['PendingItem'];
@@ -2744,6 +2879,7 @@ export type PolicyProblem = components['schemas']['PolicyProblem'];
 export type PolicySchema = components['schemas']['PolicySchema'];
 export type PolicySource = components['schemas']['PolicySource'];
 export type PolicyTextInput = components['schemas']['PolicyTextInput'];
+export type PreviousFigures = components['schemas']['PreviousFigures'];
 export type PriceListDates = components['schemas']['PriceListDates'];
 export type Process = components['schemas']['Process'];
 export type ProxyStats = components['schemas']['ProxyStats'];
@@ -2800,6 +2936,7 @@ export type SetupView = components['schemas']['SetupView'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
 export type Stats = components['schemas']['Stats'];
+export type StatusFigures = components['schemas']['StatusFigures'];
 export type StoreStats = components['schemas']['StoreStats'];
 export type StreamsView = components['schemas']['StreamsView'];
 export type SubagentLink = components['schemas']['SubagentLink'];
@@ -2883,6 +3020,7 @@ export interface ApiCalls {
     'POST /secrets': { request: SecretSpec; response: SecretView };
     'GET /events': { request: unknown; response: unknown };
     'GET /stats': { request: unknown; response: Stats };
+    'GET /overview': { request: unknown; response: Overview };
     'GET /config': { request: unknown; response: ConfigView };
     'POST /reload': { request: unknown; response: ReloadReport };
     'GET /ca': { request: unknown; response: CaView };

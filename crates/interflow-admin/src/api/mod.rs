@@ -18,6 +18,7 @@ pub(crate) mod mcp;
 mod media;
 mod openapi;
 mod operation;
+mod overview;
 mod pending;
 mod pending_filter;
 mod policies;

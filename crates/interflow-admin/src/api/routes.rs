@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
-    approvals, body, compose, conversations, events, flow_values, flows, instance, limits, openapi, pending, policies,
-    privacy, query_assist, replay, rules, setup, transfer,
+    approvals, body, compose, conversations, events, flow_values, flows, instance, limits, openapi, overview, pending,
+    policies, privacy, query_assist, replay, rules, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -225,6 +225,7 @@ fn instance_routes() -> Vec<ApiRoute> {
         get("/events", events, "WebSocket: flows as they begin, change and end")
             .messages::<ClientCommand, EventMessage>(),
         get("/stats", stats, "Figures of the proxy and the recorder"),
+        get("/overview", overview::overview, "Figures of recorded flows over a span of time, in buckets"),
         get("/config", config, "The effective configuration, secrets masked"),
         post("/reload", reload, "Reload the configuration and the files that it names"),
         get("/ca", ca, "The certificate authority"),

@@ -43,7 +43,7 @@ CREATE TABLE conversation_cursor(one INTEGER PRIMARY KEY CHECK(one = 1), flow BL
 ";
 
 const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
-const SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
+pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
      coalesce(sum(cache_write), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), \
      coalesce(sum(cost IS NULL), 0)";
 const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
@@ -331,7 +331,7 @@ impl ConversationStore for SqliteStore {
         self.read(|db| {
             let sql = format!(
                 // Integer division rounds the start down to its bucket.
-                "SELECT {SUMS}, started / ?1 * ?1 AS span, agent, model FROM conversation_exchanges \
+                "SELECT {USAGE_SUMS}, started / ?1 * ?1 AS span, agent, model FROM conversation_exchanges \
                  WHERE started >= ?2 GROUP BY span, agent, model ORDER BY span, agent, model"
             );
             let mut statement = db.prepare_cached(&sql)?;
@@ -401,7 +401,7 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
 }
 
 fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSummary> {
-    let sql = format!("SELECT {SUMS} FROM conversation_exchanges WHERE conversation = ?");
+    let sql = format!("SELECT {USAGE_SUMS} FROM conversation_exchanges WHERE conversation = ?");
     let used = db.prepare_cached(&sql)?.query_row([&row.id], |r| read_usage(r, 0))?;
     // By the tags of the flows, which a background scan may add after the exchange was indexed.
     let unredacted = db
@@ -459,7 +459,7 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
     })
 }
 
-fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
+pub(crate) fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
     let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
     Ok(TokenUsage {
         exchanges: count(0)?,

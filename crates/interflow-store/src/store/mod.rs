@@ -19,6 +19,7 @@ mod fault_tests;
 mod header_masking;
 mod in_flight;
 mod messages;
+mod overview;
 pub(crate) mod pending_flow;
 mod quarantine;
 pub(crate) mod queue;
@@ -56,6 +57,7 @@ pub use verify::CheckReport;
 use crate::conversations::ConversationStore;
 use crate::error::Result;
 use crate::model::{FlowRow, FlowSummary, MessageRow};
+use crate::overview::{Overview, OverviewOptions};
 use schemars::JsonSchema;
 
 /// The folder of the segment files.
@@ -210,6 +212,13 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     fn damaged_flows(&self) -> u64 {
         0
     }
+
+    /// Figures of the flows that began in a span of time. Over many flows that were never summarised it answers within
+    /// a second with those of the newest ones, and the next call continues.
+    ///
+    /// # Errors
+    /// As for [`list_while`](Self::list_while).
+    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview>;
 
     /// Statistics of the store.
     ///

@@ -25,12 +25,13 @@ use super::recover::{self, StoreRecovery};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
 use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
 use super::{
-    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, rows, schema, search, segment,
+    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, overview, rows, schema, search, segment,
     segments_dir, startup, verify,
 };
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
+use crate::overview::{Overview, OverviewOptions};
 use crate::recorder::StoreRecorder;
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
@@ -299,6 +300,14 @@ impl FlowStore for SqliteStore {
 
     fn damaged_flows(&self) -> u64 {
         self.damages.count()
+    }
+
+    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview> {
+        let (found, made) = self.read(|db| overview::read((db, &self.dir, &self.damages), options, watch))?;
+        if let Some(w) = &self.writing {
+            overview::save(&w.shared, made);
+        }
+        Ok(found)
     }
 
     fn stats(&self) -> Result<StoreStats> {

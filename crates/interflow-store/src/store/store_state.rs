@@ -8,6 +8,7 @@ use bytes::Bytes;
 use interflow_types::FlowId;
 use parking_lot::Mutex;
 
+use super::overview::EncodedBlock;
 use super::queue::WriterQueue;
 use super::subscriptions::Subscriptions;
 use crate::conversations::ConversationUpdate;
@@ -49,6 +50,8 @@ pub(crate) enum WriterCommand {
     /// Store an update of the conversation indexer.
     Keep(Box<ConversationUpdate>, ReplySender<()>),
     ForgetConversations(ReplySender<()>),
+    /// Keep blocks of columns that a reader made from rows; replies how many were still valid.
+    SaveColumns(Vec<EncodedBlock>, ReplySender<usize>),
     /// Free the disk space of deleted flows; replies with the bytes of deleted segments.
     Collect(ReplySender<u64>),
 }

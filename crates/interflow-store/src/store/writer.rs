@@ -32,7 +32,7 @@ use super::rows::{self, HostIds};
 use super::segment::SegmentAppender;
 use super::store_state::{StoreState, WriterCommand};
 use super::subscriptions::Notification;
-use super::{disk_space, messages, schema, segment};
+use super::{disk_space, messages, overview, schema, segment};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, FlowState, MissingReason};
@@ -67,6 +67,8 @@ pub(crate) struct StoreWriter {
     mask: MaskRules,
     pub(crate) open: HashMap<FlowId, Box<InFlightFlow>>,
     next_seq: i64,
+    /// Rows from here on are in no stored block of columns: see `overview`.
+    pub(crate) columns_end: i64,
     /// Transaction counter: identifies what belongs to the open one.
     generation: u64,
     pub(crate) keeper: GarbageCollector,
@@ -115,6 +117,7 @@ impl StoreWriter {
     ) -> Result<Self> {
         let chunks = ChunkWriter::open(&db, config.compress)?;
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
+        let columns_end = overview::columns_end(&db)?;
         // Row numbers continue after the highest that is left; they only need to grow.
         let next_seq = last.unwrap_or(0) + 1;
         config.segment_bytes.0 = disk_space::segment_bytes(&config);
@@ -146,6 +149,7 @@ impl StoreWriter {
             chunks,
             config,
             next_seq,
+            columns_end,
         })
     }
 
@@ -323,6 +327,7 @@ impl StoreWriter {
         for flow in finished {
             if flow.ends.take().is_some() {
                 self.mark_stored(flow);
+                self.forget_columns(flow.seq)?;
             }
         }
         (batch.written, batch.unwritten) = (batch.finished.len(), 0);
@@ -469,6 +474,10 @@ impl StoreWriter {
 
     fn save(&mut self, flow: &mut InFlightFlow, ends: InlineTails) -> Result<()> {
         flow.touched = self.generation;
+        // While a flow runs, nothing changes that columns hold.
+        if flow.stored.is_none() || flow.row.state != FlowState::Open {
+            self.forget_columns(flow.seq)?;
+        }
         let new = flow.as_new(&ends);
         self.logged += match flow.stored {
             Some(_) => rows::update(&self.db, &new)?,
@@ -649,6 +658,7 @@ impl StoreWriter {
                 drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
             }
             WriterCommand::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
+            WriterCommand::SaveColumns(blocks, reply) => drop(reply.send(self.in_batch(|w| w.save_columns(&blocks)))),
             WriterCommand::Collect(reply) => self.run_collect(reply),
         }
     }
