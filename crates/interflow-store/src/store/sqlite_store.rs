@@ -20,7 +20,6 @@ use super::chunk_refs::{self, body_index};
 use super::connection_pool::{PooledConnection, ReadPool};
 use super::damage::DamagedRows;
 use super::disk_reserve::DiskReserve;
-use super::queue::WriterQueue;
 use super::recover::{self, StoreRecovery};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
 use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
@@ -41,7 +40,6 @@ pub struct SqliteStore {
     dir: PathBuf,
     readers: ReadPool,
     writing: Option<WriterHandle>,
-    config: RecordConfig,
     recovery: StoreRecovery,
     damages: Arc<DamagedRows>,
 }
@@ -72,7 +70,7 @@ impl SqliteStore {
         make_private(&segments)?;
         // Locked before anything is opened: recovery changes files.
         let lock = lock(dir)?;
-        let shared = Arc::new(StoreState::new(WriterQueue::new(config)));
+        let shared = Arc::new(StoreState::new(config));
         let (start, recovery) = startup::open(dir, &shared, config)?;
         let marker = recover::marker(dir);
         let watched = shared.clone();
@@ -91,7 +89,6 @@ impl SqliteStore {
             dir: dir.to_owned(),
             readers: ReadPool::default(),
             writing: Some(writing),
-            config: config.clone(),
             recovery,
             damages: Arc::default(),
         })
@@ -107,7 +104,6 @@ impl SqliteStore {
             dir: dir.to_owned(),
             readers: ReadPool::with_connection(first),
             writing: None,
-            config: RecordConfig::default(),
             recovery: StoreRecovery::default(),
             damages: Arc::default(),
         })
@@ -126,7 +122,16 @@ impl SqliteStore {
 
     /// The recorder for the request pipeline; `None` if the store was opened read-only.
     pub fn recorder(&self) -> Option<StoreRecorder> {
-        self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), &self.config))
+        self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), w.shared.config.clone()))
+    }
+
+    /// Applies a changed configuration: whether flows are recorded, how much of their bodies, masks and retention. Where
+    /// the store is, the bounds of its queue, and compression stay as they were when it was opened.
+    pub fn configure(&self, config: &RecordConfig) {
+        let Some(w) = &self.writing else { return };
+        w.shared.config.store(Arc::new(config.clone()));
+        // Retention may have something to do now.
+        w.shared.queue.request_urgent_batch();
     }
 
     /// Writes everything recorded so far and stops the writer; running flows are kept, marked as cut off. Existing
@@ -316,6 +321,7 @@ impl FlowStore for SqliteStore {
         if let Some(w) = &self.writing {
             let (s, queue) = (&w.shared, &w.shared.queue);
             let (bytes, flows) = queue.depth();
+            stats.recording = s.config.load().enabled;
             stats.open_flows = s.open_flows.load(SeqCst) as u64;
             stats.queue_bytes = bytes as u64;
             stats.queue_flows = flows as u64;
