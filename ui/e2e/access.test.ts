@@ -40,7 +40,7 @@ async function wrong(page: Page): Promise<string[]> {
     .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''}`));
 }
 
-const PAGES = ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose'];
+const PAGES = ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/keys'];
 
 describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] as const)('in %s, %i pixels wide', (colorScheme, width) => {
   let page: Page;
@@ -136,7 +136,7 @@ it('the keyboard reaches everything in reading order', async () => {
     await page.keyboard.press('Tab');
     seen.push(await page.evaluate(() => document.activeElement?.textContent?.trim() ?? ''));
   }
-  const places = ['Traffic', 'Compose', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Media', 'Overview', 'Settings'];
+  const places = ['Traffic', 'Intercept', 'Compose', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Keys & budgets', 'Media', 'Overview', 'Settings'];
   expect(seen.slice(0, places.length)).toEqual(places);
   expect(seen).toContain('Download certificate');
   const outline = await page.evaluate(() => getComputedStyle(document.activeElement!).outlineStyle);

@@ -51,6 +51,12 @@ export interface components {
         };
         /** @description An API format, named after its creator; other providers may use it. */
         ApiFormat: ("anthropic" | "chat" | "responses" | "gemini" | "converse") | "ollama";
+        /** @description What changes did. */
+        AppliedSettings: {
+            file: string;
+            changes: components["schemas"]["ChangedSetting"][];
+            reload: components["schemas"]["ReloadReport"];
+        };
         /** @description A rule's decision. */
         ApprovalAction: "allow" | "deny";
         /** @description Requests that are no longer pending, the latest first. Only those since the start. */
@@ -333,6 +339,13 @@ export interface components {
             index: number;
             role: components["schemas"]["MessageRole"];
             blocks: components["schemas"]["ContentBlock"][];
+        };
+        /** @description A setting before and after a change, with credentials masked. */
+        ChangedSetting: {
+            key: string;
+            before: unknown;
+            after: unknown;
+            effect: components["schemas"]["SettingEffect"];
         };
         CheckedPolicy: {
             ok: boolean;
@@ -672,6 +685,14 @@ export interface components {
             side: components["schemas"]["DiffSide"];
             text: string;
         };
+        /** @description A line of a difference between two texts. */
+        DiffLine2: {
+            kind: components["schemas"]["DiffLineKind"];
+            /** @description Its number in the file; in the new text for an added line. Absent for a gap. */
+            line?: number;
+            text: string;
+        };
+        DiffLineKind: ("same" | "removed" | "added") | "gap";
         /** @description Which of the two texts contains a line. */
         DiffSide: ("both" | "before" | "after") | "gap";
         /**
@@ -1132,8 +1153,21 @@ export interface components {
             user: string;
             password: string;
         };
+        /** @description What to change of a key. Absent members stay as they are. */
+        KeyChangeInput: {
+            /**
+             * @description Whether it is rejected until it is enabled again.
+             * @default null
+             */
+            disabled?: boolean | null;
+            /**
+             * @description Expiry, as RFC 3339; an empty text removes it.
+             * @default null
+             */
+            expires?: string | null;
+        };
         /** @enum {string} */
-        KeyState: "active" | "expired" | "revoked";
+        KeyState: "active" | "disabled" | "expired" | "revoked";
         LimitsView: {
             /** @description The configured rules. */
             rules: components["schemas"]["QuotaRule"][];
@@ -2359,6 +2393,92 @@ export interface components {
         Sessions: {
             sessions: components["schemas"]["SessionView"][];
         };
+        Setting: {
+            /** @description Its path in the file, such as `intercept.mode`. */
+            key: string;
+            label: string;
+            group: components["schemas"]["SettingGroup"];
+            /** @description What it does, in Markdown. */
+            description: string;
+            kind: components["schemas"]["SettingKind"];
+            /** @description The values of a choice. */
+            choices?: components["schemas"]["SettingChoice"][];
+            /** @description What is configured, with credentials masked. */
+            value: unknown;
+            default: unknown;
+            /** @description What the instance runs with until it is restarted, if that is something else. */
+            active?: unknown;
+            source: components["schemas"]["SettingSource"];
+            effect: components["schemas"]["SettingEffect"];
+            /** @description Why it cannot be set; absent if it can. */
+            locked?: string;
+        };
+        /** @description A setting to change. */
+        SettingChange: {
+            key: string;
+            /**
+             * @description Its new value, as in the file; null removes the key, so that the default applies.
+             * @default null
+             */
+            value?: unknown;
+        };
+        SettingChoice: {
+            value: string;
+            description: string;
+        };
+        /** @description When a change takes effect. */
+        SettingEffect: "restart" | "now";
+        /**
+         * @description Where a setting is shown.
+         * @enum {string}
+         */
+        SettingGroup: "interception" | "recording" | "privacy" | "upstream" | "notifications" | "logging";
+        /** @description The form of a setting's value. */
+        SettingKind: ("choice" | "text" | "number") | "switch" | "size" | "duration" | "list" | "proxies";
+        /** @description Where a value comes from. */
+        SettingSource: {
+            /** @constant */
+            kind: "default";
+        } | {
+            /** @constant */
+            kind: "file";
+            line: number;
+        } | {
+            /** @constant */
+            kind: "environment";
+            name: string;
+        } | {
+            /** @constant */
+            kind: "option";
+            name: string;
+        };
+        SettingsDraft: {
+            changes: components["schemas"]["SettingChange"][];
+        };
+        SettingsInput: {
+            changes: components["schemas"]["SettingChange"][];
+            /** @description `base` of the preview: if the file has changed since, the request fails. */
+            base: string;
+        };
+        /** @description What changes would do. */
+        SettingsPreview: {
+            file: string;
+            /** @description Identifies the text that the changes are based on; to be sent with them. */
+            base: string;
+            /** @description The lines of the file that change, with their surroundings; secrets are masked. */
+            diff: components["schemas"]["DiffLine2"][];
+            changes: components["schemas"]["ChangedSetting"][];
+        };
+        /** @description The settings of an instance. */
+        SettingsView: {
+            /** @description The configuration file. */
+            file: string;
+            /** @description Whether it exists; a first change creates it. */
+            exists: boolean;
+            /** @description Why nothing can be set; absent if changes are possible. */
+            locked?: string;
+            settings: components["schemas"]["Setting"][];
+        };
         /** @description How clients reach this instance. */
         SetupView: {
             /** @description Address of the proxy for programs on this machine. */
@@ -2413,6 +2533,8 @@ export interface components {
         /** @description Statistics of a store and its recorder. */
         StoreStats: {
             flows: number;
+            /** @description Whether new flows are recorded (`record.enabled`). */
+            recording: boolean;
             /** @description Flows in progress that are being recorded. */
             open_flows: number;
             segments: number;
@@ -2703,6 +2825,8 @@ export interface components {
             /** @description The first moment at which it is no longer valid. */
             expires?: string;
             revoked?: string;
+            /** @description Whether it is rejected until it is enabled again. */
+            disabled: boolean;
             /** @description Provider names; `*` matches any run of characters. */
             providers?: string[];
             /** @description Model names; `*` matches any run of characters. */
@@ -2739,6 +2863,7 @@ export type ActiveRule = components['schemas']['ActiveRule'];
 export type ActiveStream = components['schemas']['ActiveStream'];
 export type AnnotationPatch = components['schemas']['AnnotationPatch'];
 export type ApiFormat = components['schemas']['ApiFormat'];
+export type AppliedSettings = components['schemas']['AppliedSettings'];
 export type ApprovalAction = components['schemas']['ApprovalAction'];
 export type ApprovalHistory = components['schemas']['ApprovalHistory'];
 export type ApprovalMode = components['schemas']['ApprovalMode'];
@@ -2763,6 +2888,7 @@ export type CallPurpose = components['schemas']['CallPurpose'];
 export type CallUsage = components['schemas']['CallUsage'];
 export type CallView = components['schemas']['CallView'];
 export type ChangedMessage = components['schemas']['ChangedMessage'];
+export type ChangedSetting = components['schemas']['ChangedSetting'];
 export type CheckedPolicy = components['schemas']['CheckedPolicy'];
 export type CheckedQuery = components['schemas']['CheckedQuery'];
 export type CheckedRules = components['schemas']['CheckedRules'];
@@ -2797,6 +2923,8 @@ export type DecidedFlow = components['schemas']['DecidedFlow'];
 export type DecidedItem = components['schemas']['DecidedItem'];
 export type DeletedFlows = components['schemas']['DeletedFlows'];
 export type DiffLine = components['schemas']['DiffLine'];
+export type DiffLine2 = components['schemas']['DiffLine2'];
+export type DiffLineKind = components['schemas']['DiffLineKind'];
 export type DiffSide = components['schemas']['DiffSide'];
 export type Direction = components['schemas']['Direction'];
 export type DoctorFinding = components['schemas']['DoctorFinding'];
@@ -2836,6 +2964,7 @@ export type HumanDuration = components['schemas']['HumanDuration'];
 export type ImportResult = components['schemas']['ImportResult'];
 export type Interim = components['schemas']['Interim'];
 export type IssuedCredential = components['schemas']['IssuedCredential'];
+export type KeyChangeInput = components['schemas']['KeyChangeInput'];
 export type KeyState = components['schemas']['KeyState'];
 export type LimitsView = components['schemas']['LimitsView'];
 export type LinkRequest = components['schemas']['LinkRequest'];
@@ -2932,6 +3061,17 @@ export type Secrets = components['schemas']['Secrets'];
 export type SessionSpec = components['schemas']['SessionSpec'];
 export type SessionView = components['schemas']['SessionView'];
 export type Sessions = components['schemas']['Sessions'];
+export type Setting = components['schemas']['Setting'];
+export type SettingChange = components['schemas']['SettingChange'];
+export type SettingChoice = components['schemas']['SettingChoice'];
+export type SettingEffect = components['schemas']['SettingEffect'];
+export type SettingGroup = components['schemas']['SettingGroup'];
+export type SettingKind = components['schemas']['SettingKind'];
+export type SettingSource = components['schemas']['SettingSource'];
+export type SettingsDraft = components['schemas']['SettingsDraft'];
+export type SettingsInput = components['schemas']['SettingsInput'];
+export type SettingsPreview = components['schemas']['SettingsPreview'];
+export type SettingsView = components['schemas']['SettingsView'];
 export type SetupView = components['schemas']['SetupView'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
@@ -3023,6 +3163,9 @@ export interface ApiCalls {
     'GET /overview': { request: unknown; response: Overview };
     'GET /config': { request: unknown; response: ConfigView };
     'POST /reload': { request: unknown; response: ReloadReport };
+    'GET /settings': { request: unknown; response: SettingsView };
+    'POST /settings': { request: SettingsInput; response: AppliedSettings };
+    'POST /settings/preview': { request: SettingsDraft; response: SettingsPreview };
     'GET /ca': { request: unknown; response: CaView };
     'GET /doctor': { request: unknown; response: DoctorReport };
     'GET /passthrough': { request: unknown; response: BypassedClients };

@@ -5,7 +5,7 @@ export type Action =
   | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
-  | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept';
+  | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept' | 'goKeys';
 
 export interface Binding {
   action: Action;
@@ -64,6 +64,7 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
   bind('Pages', false, 'goCompose', ['Alt+9'], 'Compose'),
   bind('Pages', false, 'goIntercept', ['Alt+0'], 'Intercept'),
+  bind('Pages', false, 'goKeys', ['Alt+k'], 'Keys & budgets'),
   bind('Pages', false, 'theme', ['T'], 'light, dark or system theme'),
   bind('Pages', false, 'help', ['?'], 'this table'),
 ];

@@ -27,6 +27,7 @@ mod query_assist;
 mod replay;
 mod routes;
 pub(crate) mod rules;
+mod settings;
 mod setup;
 mod transfer;
 mod untrusted_content;

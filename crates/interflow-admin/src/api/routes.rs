@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
     approvals, body, compose, conversations, events, flow_values, flows, instance, limits, openapi, overview, pending,
-    policies, privacy, query_assist, replay, rules, setup, transfer,
+    policies, privacy, query_assist, replay, rules, settings, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -228,6 +228,13 @@ fn instance_routes() -> Vec<ApiRoute> {
         get("/overview", overview::overview, "Figures of recorded flows over a span of time, in buckets"),
         get("/config", config, "The effective configuration, secrets masked"),
         post("/reload", reload, "Reload the configuration and the files that it names"),
+        get(
+            "/settings",
+            settings::list,
+            "The keys of the configuration that can be set, and where their values come from",
+        ),
+        post("/settings/preview", settings::preview, "What a change would do to the configuration file"),
+        post("/settings", settings::change, "Change the configuration file and reload it, or change nothing"),
         get("/ca", ca, "The certificate authority"),
         get("/doctor", doctor, "Check this machine and instance"),
         get(
@@ -259,11 +266,13 @@ fn media_routes() -> Vec<ApiRoute> {
 }
 
 fn limit_routes() -> Vec<ApiRoute> {
-    use limits::{keys, limits, make_key, revoke_key};
+    use limits::{change_key, keys, limits, make_key, revoke_key, rotate_key};
     vec![
         get("/limits", limits, "Rules, counters, and usage since the start"),
         get("/keys", keys, "The virtual keys, without the keys themselves"),
         post("/keys", make_key, "Create a virtual key; it is shown this once"),
+        patch("/keys/{id}", change_key, "Disable or enable a virtual key, or change its expiry"),
+        post("/keys/{id}/rotate", rotate_key, "Replace the secret of a virtual key; the new one is shown this once"),
         delete("/keys/{id}", revoke_key, "Revoke a virtual key"),
     ]
 }

@@ -23,6 +23,7 @@ mod overview;
 pub(crate) mod pending_flow;
 mod quarantine;
 pub(crate) mod queue;
+mod reconfigure;
 mod recover;
 mod retention;
 mod rows;
@@ -69,6 +70,8 @@ pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct StoreStats {
     pub flows: u64,
+    /// Whether new flows are recorded (`record.enabled`).
+    pub recording: bool,
     /// Flows in progress that are being recorded.
     pub open_flows: u64,
     pub segments: u64,
