@@ -177,7 +177,7 @@ function ticks(from: number, end: number, gaps: Span[], x: (at: number) => numbe
       at = from + Math.ceil((gap.to - from) / step) * step;
       continue;
     }
-    if (x(at) - found.at(-1)!.x >= APART) found.push({ x: x(at), elapsed: at - from });
+    if (x(at) - found.at(-1)!.x >= APART && x(at) < 0.96) found.push({ x: x(at), elapsed: at - from });
     at += step;
   }
   return found;
