@@ -53,7 +53,7 @@ beforeAll(async () => {
   await ask('run one', [user('fix the login of the shop'), tools, results]);
   await ask('run two', [user('please fix the login page of the shop')]);
   page = await world.page('/conversations');
-  await expect.poll(() => page.locator('.entry').count(), { timeout: 10_000 }).toBe(3);
+  for (const title of ['show me Markdown', 'fix the login of the shop', 'please fix the login page']) await page.locator('.entry', { hasText: title }).waitFor();
 });
 
 afterAll(async () => {

@@ -147,23 +147,31 @@ fn find_in_value(value: &serde_json::Value, wanted: &str, depth: usize) -> Optio
 fn excerpt(text: &str, wanted: &str) -> Option<(String, String, String)> {
     let lower = text.to_lowercase();
     let at = lower.find(wanted)?;
-    // Letters whose lower case is longer shift the place; then it is searched from the beginning.
-    let (from, to) =
-        if lower.len() == text.len() && text.is_char_boundary(at) && text.is_char_boundary(at + wanted.len()) {
-            (at, at + wanted.len())
-        } else {
-            let skipped = lower[..at].chars().count();
-            let length = wanted.chars().count();
-            let mut places = text.char_indices().map(|(i, _)| i).chain([text.len()]);
-            let from = places.nth(skipped.min(text.chars().count()))?;
-            (from, if length == 0 { from } else { places.nth(length - 1).unwrap_or(text.len()) })
-        };
+    let (from, to) = if lower.len() == text.len() {
+        (at, at + wanted.len())
+    } else {
+        (place_of(text, at), place_of(text, at + wanted.len()))
+    };
+    // Letters that change their length in both directions would cancel each other out.
+    let (Some(_), Some(_)) = (text.get(..from), text.get(from..to)) else { return None };
     let mut before: Vec<char> = text[..from].chars().rev().take(AROUND).collect();
     before.reverse();
     let line = |chars: &mut dyn Iterator<Item = char>| -> String {
         chars.map(|c| if c.is_control() { ' ' } else { c }).collect()
     };
     Some((line(&mut before.into_iter()), line(&mut text[from..to].chars()), line(&mut text[to..].chars().take(AROUND))))
+}
+
+/// Where the character stands in a text that begins at this place, or behind it, in lower case.
+fn place_of(text: &str, in_lower: usize) -> usize {
+    let mut at = 0;
+    for (place, c) in text.char_indices() {
+        if at >= in_lower {
+            return place;
+        }
+        at += c.to_lowercase().map(char::len_utf8).sum::<usize>();
+    }
+    text.len()
 }
 
 #[cfg(test)]
@@ -176,7 +184,7 @@ mod tests {
         assert_eq!(found("one\nTwo three", "two"), Some(("one ".to_owned(), "Two".to_owned(), " three".to_owned())));
         assert_eq!(found("ÄPFEL und Birnen", "äpfel").map(|f| f.1), Some("ÄPFEL".to_owned()));
         // The lower case of İ is longer than it.
-        assert_eq!(found("İİ needle", "needle").map(|f| f.1.len()), Some(6));
+        assert_eq!(found("İİ needle", "needle").map(|f| f.1), Some("needle".to_owned()));
         assert_eq!(found("nothing", "needle"), None);
         assert_eq!(found(&"x".repeat(500), "xx").map(|f| (f.0.len(), f.2.len())), Some((0, AROUND)));
     }
