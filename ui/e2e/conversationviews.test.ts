@@ -49,9 +49,9 @@ beforeAll(async () => {
   const results = { role: 'user', content: [
     { type: 'tool_result', tool_use_id: 'x1', content: 'failed: no such table', is_error: true }, { type: 'tool_result', tool_use_id: 'x2', content: 'fn a() {}' },
   ] };
-  await ask('run one', [user('fix the login of the shop')]);
-  await ask('run one', [user('fix the login of the shop'), tools, results]);
-  await ask('run two', [user('please fix the login page of the shop')]);
+  await ask('first', [user('fix the login of the shop')]);
+  await ask('first', [user('fix the login of the shop'), tools, results]);
+  await ask('second', [user('please fix the login page of the shop')]);
   page = await world.page('/conversations');
   for (const title of ['show me Markdown', 'fix the login of the shop', 'please fix the login page']) await page.locator('.entry', { hasText: title }).waitFor();
 });
@@ -71,7 +71,7 @@ describe('Markdown', () => {
   });
 
   it('of a hostile message runs nothing, loads nothing, and shows where links lead', async () => {
-    const markdown = page.locator('.markdown').first();
+    const markdown = page.locator('.markdown', { hasText: 'harmless link' });
     const text = (await markdown.textContent())!;
     for (const words of ['<script>window.pwned=1</script>', '<iframe srcdoc', '<style>body', 'javascript:window.pwned=1', '(not loaded)', 'https://evil.test/track.png']) expect(text).toContain(words);
     expect(await markdown.locator('script, img, svg, iframe, style, base, form, object, embed, video').count()).toBe(0);
@@ -79,7 +79,6 @@ describe('Markdown', () => {
     expect(links).toEqual([['https://example.com/page?x=1', 'noopener noreferrer', '_blank'], ['https://evil.test/track.png', 'noopener noreferrer', '_blank']]);
     expect(text).toContain('harmless link (https://example.com/page?x=1)');
     await markdown.getByText('click me').click();
-    await markdown.getByText('data', { exact: true }).click();
     const attributes = await markdown.evaluate((root) => [...root.querySelectorAll('*')].flatMap((e) => e.getAttributeNames()).filter((n) => n.startsWith('on') || n === 'srcdoc'));
     expect(attributes).toEqual([]);
     expect(await page.evaluate('window.pwned')).toBeUndefined();
@@ -214,7 +213,7 @@ it('five thousand messages stay fluent', async () => {
     return Date.now() - from;
   };
   await page.locator('.entry', { hasText: 'a very long piece' }).click();
-  await page.getByText('step 2499').waitFor();
+  await page.getByText('2499**').waitFor();
   expect(await page.locator('.item').count()).toBeLessThanOrEqual(300);
   expect(await drawn(() => page.keyboard.press('e'))).toBeLessThan(3000);
   expect(await drawn(() => page.keyboard.press('e'))).toBeLessThan(3000);
