@@ -106,11 +106,10 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   });
 
   it('totals by model and by agent have none', async () => {
-    await page.goto(`http://${world.admin}/conversations`);
-    await page.getByRole('button', { name: 'Totals' }).click();
+    await page.goto(`http://${world.admin}/conversations?view=totals`);
     await page.getByRole('rowheader', { name: 'claude-sonnet-4-5' }).waitFor();
     expect(await wrong(page)).toEqual([]);
-    const box = await page.getByRole('img', { name: /^Tokens per day/ }).boundingBox();
+    const box = await page.getByRole('group', { name: /^Cost per day/ }).boundingBox();
     expect(box?.height).toBeGreaterThan(40);
   });
 
@@ -123,6 +122,10 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     expect(await wrong(page)).toEqual([]);
     await page.keyboard.press('e');
     await page.waitForTimeout(200);
+    expect(await wrong(page)).toEqual([]);
+    await page.keyboard.press('t');
+    await page.getByRole('treeitem').first().click();
+    await page.getByText('Open the flow').waitFor();
     expect(await wrong(page)).toEqual([]);
   });
 });

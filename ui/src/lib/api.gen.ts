@@ -391,6 +391,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             link: components["schemas"]["SubagentLink"] | null;
         };
         Client: {
@@ -598,17 +600,51 @@ export interface components {
             /** @description The original value. */
             value: unknown;
         };
+        /** @description The operator's tags and comment on a conversation, or on one of its messages. */
+        ConversationNote: {
+            /** @description The key of the message, 32 hexadecimal digits; absent for the conversation as a whole. */
+            message?: string;
+            tags?: string[];
+            comment?: string;
+        };
+        /** @description The tags and comments of a conversation. */
+        ConversationNotes: {
+            notes: components["schemas"]["ConversationNote"][];
+        };
         ConversationPage: {
             conversations: components["schemas"]["ListedConversation"][];
             /** @description The cursor for the next page; null on the last one. */
             next: string | null;
         };
-        /** @description Usage of one agent and model within a time bucket. */
+        /** @description Changes to tags and comment of a conversation; what is absent stays. */
+        ConversationPatch: {
+            /**
+             * @description The key of the message to change; the conversation itself if absent.
+             * @default null
+             */
+            message?: string | null;
+            /**
+             * @description Replaces all tags.
+             * @default null
+             */
+            tags?: string[] | null;
+            /** @default [] */
+            add_tags?: string[];
+            /** @default [] */
+            remove_tags?: string[];
+            /** @default null */
+            comment?: string | null;
+        };
+        /** @description Usage of one user, agent and model within a time bucket. */
         ConversationTotal: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
             from: number;
             agent: string;
             model: string;
+            /** @description The user, or the virtual key that was used; empty if unknown. */
+            user: string;
+            /** @description Exchanges that ended with an error. */
+            failed: number;
             used: components["schemas"]["TokenUsage"];
         };
         /** @description A conversation with its token usage. */
@@ -636,6 +672,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             version: string;
             link: components["schemas"]["SubagentLink"] | null;
             children: components["schemas"]["ChildConversation"][];
@@ -1002,6 +1040,38 @@ export interface components {
         FlushedFlows: {
             flushed: boolean;
         };
+        /** @description A conversation with its token usage. */
+        FoundConversation: {
+            id: string;
+            /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
+            session: string;
+            /** @description The conversation that started this one, if it belongs to a sub-agent. */
+            parent?: string;
+            /** @description When its first exchange started. */
+            started: components["schemas"]["Timestamp"];
+            /** @description When its last exchange ended, by which lists are sorted. */
+            updated: components["schemas"]["Timestamp"];
+            /** @description The client program, such as `claude-code`. */
+            agent: string;
+            /** @description The model of the most recent response. */
+            model: string;
+            /** @description The provider whose API is used. */
+            provider: string;
+            host: string;
+            user?: string;
+            title: string;
+            /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
+            turns: number;
+            used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
+            /** @description How many of its messages contain the text. */
+            hits: number;
+            /** @description The first of them. */
+            excerpts: components["schemas"]["TextExcerpt"][];
+        };
         FoundKind: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
             from: number;
@@ -1312,6 +1382,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             /** @description Whether its last exchange was at most 90 seconds ago. */
             live: boolean;
         };
@@ -2596,7 +2668,24 @@ export interface components {
             before: string;
             after: string;
         };
+        /** @description A match with its surroundings, in one line. */
+        TextExcerpt: {
+            /** @description The key of the message. */
+            key: string;
+            role: components["schemas"]["MessageRole"];
+            before: string;
+            found: string;
+            after: string;
+        };
         TextProblem: components["schemas"]["RuleProblem"] | components["schemas"]["PolicyProblem"];
+        /** @description A page of a search. */
+        TextSearchPage: {
+            conversations: components["schemas"]["FoundConversation"][];
+            /** @description How many conversations were read. */
+            searched: number;
+            /** @description The cursor behind which the search continues; null once all conversations were searched. */
+            next: string | null;
+        };
         ThreadBranch: {
             /** @description A message's hash, serialized as 32 hexadecimal digits. */
             leaf: string;
@@ -2912,7 +3001,10 @@ export type ComposedRequest = components['schemas']['ComposedRequest'];
 export type ComposedRequestInput = components['schemas']['ComposedRequestInput'];
 export type ConfigView = components['schemas']['ConfigView'];
 export type ContentBlock = components['schemas']['ContentBlock'];
+export type ConversationNote = components['schemas']['ConversationNote'];
+export type ConversationNotes = components['schemas']['ConversationNotes'];
 export type ConversationPage = components['schemas']['ConversationPage'];
+export type ConversationPatch = components['schemas']['ConversationPatch'];
 export type ConversationTotal = components['schemas']['ConversationTotal'];
 export type ConversationView = components['schemas']['ConversationView'];
 export type CountBy = components['schemas']['CountBy'];
@@ -2954,6 +3046,7 @@ export type FlowPage = components['schemas']['FlowPage'];
 export type FlowState = components['schemas']['FlowState'];
 export type FlowSummary = components['schemas']['FlowSummary'];
 export type FlushedFlows = components['schemas']['FlushedFlows'];
+export type FoundConversation = components['schemas']['FoundConversation'];
 export type FoundKind = components['schemas']['FoundKind'];
 export type HeldCounts = components['schemas']['HeldCounts'];
 export type HeldFlow = components['schemas']['HeldFlow'];
@@ -3083,7 +3176,9 @@ export type SubagentLink = components['schemas']['SubagentLink'];
 export type SuggestedRule = components['schemas']['SuggestedRule'];
 export type Suggestions = components['schemas']['Suggestions'];
 export type TextChange = components['schemas']['TextChange'];
+export type TextExcerpt = components['schemas']['TextExcerpt'];
 export type TextProblem = components['schemas']['TextProblem'];
+export type TextSearchPage = components['schemas']['TextSearchPage'];
 export type ThreadBranch = components['schemas']['ThreadBranch'];
 export type ThreadItem = components['schemas']['ThreadItem'];
 export type ThreadTurn = components['schemas']['ThreadTurn'];
@@ -3120,6 +3215,7 @@ export interface ApiCalls {
     'GET /diff': { request: unknown; response: FlowComparison };
     'GET /conversations': { request: unknown; response: ConversationPage };
     'GET /conversations/totals': { request: unknown; response: Totals };
+    'GET /conversations/search': { request: unknown; response: TextSearchPage };
     'GET /conversations/by-flow': { request: unknown; response: FlowConversations };
     'POST /conversations/rebuild': { request: unknown; response: RebuildResult };
     'GET /conversations/endpoints': { request: unknown; response: EndpointOverrideList };

@@ -101,10 +101,13 @@ fn flow_routes() -> Vec<ApiRoute> {
 }
 
 fn conversation_routes() -> Vec<ApiRoute> {
-    use conversations::{changes, endpoints, export, for_flows, list, rebuild, set_endpoints, show, totals};
+    use conversations::{
+        annotate, changes, endpoints, export, for_flows, list, rebuild, search, set_endpoints, show, totals,
+    };
     vec![
         get("/conversations", list, "Conversations with language models, the latest first"),
-        get("/conversations/totals", totals, "Tokens and cost over time, by agent and model"),
+        get("/conversations/totals", totals, "Tokens and cost over time, by user, agent and model"),
+        get("/conversations/search", search, "Conversations of which a message contains a text, the latest first"),
         get(
             "/conversations/by-flow",
             for_flows,
@@ -122,6 +125,7 @@ fn conversation_routes() -> Vec<ApiRoute> {
             "Set the API formats of endpoints, all at once, for flows that end from then on",
         ),
         get("/conversations/{conversation}", show, "One conversation, laid out in turns"),
+        patch("/conversations/{conversation}", annotate, "Change tags and comment of a conversation or a message"),
         get("/conversations/{conversation}/export", export, "One conversation with its sub-agents as a document"),
         get(
             "/conversations/{conversation}/changes",

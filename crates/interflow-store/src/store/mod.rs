@@ -9,6 +9,7 @@ pub(crate) mod chunks;
 mod commands;
 mod compress;
 mod connection_pool;
+mod conversation_notes;
 mod conversations;
 mod damage;
 mod details_blob;

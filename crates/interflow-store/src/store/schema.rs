@@ -39,7 +39,7 @@ CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
 ", super::conversations::TABLES, "
 -- `flows.chunks` may name two more bodies, as they came in before they were edited: whoever does not know them would take their
 -- chunks for garbage.
-", super::overview::TABLE];
+", super::overview::TABLE, super::conversations::NOTES];
 
 /// How long SQLite waits for a lock held by another connection.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

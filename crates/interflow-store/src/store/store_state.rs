@@ -47,6 +47,8 @@ pub(crate) enum WriterCommand {
     /// Store a flow; replies false if its id exists already.
     Insert(Box<NewFlow>, ReplySender<bool>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
+    /// Change the tags and the comment of a conversation, or of one of its messages.
+    AnnotateConversation(String, Option<u128>, FlowAnnotation, ReplySender<()>),
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
     /// Store an update of the conversation indexer.

@@ -655,6 +655,9 @@ impl StoreWriter {
             WriterCommand::Flush(reply) => drop(reply.send(self.state())),
             WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
             WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
+            WriterCommand::AnnotateConversation(id, message, change, reply) => {
+                drop(reply.send(self.in_batch(|w| w.annotate_conversation(&id, message, &change))))
+            }
             WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
             WriterCommand::Keep(found, reply) => {
                 drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))

@@ -92,7 +92,7 @@ pub enum CliCommand {
     /// Work with recorded flows: list, show, tail, export, import, replay, diff, prune, check.
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
-    /// Work with conversations with language models: list, show, export, rebuild.
+    /// Work with conversations with language models: list, show, search, tag, export, rebuild.
     #[command(subcommand)]
     Conversations(conversations::ConversationsCommand),
     /// List and decide pending requests: those that await approval and those held by rules.
