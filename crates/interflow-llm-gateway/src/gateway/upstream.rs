@@ -1,6 +1,7 @@
 //! One upstream: URL, API and credentials.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_types::{Authority, ByteStr, Headers, RequestHead, Scheme, StatusCode, Url};
@@ -40,7 +41,7 @@ pub struct LlmUpstream {
     pub(super) attempts: u32,
     pub(super) budget: Duration,
     pub(super) retry_on: Vec<u16>,
-    pub(super) breaker: CircuitBreaker,
+    pub(super) breaker: Arc<CircuitBreaker>,
 }
 
 impl LlmUpstream {
@@ -84,7 +85,7 @@ impl LlmUpstream {
             attempts: config.attempts.max(1),
             budget: config.budget.0,
             retry_on: config.retry_on.clone(),
-            breaker: CircuitBreaker::new(config.breaker_failures, config.breaker_pause.0),
+            breaker: Arc::new(CircuitBreaker::new(config.breaker_failures, config.breaker_pause.0)),
         })
     }
 

@@ -20,6 +20,7 @@ use interflow_admin::AdminServer;
 use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
+use interflow_limits::TokenCounts;
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
@@ -92,6 +93,10 @@ impl ComponentSet {
         let llm = Arc::new(LlmComponent::new(config, &local)?);
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
+        let prices = Arc::clone(&limits.limits);
+        llm.gateway.set_prices(move |provider, model, input, output| {
+            prices.cost(provider, Some(model), &TokenCounts { input, output, ..TokenCounts::default() })
+        });
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
         let unrecorded = Arc::new(local.unrecorded());
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
