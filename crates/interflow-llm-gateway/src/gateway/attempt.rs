@@ -8,7 +8,7 @@ use bytes::Bytes;
 use interflow_types::{Body, ByteStr, Error, ErrorKind, Flow, Request, RequestHead, Response, Result, StatusCode};
 
 use super::access_token::AccessToken;
-use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign};
+use super::dispatch::{model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model};
 use super::routing::{ActiveRequest, Deployment, Route, retry_after};
 use super::translation::Translation;
 use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias, upstream};
@@ -275,9 +275,11 @@ async fn untranslated(
     asked: &OriginalRequest<'_>,
 ) -> Result<Result<Request, LlmRefusal>> {
     let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
-    let url = table
-        .find_route(&head.url.path, head.headers.contains("anthropic-version"))
-        .and_then(|route| upstream.url(route.rest, &head.headers));
+    let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
+    let url = table.find_route(&head.url.path, head.headers.contains("anthropic-version")).and_then(|route| {
+        let path = upstream.path_from(&route.upstream, route.rest, model);
+        upstream.url(&path, &head.headers)
+    });
     let Some(url) = url else {
         let message = format!("the upstream {} has no counterpart of {}", upstream.name, head.url.path);
         return Ok(Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found_error", "unsupported_path", message)));

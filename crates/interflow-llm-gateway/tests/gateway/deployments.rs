@@ -276,6 +276,27 @@ async fn an_experiment_assigns_sessions_and_tags_both_variants() {
 }
 
 #[tokio::test]
+async fn azure_gets_the_path_that_it_has_for_an_api_of_openai() {
+    for (version, target) in [
+        (None, "/openai/v1/chat/completions"),
+        (Some("2024-10-21"), "/openai/deployments/gpt%205/chat/completions?api-version=2024-10-21"),
+    ] {
+        let origin = says("azure").start().await;
+        let gate = Gate::with(&origin, |parts| {
+            let azure = parts.llm.provider.get_mut("azure").unwrap();
+            azure.api_version = version.map(str::to_owned);
+            azure.api_key = Some("own".into());
+            let route = json!({"deployments": [{"provider": "azure", "model": "gpt 5"}]});
+            parts.llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+        })
+        .await;
+        assert_eq!(text(&ask(&gate).await), "azure");
+        let got = origin.only_request();
+        assert_eq!((got.target.as_str(), got.header("api-key")), (target, Some("own")));
+    }
+}
+
+#[tokio::test]
 async fn a_deployment_with_another_api_gets_a_translated_request() {
     let reply = json!({"id": "m", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
         "content": [{"type": "text", "text": "translated"}], "usage": {"input_tokens": 1, "output_tokens": 1}});

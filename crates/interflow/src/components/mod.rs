@@ -186,12 +186,14 @@ impl ComponentSet {
         self.approvals.attach(engine);
     }
 
-    /// Adds metrics that the admin server cannot read by itself.
-    pub fn add_metrics(&self, admin: &AdminServer) {
+    /// Gives the admin server what it cannot read by itself: the gateway's routes, and metrics.
+    pub fn attach_admin(&self, admin: &AdminServer) {
+        admin.set_llm(Arc::clone(&self.gateway));
         let gateway = Arc::clone(&self.gateway);
         admin.add_metrics(move |page| {
             let breakers = gateway.breakers();
             page.samples(&table::LLM_BREAKER_OPEN, breakers.iter().map(|(name, open)| ([name], u8::from(*open))));
+            llm::write_deployment_metrics(&gateway.routes(), page);
         });
     }
 

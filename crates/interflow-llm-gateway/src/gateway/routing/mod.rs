@@ -133,8 +133,10 @@ impl RouteTable {
         for (routes, old) in [(&mut self.configured, &before.configured), (&mut self.fallbacks, &before.fallbacks)] {
             for (name, route) in routes.iter_mut() {
                 let (Some(route), Some(old)) = (Arc::get_mut(route), old.get(name)) else { continue };
-                for deployment in route.every_deployment_mut() {
-                    if let Some(same) = old.every_deployment().find(|d| d.name == deployment.name) {
+                for (role, deployment) in route.every_deployment_mut() {
+                    let same =
+                        |(old_role, d): &(DeploymentRole, &Deployment)| *old_role == role && d.name == deployment.name;
+                    if let Some((_, same)) = old.every_deployment().find(same) {
                         deployment.stats = Arc::clone(&same.stats);
                     }
                 }
@@ -234,18 +236,20 @@ impl Route {
     }
 
     /// All deployments, the shadow included.
-    pub fn every_deployment(&self) -> impl Iterator<Item = &Deployment> {
-        self.deployments.iter().chain(self.shadow.iter().map(|s| &s.deployment))
+    pub fn every_deployment(&self) -> impl Iterator<Item = (DeploymentRole, &Deployment)> {
+        let shadow = self.shadow.iter().map(|s| (DeploymentRole::Shadow, &s.deployment));
+        self.deployments.iter().map(|d| (d.role(), d)).chain(shadow)
     }
 
-    fn every_deployment_mut(&mut self) -> impl Iterator<Item = &mut Deployment> {
-        self.deployments.iter_mut().chain(self.shadow.iter_mut().map(|s| &mut s.deployment))
+    fn every_deployment_mut(&mut self) -> impl Iterator<Item = (DeploymentRole, &mut Deployment)> {
+        let shadow = self.shadow.iter_mut().map(|s| (DeploymentRole::Shadow, &mut s.deployment));
+        self.deployments.iter_mut().map(|d| (d.role(), d)).chain(shadow)
     }
 
     /// The upstreams that a request may be sent to, each once.
     pub fn upstreams(&self) -> Vec<ByteStr> {
         let mut names: Vec<ByteStr> = Vec::new();
-        for deployment in self.every_deployment() {
+        for (_, deployment) in self.every_deployment() {
             let name = &deployment.upstream.name;
             if !names.iter().any(|n| n.as_str() == name) {
                 names.push(name.as_str().into());
@@ -261,6 +265,10 @@ impl Route {
 }
 
 impl Deployment {
+    const fn role(&self) -> DeploymentRole {
+        if self.is_variant { DeploymentRole::Experiment } else { DeploymentRole::Deployment }
+    }
+
     fn new(config: &DeploymentConfig, table: &UpstreamTable, health: Arc<CircuitBreaker>) -> Result<Self, String> {
         let provider = &config.provider;
         let upstream =

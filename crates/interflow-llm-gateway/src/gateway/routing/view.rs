@@ -57,6 +57,16 @@ pub enum DeploymentRole {
     Shadow,
 }
 
+impl DeploymentRole {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployment",
+            Self::Experiment => "experiment",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
 /// Whether a deployment is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -69,15 +79,13 @@ pub enum DeploymentState {
 
 impl LlmRouteView {
     pub(crate) fn new(route: &Route, now: Instant) -> Self {
-        let shadow = route.shadow.iter().map(|s| DeploymentView::new(&s.deployment, DeploymentRole::Shadow, now));
-        let role = |d: &Deployment| if d.is_variant { DeploymentRole::Experiment } else { DeploymentRole::Deployment };
         Self {
             name: route.name.clone(),
             configured: route.is_configured,
             strategy: route.strategy,
             sticky: route.sticky,
             retries_left: route.budget.left(),
-            deployments: route.deployments.iter().map(|d| DeploymentView::new(d, role(d), now)).chain(shadow).collect(),
+            deployments: route.every_deployment().map(|(role, d)| DeploymentView::new(d, role, now)).collect(),
         }
     }
 }
