@@ -98,6 +98,7 @@ pub enum Stickiness {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShadowConfig {
+    /// A name of `[llm.provider]`, or a predefined provider.
     pub provider: String,
     /// The model's name there; unset: the client's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,6 +111,7 @@ pub struct ShadowConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentConfig {
+    /// A name of `[llm.provider]`, or a predefined provider.
     pub provider: String,
     /// The model's name there; unset: the client's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,8 +127,10 @@ pub struct ExperimentConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExperimentUnit {
+    /// A conversation.
     #[default]
     Session,
+    /// A virtual key or user, or else a provider key.
     User,
 }
 
