@@ -12,6 +12,7 @@ mod flows;
 mod input;
 mod instance;
 pub(crate) mod limits;
+mod llm;
 mod loaded_flow;
 pub(crate) mod mcp;
 #[cfg(feature = "media")]

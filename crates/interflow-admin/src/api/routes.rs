@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
-    approvals, body, compose, conversations, events, flow_values, flows, instance, limits, openapi, overview, pending,
-    policies, privacy, query_assist, replay, rules, settings, setup, transfer,
+    approvals, body, compose, conversations, events, flow_values, flows, instance, limits, llm, openapi, overview,
+    pending, policies, privacy, query_assist, replay, rules, settings, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -272,6 +272,7 @@ fn media_routes() -> Vec<ApiRoute> {
 fn limit_routes() -> Vec<ApiRoute> {
     use limits::{change_key, keys, limits, make_key, revoke_key, rotate_key};
     vec![
+        get("/llm/routes", llm::routes, "Routes of models to deployments, with the state of each deployment"),
         get("/limits", limits, "Rules, counters, and usage since the start"),
         get("/keys", keys, "The virtual keys, without the keys themselves"),
         post("/keys", make_key, "Create a virtual key; it is shown this once"),

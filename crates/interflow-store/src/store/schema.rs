@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{Result, StoreError};
 
 /// Each entry migrates the schema to the next version; the database's `user_version` counts them.
-const MIGRATIONS: [&str; 4] = ["
+const MIGRATIONS: [&str; 5] = ["
 CREATE TABLE hosts(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 -- What lists and queries look at. `chunks` names what lies in segments: see refs.rs.

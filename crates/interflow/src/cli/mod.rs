@@ -18,6 +18,7 @@ pub mod flows;
 mod import;
 mod keys;
 mod listen_address;
+mod llm;
 mod manual;
 mod mcp;
 #[cfg(feature = "media")]
@@ -112,6 +113,9 @@ pub enum CliCommand {
     /// Manage virtual keys for the gateway: add, list, rotate, disable, enable, revoke.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Show the LLM gateway of the running instance: routes and their deployments.
+    #[command(subcommand)]
+    Llm(llm::LlmCommand),
     /// Replace personal data and secrets in text or JSON.
     Redact(redact::RedactArgs),
     /// Verify the hash chain of the audit log.
@@ -189,6 +193,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
         CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
         CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
+        CliCommand::Llm(command) => llm::run(command, &home()?),
         CliCommand::Redact(args) => redact::run(&args),
         CliCommand::Audit(command) => audit::run(&command),
         #[cfg(feature = "media")]
