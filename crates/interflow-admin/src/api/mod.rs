@@ -4,6 +4,7 @@
 mod approvals;
 mod blocking;
 mod body;
+mod certificates;
 mod compose;
 mod conversations;
 mod events;
@@ -18,6 +19,7 @@ pub(crate) mod mcp;
 mod media;
 mod openapi;
 mod operation;
+mod operation_name;
 mod pending;
 mod pending_filter;
 mod policies;
