@@ -157,8 +157,8 @@ describe('keys, limits and budgets', () => {
     await page.getByText('A virtual key stands for').waitFor();
     await page.getByLabel('Owner').fill('ada');
     await page.getByLabel('Models').fill('claude-*');
-    await page.getByLabel('Dollars a day').fill('5');
-    await page.getByLabel('Requests a minute').fill('2');
+    await page.getByLabel('Dollars per day').fill('5');
+    await page.getByLabel('Requests per minute').fill('2');
     await page.getByLabel('Expires').selectOption('in 30 days');
     await page.getByRole('button', { name: 'Create key' }).click();
     const key = (await page.getByRole('status').locator('code').textContent()) ?? '';
@@ -168,7 +168,7 @@ describe('keys, limits and budgets', () => {
     expect((await ask('first', { key })).status).toBe(200);
     expect((await ask('second', { key })).status).toBe(200);
     expect((await ask('third', { key })).status).toBe(429);
-    const usage = page.getByRole('table', { name: 'Used since the start' });
+    const usage = page.getByRole('table', { name: 'Usage since start' });
     const row = usage.getByRole('row', { name: /ada.*claude-sonnet-4-5/ });
     // User, model, requests, refused, input tokens (including cached) and output tokens, cost.
     await expect.poll(() => row.getByRole('cell').allTextContents().then((c) => c.slice(1, 7)), { timeout: 8000 })
@@ -189,8 +189,8 @@ describe('keys, limits and budgets', () => {
 
   it('an invalid request reports an error', async () => {
     await page.getByLabel('Owner').fill('evelyn');
-    await page.getByLabel('Requests a minute').evaluate((n) => ((n as HTMLInputElement).step = 'any'));
-    await page.getByLabel('Requests a minute').fill('0.5');
+    await page.getByLabel('Requests per minute').evaluate((n) => ((n as HTMLInputElement).step = 'any'));
+    await page.getByLabel('Requests per minute').fill('0.5');
     await page.getByRole('button', { name: 'Create key' }).click();
     await page.getByText('is not a rate: write it as').waitFor();
     expect(await main().textContent()).not.toContain('evelyn');
