@@ -334,6 +334,30 @@ export interface components {
             /** @description The beginning of the reply, for auxiliary calls. */
             note?: string;
         };
+        CertificateView: {
+            subject: string;
+            issuer: string;
+            /** @description The names that it is valid for (SAN): DNS names, addresses and others. */
+            names: string[];
+            /** @description Names that were left out. */
+            more_names: number;
+            not_before: components["schemas"]["Timestamp"];
+            not_after: components["schemas"]["Timestamp"];
+            /** @description The key's algorithm with its size or curve: `RSA 2048`, `EC P-256`. */
+            key: string;
+            /** @description The algorithm of the signature: `ecdsa-with-SHA256`. */
+            signature: string;
+            /** @description The serial number in hex. */
+            serial: string;
+            /** @description Whether it may issue certificates. */
+            authority: boolean;
+            /** @description Whether subject and issuer are the same: a root, or a certificate that nobody vouches for. */
+            self_signed: boolean;
+            /** @description SHA-256 of the certificate, in hex. */
+            sha256: string;
+            /** @description The certificate in DER, in base64. */
+            der: string;
+        };
         ChangedMessage: {
             /** @description Its index in the history, from 0: for removed messages in the old one, for added ones in the new one. */
             index: number;
@@ -855,6 +879,16 @@ export interface components {
             /** @description Length of a bucket, in microseconds. */
             span: number;
             found: components["schemas"]["FoundKind"][];
+        };
+        /**
+         * @description The certificates of both sides, leaf first. A list is empty without TLS, for imported flows, and for flows recorded
+         *     by an earlier version.
+         */
+        FlowCertificates: {
+            /** @description What Interflow presented to the client. */
+            client: components["schemas"]["CertificateView"][];
+            /** @description What the origin presented. */
+            upstream: components["schemas"]["CertificateView"][];
         };
         FlowChange: {
             /** @description The location: a fact's or header's name, or a path in a JSON body (`messages[2].content`). */
@@ -2214,6 +2248,8 @@ export interface components {
             /** @description The client's container, if it is known. */
             container?: string;
             comment?: string;
+            /** @description What the request does, if its body names it: a GraphQL operation or a JSON-RPC method. */
+            operation?: string;
         };
         RowDetailsById: {
             /** @description By the flow's id; flows that do not exist are absent. */
@@ -2976,6 +3012,7 @@ export type CaView = components['schemas']['CaView'];
 export type CallPurpose = components['schemas']['CallPurpose'];
 export type CallUsage = components['schemas']['CallUsage'];
 export type CallView = components['schemas']['CallView'];
+export type CertificateView = components['schemas']['CertificateView'];
 export type ChangedMessage = components['schemas']['ChangedMessage'];
 export type ChangedSetting = components['schemas']['ChangedSetting'];
 export type CheckedPolicy = components['schemas']['CheckedPolicy'];
@@ -3031,6 +3068,7 @@ export type ExplainedRules = components['schemas']['ExplainedRules'];
 export type ExportSelectionInput = components['schemas']['ExportSelectionInput'];
 export type FindingState = components['schemas']['FindingState'];
 export type FindingsHistory = components['schemas']['FindingsHistory'];
+export type FlowCertificates = components['schemas']['FlowCertificates'];
 export type FlowChange = components['schemas']['FlowChange'];
 export type FlowComparison = components['schemas']['FlowComparison'];
 export type FlowConversation = components['schemas']['FlowConversation'];

@@ -4,6 +4,7 @@
 mod approvals;
 mod blocking;
 mod body;
+mod certificates;
 mod compose;
 mod conversations;
 mod events;
@@ -19,6 +20,7 @@ pub(crate) mod mcp;
 mod media;
 mod openapi;
 mod operation;
+mod operation_name;
 mod overview;
 mod pending;
 mod pending_filter;

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 
 use super::operation::{ApiSchemas, DocumentedHandler, Operation};
 use super::{
-    approvals, body, compose, conversations, events, flow_values, flows, instance, limits, llm, openapi, overview,
-    pending, policies, privacy, query_assist, replay, rules, settings, setup, transfer,
+    approvals, body, certificates, compose, conversations, events, flow_values, flows, instance, limits, llm, openapi,
+    overview, pending, policies, privacy, query_assist, replay, rules, settings, setup, transfer,
 };
 use crate::state::AdminState;
 
@@ -93,6 +93,7 @@ fn flow_routes() -> Vec<ApiRoute> {
         patch("/flows/{id}", annotate, "Change tags and comment"),
         delete("/flows/{id}", delete_one, "Delete a flow that has ended"),
         get("/flows/{id}/{side}/body", body::body, "A body: its bytes in ranges, or a view of it"),
+        get("/flows/{id}/certificates", certificates::certificates, "The certificate chains of both sides"),
         get("/flows/{id}/messages", messages, "Messages of a WebSocket, event stream or gRPC stream"),
         get("/flows/{id}/messages/{index}", message, "The payload of one message"),
         post("/flows/{id}/replay", replay::replay, "Send the request again, possibly changed"),

@@ -45,7 +45,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_query::Query;
-use interflow_types::{Direction, FlowId};
+use interflow_types::{CertificateChain, Direction, FlowId};
 use tokio::sync::broadcast;
 
 pub use body::BodyReader;
@@ -163,6 +163,13 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// # Errors
     /// As for [`body`](Self::body).
     fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader>;
+
+    /// The certificate chains of the flow's connections: the one presented to the client, and the one that the origin
+    /// presented. `None` without TLS, for imported flows, and for flows recorded by an earlier version.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get), and damage.
+    fn certificates(&self, id: FlowId) -> Result<[Option<CertificateChain>; 2]>;
 
     /// The flow's messages whose indexes are in `range`.
     ///

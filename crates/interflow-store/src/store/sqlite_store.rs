@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use interflow_files::create_private_dir;
 use interflow_query::Query;
-use interflow_types::{Direction, FlowId};
+use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::broadcast;
@@ -221,6 +221,16 @@ impl FlowStore for SqliteStore {
             Some(_) => chunk_refs::original_body_index(direction),
             None => body_index(direction),
         })
+    }
+
+    fn certificates(&self, id: FlowId) -> Result<[Option<CertificateChain>; 2]> {
+        let read = |side: usize| -> Result<Option<CertificateChain>> {
+            let bytes = self
+                .body_at(id, 0..u64::MAX, |_| chunk_refs::CERTIFICATES + side)?
+                .read_all(CertificateChain::MAX_LEN)?;
+            Ok(CertificateChain::from_bytes(bytes))
+        };
+        Ok([read(0)?, read(1)?])
     }
 
     fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {

@@ -21,7 +21,7 @@ use rusqlite::Connection;
 
 use super::body_assembly::{BodyAssembly, ChunkSink};
 use super::checkpoint::CheckpointNeed;
-use super::chunk_refs::SIDES;
+use super::chunk_refs::{CERTIFICATES, SIDES};
 use super::chunks::ChunkWriter;
 use super::disk_reserve::DiskReserve;
 use super::header_masking::MaskRules;
@@ -409,6 +409,13 @@ impl StoreWriter {
 
     fn apply_updates(&mut self, flow: &mut InFlightFlow, news: &mut PendingUpdates) -> Result<()> {
         flow.apply_updates(news, &self.mask);
+        for (side, (chain, stored)) in flow.certificates.iter_mut().enumerate() {
+            if let (Some(chain), false) = (chain, *stored) {
+                let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+                flow.bodies[CERTIFICATES + side].replace(&mut shelf, chain.as_bytes())?;
+                *stored = true;
+            }
+        }
         if !news.messages.is_empty() {
             self.take_messages(flow, &news.messages)?;
         }
