@@ -354,6 +354,7 @@ fn calls_of_models_are_summed_up_by_model() {
         model: model.into(),
         provider: "provider".into(),
         used: TokenUsage { exchanges: 1, input: 100, output: 10, cost: 0.5, ..TokenUsage::default() },
+        failed: false,
         facts: String::new(),
     };
     let exchanges = vec![exchange(1, "big"), exchange(5, "small"), exchange(7, "big"), exchange(20, "big")];
