@@ -1,5 +1,8 @@
 //! How much of a body is recorded, by type and size: of media and large bodies only the first part (the "head").
 
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use interflow_types::{Direction, Headers};
 
 use crate::config::{LargeBodies, RecordConfig};
@@ -47,23 +50,27 @@ impl BodyPolicy {
         if self.mode == LargeBodies::Full {
             return capped;
         }
+        let length = headers.get_str("content-length").and_then(|n| n.trim().parse::<u64>().ok());
+        // Most bodies are short, and whole in every class.
+        if length.is_some_and(|n| n <= HEAD_BYTES) && HEAD_BYTES < self.cap {
+            return BodyAllowance { max_bytes: HEAD_BYTES, reason: MissingReason::Head, hashed: false };
+        }
         let kind = BodyClass::from_headers(direction, headers);
         let whole = match kind {
             BodyClass::Text => MAX_WHOLE_TEXT,
             BodyClass::Media => HEAD_BYTES,
             BodyClass::Binary => MAX_WHOLE_BINARY,
         };
-        let told = headers.get_str("content-length").and_then(|n| n.trim().parse::<u64>().ok());
         // A body that announces more than its allowance is known to be recorded as a head only, so the head may be
         // short at once.
-        let max_bytes = if told.is_some_and(|n| n > whole) { HEAD_BYTES } else { whole };
+        let max_bytes = if length.is_some_and(|n| n > whole) { HEAD_BYTES } else { whole };
         // The operator's own cap is the stricter one, and names another reason.
         if max_bytes >= self.cap {
             return capped;
         }
         // A text body without a declared length is not hashed, because most such bodies end up whole: if one turns
         // out to be too long, only its size is known.
-        let hashed = told.map_or(kind != BodyClass::Text, |n| n > max_bytes);
+        let hashed = length.map_or(kind != BodyClass::Text, |n| n > max_bytes);
         BodyAllowance { max_bytes, reason: MissingReason::Head, hashed }
     }
 }
@@ -77,6 +84,38 @@ enum BodyClass {
     Binary,
 }
 
+/// Parts of the types of playlists and manifests, which are text, whatever their main type is.
+static PLAYLISTS: LazyLock<AhoCorasick> =
+    LazyLock::new(|| any_of(&["mpegurl", "scpls", "dash.mpd", "dash+xml", "ms-sstr"]));
+
+/// Parts of subtypes of `application` that are text or structured data.
+static TEXTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    any_of(&[
+        "json",
+        "xml",
+        "script",
+        "urlencoded",
+        "grpc",
+        "proto",
+        "connect",
+        "eventstream",
+        "graphql",
+        "yaml",
+        "toml",
+        "msgpack",
+        "messagepack",
+        "cbor",
+        "sql",
+        "jose",
+    ])
+});
+
+/// Every recorded body is classified, so the parts are searched for in one pass.
+fn any_of(parts: &[&str]) -> AhoCorasick {
+    let automaton = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(parts);
+    automaton.expect("a few short words fit into an automaton")
+}
+
 impl BodyClass {
     fn from_headers(direction: Direction, headers: &Headers) -> Self {
         match media_essence(headers) {
@@ -88,9 +127,7 @@ impl BodyClass {
     }
 
     fn from_media_type(essence: &str) -> Self {
-        // Playlists and manifests are text, whatever media type they are served with.
-        let list = ["mpegurl", "scpls", "dash.mpd", "dash+xml", "ms-sstr"];
-        if list.iter().any(|l| essence.contains(l)) {
+        if PLAYLISTS.is_match(essence) {
             return Self::Text;
         }
         let Some((main, sub)) = essence.split_once('/') else { return Self::Binary };
@@ -104,27 +141,9 @@ impl BodyClass {
             "application" => {}
             _ => return Self::Binary,
         }
-        const TEXTS: [&str; 16] = [
-            "json",
-            "xml",
-            "script",
-            "urlencoded",
-            "grpc",
-            "proto",
-            "connect",
-            "eventstream",
-            "graphql",
-            "yaml",
-            "toml",
-            "msgpack",
-            "messagepack",
-            "cbor",
-            "sql",
-            "jose",
-        ];
         const MEDIA: [&str; 7] = ["mp4", "ogg", "x-matroska", "mp2t", "mpeg", "vnd.ms-asf", "vnd.rn-realmedia"];
         // Office documents are ZIP archives, although their types contain `xml`.
-        if TEXTS.iter().any(|t| sub.contains(t)) && !sub.contains("officedocument") {
+        if TEXTS.is_match(sub) && !sub.contains("officedocument") {
             Self::Text
         } else if MEDIA.contains(&sub) {
             Self::Media
@@ -156,7 +175,7 @@ mod tests {
         for (direction, kind, length, max_bytes) in [
             (Response, "video/mp4", Some(7 * MB), HEAD_BYTES),
             (Response, "VIDEO/MP2T", None, HEAD_BYTES),
-            (Response, "audio/mpeg; x=1", Some(10), HEAD_BYTES),
+            (Response, "audio/mpeg; x=1", Some(100_000), HEAD_BYTES),
             (Response, "application/mp4", Some(7 * MB), HEAD_BYTES),
             (Response, "application/vnd.apple.mpegurl", Some(2 * MB), MAX_WHOLE_TEXT),
             (Response, "audio/x-mpegurl", Some(2 * MB), MAX_WHOLE_TEXT),
@@ -165,7 +184,7 @@ mod tests {
             (Response, "application/octet-stream", Some(MB + 1), HEAD_BYTES),
             (Response, "application/octet-stream", None, MAX_WHOLE_BINARY),
             (Response, "image/png", Some(3 * MB), HEAD_BYTES),
-            (Response, "image/png", Some(1000), MAX_WHOLE_BINARY),
+            (Response, "image/png", Some(100_000), MAX_WHOLE_BINARY),
             (Response, "", Some(3 * MB), HEAD_BYTES),
             (Response, "application/json", Some(30 * MB), MAX_WHOLE_TEXT),
             (Response, "application/vnd.amazon.eventstream", None, MAX_WHOLE_TEXT),
