@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use interflow_archive::FlowWithBodies;
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::text::{TextStyle, duration, size};
-use interflow_store::{FlowRow, FlowState, FlowStore, ListOptions, decoded_body, media_type};
+use interflow_store::{FlowRow, FlowState, FlowStore, ListOptions, TotalsRange, decoded_body, media_type};
 use interflow_types::{Direction, FlowId, Headers, Timestamp};
 use serde_json::Value;
 
@@ -23,8 +23,8 @@ const MAX_COUNTED: usize = 20_000;
 const PAGE: usize = 1000;
 /// Hosts, statuses and so on that are listed when the call does not say how many.
 const TOP: u64 = 10;
-/// The bucket of token totals, in microseconds: an hour.
-const TOTALS_SPAN: u64 = 3_600_000_000;
+/// The bucket of token totals, which are added up, in microseconds: a day.
+const TOTALS_SPAN: u64 = 86_400_000_000;
 
 pub fn search_flows(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     let after = Some(text(arguments, "after")).filter(|t| !t.is_empty()).map(str::parse::<FlowId>).transpose();
@@ -293,9 +293,10 @@ pub fn stats(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
 /// Tokens and cost of all conversations in the time range, by agent and model.
 fn model_totals(store: &dyn FlowStore, arguments: &Value, top: usize) -> ToolCallResult {
     let since = moment(arguments, "since")?.unwrap_or(Timestamp::from_micros(0));
-    let until = moment(arguments, "until")?.map_or(u64::MAX, Timestamp::micros);
+    let until = moment(arguments, "until")?.unwrap_or_else(Timestamp::now);
+    let range = TotalsRange { since, until, span: TOTALS_SPAN, offset: 0 };
     let mut used = BTreeMap::<(String, String), [f64; 5]>::new();
-    for total in store.totals(since, TOTALS_SPAN).map_err(error_text)?.into_iter().filter(|t| t.from < until) {
+    for total in store.totals(range).map_err(error_text)? {
         let u = &total.used;
         let sums = used.entry((total.agent, total.model)).or_default();
         let values = [u.exchanges as f64, u.input as f64, u.cache_read as f64, u.output as f64, u.cost];
