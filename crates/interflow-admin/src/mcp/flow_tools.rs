@@ -203,7 +203,7 @@ struct HostTotals {
 impl FlowTotals {
     fn add(&mut self, row: &FlowRow) {
         let summary = row.summary(Timestamp::now());
-        let failed = summary.status.is_none_or(|s| s >= 400) && row.state != FlowState::Open && row.tunnel.is_none();
+        let failed = row.error.is_some() || summary.status.is_some_and(|s| s >= 400);
         self.flows += 1;
         self.failed += usize::from(failed);
         self.sent += summary.request_size;
@@ -222,7 +222,7 @@ impl FlowTotals {
 
     fn write(mut self, out: &mut String, top: usize) {
         out.push_str(&format!(
-            "{} flows, {} failed or with a status from 400 up, {} sent, {} received\n",
+            "{} flows, {} failed (an error, or a status from 400 up), {} sent, {} received\n",
             self.flows,
             self.failed,
             size(self.sent),

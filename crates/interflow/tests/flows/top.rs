@@ -235,7 +235,8 @@ async fn control_characters_of_peers_never_reach_the_terminal() {
     let mut top = Top::start(&home, &[]);
     top.until_shown("all flows");
     // ESC and the eight-bit CSI, in a body and in the query of a URL.
-    running.post("/echo?\u{9b}31m", "Content-Type: text/plain\r\n", "be\u{1b}]0;owned\u{7}low\u{9b}5n").await;
+    let body = format!("{}\nbe\u{1b}]0;owned\u{7}low\u{9b}5n", "plain text ".repeat(20));
+    running.post("/echo?\u{9b}31m", "Content-Type: text/plain\r\n", &body).await;
     top.until_shown("/echo");
     top.press("\r2");
     let shown = top.until_shown("]0;owned");

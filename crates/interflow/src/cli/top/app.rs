@@ -33,6 +33,8 @@ pub enum TopEvent {
     Pending(Vec<Value>),
     Listed {
         generation: u64,
+        /// Whether the page of older flows was asked for, not the newest one.
+        older: bool,
         page: Result<FlowPage, String>,
     },
     Checked {
@@ -169,7 +171,7 @@ impl TopApp {
             TopEvent::Lagged { generation } if generation == self.generation => {
                 return vec![self.list_command(None)];
             }
-            TopEvent::Listed { generation, page } if generation == self.generation => self.add_page(page),
+            TopEvent::Listed { generation, older, page } if generation == self.generation => self.add_page(older, page),
             TopEvent::Flows { .. } | TopEvent::Lagged { .. } | TopEvent::Listed { .. } | TopEvent::Redraw => {}
             TopEvent::Stats(stats) => self.figures = Some(InstanceFigures::from_stats(&stats, self.figures.as_ref())),
             TopEvent::Pending(items) => self.pending.replace(items),
@@ -220,10 +222,16 @@ impl TopApp {
         open.filter(|_| changed).map(TopCommand::Load).into_iter().collect()
     }
 
-    fn add_page(&mut self, page: Result<FlowPage, String>) {
-        let older = std::mem::take(&mut self.loading_older);
+    fn add_page(&mut self, older: bool, page: Result<FlowPage, String>) {
+        if older {
+            self.loading_older = false;
+        }
         match page {
             Ok(page) => {
+                // What came while nobody listened can be more than a page: rows behind the gap would seem to follow.
+                if let Some(oldest) = page.flows.last().filter(|_| !older && page.has_older) {
+                    self.list.drop_behind_gap(oldest.id);
+                }
                 if older || self.list.len() == 0 {
                     self.list.has_older = page.has_older;
                 }

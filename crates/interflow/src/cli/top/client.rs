@@ -193,7 +193,7 @@ fn outcome(home: &DataDir, command: TopCommand) -> TopEvent {
     match command {
         TopCommand::List { query, generation, before } => {
             let page = api().and_then(|api| list(&api, &query, before));
-            TopEvent::Listed { generation, page }
+            TopEvent::Listed { generation, older: before.is_some(), page }
         }
         TopCommand::Check(query) => {
             let checked = api().and_then(|api| api.get(&format!("/query/check?q={}", encoded(&query))).map_err(said));

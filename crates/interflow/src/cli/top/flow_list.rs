@@ -73,6 +73,17 @@ impl FlowList {
         }
     }
 
+    /// Drops the rows before a flow, unless that is known: then nothing is missing between it and them.
+    pub fn drop_behind_gap(&mut self, first: FlowId) {
+        if let Err(at) = self.rows.binary_search_by_key(&first, |f| f.id)
+            && at > 0
+        {
+            self.rows.drain(..at);
+            self.top = 0;
+            self.has_older = true;
+        }
+    }
+
     pub fn clear(&mut self) {
         *self = Self::new();
     }
@@ -149,6 +160,16 @@ mod tests {
         list.select(0);
         list.merge(vec![flow(1_000_000, FlowState::Open)]);
         assert_eq!(list.selected_index(), Some(0), "the dropped row's place is taken by the next");
+    }
+
+    #[test]
+    fn rows_behind_a_gap_are_dropped() {
+        let mut list = list(5);
+        let known = list.rows[3].id;
+        list.drop_behind_gap(known);
+        assert_eq!((list.len(), list.has_older), (5, false), "nothing is missing");
+        list.drop_behind_gap(flow(9, FlowState::Open).id);
+        assert_eq!((list.len(), list.has_older), (0, true));
     }
 
     #[test]

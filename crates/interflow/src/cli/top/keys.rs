@@ -36,6 +36,10 @@ impl TopApp {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if control => self.quit = true,
+            // Keys that only move; nothing else happens by one that was meant for something else.
+            KeyCode::Char('d' | 'u') if control && self.screen == Screen::Flows => return self.on_flow_key(key),
+            KeyCode::Char('d' | 'u') if control => return self.on_scroll_key(key),
+            KeyCode::Char(_) if control => {}
             KeyCode::Char('q') => self.quit = true,
             KeyCode::Char('?') => self.toggle(Screen::Help),
             KeyCode::Char('h') => self.toggle(Screen::Pending),
@@ -105,6 +109,11 @@ impl TopApp {
             },
             _ => {}
         }
+        Vec::new()
+    }
+
+    fn on_scroll_key(&mut self, key: KeyEvent) -> Vec<TopCommand> {
+        self.pending.scroll_by(self.row_step(key).unwrap_or_default());
         Vec::new()
     }
 

@@ -1,5 +1,7 @@
 //! The list of pending requests, and the selected one in full.
 
+use std::time::{Duration, Instant};
+
 use interflow_archive::text::{clean, clean_lines, size};
 use interflow_types::Timestamp;
 use ratatui_core::style::{Color, Modifier, Style};
@@ -12,6 +14,10 @@ use super::wrap::wrap;
 use crate::cli::output::{member, members};
 use crate::cli::pending::{PendingLine, clock};
 
+/// How long nothing is decided after another request has taken the place of the selected one: the key may have been
+/// meant for that.
+const LOOK: Duration = Duration::from_secs(1);
+
 #[derive(Default)]
 pub struct PendingView {
     /// As `GET /pending` gives them, the one that waits longest first.
@@ -19,6 +25,8 @@ pub struct PendingView {
     selected: usize,
     /// Lines by which the selected one is scrolled.
     scroll: usize,
+    /// When another one took the place of the selected one.
+    replaced: Option<Instant>,
 }
 
 impl PendingView {
@@ -28,6 +36,7 @@ impl PendingView {
         let kept = self.items.iter().position(|i| Some(member(i, "id")) == chosen);
         if kept.is_none() {
             self.scroll = 0;
+            self.replaced = chosen.filter(|_| !self.items.is_empty()).map(|_| Instant::now());
         }
         self.selected = kept.unwrap_or(self.selected).min(self.items.len().saturating_sub(1));
     }
@@ -38,7 +47,7 @@ impl PendingView {
 
     pub fn move_by(&mut self, rows: isize) {
         self.selected = self.selected.saturating_add_signed(rows).min(self.items.len().saturating_sub(1));
-        self.scroll = 0;
+        (self.scroll, self.replaced) = (0, None);
     }
 
     pub fn scroll_by(&mut self, lines: isize) {
@@ -48,6 +57,9 @@ impl PendingView {
     /// What a key decides about the selected one.
     pub fn decision(&self, key: char) -> Result<TopCommand, &'static str> {
         let item = self.items.get(self.selected).ok_or("nothing is pending")?;
+        if self.replaced.is_some_and(|at| at.elapsed() < LOOK) {
+            return Err("the selected one has just gone: look at this one first");
+        }
         let action = match key {
             'd' => "deny",
             'x' if member(item, "what") != "message" => return Err("only a message can be dropped; d denies"),

@@ -26,7 +26,7 @@ fn app() -> TopApp {
     let commands = app.update(TopEvent::Connected);
     assert_eq!(commands, [TopCommand::List { query: String::new(), generation: 1, before: None }]);
     let flows = serde_json::from_value(json(FLOWS)["flows"].take()).unwrap();
-    app.update(TopEvent::Listed { generation: 1, page: Ok(FlowPage { flows, has_older: false }) });
+    app.update(TopEvent::Listed { generation: 1, older: false, page: Ok(FlowPage { flows, has_older: false }) });
     app.update(TopEvent::Stats(Box::new(json(STATS))));
     app
 }
@@ -70,7 +70,7 @@ fn opened() -> TopApp {
 fn table_fits_every_width_and_shows_the_most_telling_columns() {
     for (width, heading) in [
         (20, "STAT HOST AND PATH"),
-        (50, "METHOD  HOST AND PATH                 STAT     TOOK"),
+        (50, "METHOD  HOST AND PATH                STAT     TOOK"),
         (80, "TIME     METHOD  HOST AND PATH                  STAT TYPE          SIZE     TOOK"),
     ] {
         let screen = drawn(&mut app(), width, 24);
@@ -155,6 +155,12 @@ fn pending_requests_are_shown_and_decided() {
     let decide = |action| TopCommand::Decide { id: id.clone(), action };
     assert_eq!(press(&mut app, "acd"), [decide("allow"), decide("allow"), decide("deny")]);
     assert_eq!(press(&mut app, "x"), [], "a request is not a message");
+    let control = KeyEvent::new(KeyCode::Char('d'), KeyModifiers::CONTROL);
+    assert_eq!(app.update(TopEvent::Key(control)), [], "a page down denies nothing");
+    let mut other = json(PENDING)["pending"][0].take();
+    other["id"] = "approval-99".into();
+    app.update(TopEvent::Pending(vec![other]));
+    assert_eq!(press(&mut app, "a"), [], "the one that was selected has just gone");
     app.update(TopEvent::Pending(Vec::new()));
     assert_eq!(press(&mut app, "a"), []);
     assert!(drawn(&mut app, 80, 24).join("\n").contains("nothing is pending"));
