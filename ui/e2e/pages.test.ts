@@ -60,6 +60,7 @@ describe('the settings', () => {
     const main = page.getByRole('main');
     await main.getByText('No bypassed clients').waitFor();
     expect(await main.getByRole('button', { name: 'Intercept all again' }).isDisabled()).toBe(true);
+    await main.getByText('Effective configuration').click();
     await expect.poll(() => main.textContent()).toContain('"record"');
     const { version } = await world.api<{ version: string }>('/stats');
     expect(await main.textContent()).toContain(version);
@@ -110,7 +111,7 @@ it('fits a narrow window: no overflow, and a flow covers the list', async () => 
   await narrow.locator('.drawn .line[data-id]').first().click();
   await narrow.getByRole('tabpanel').waitFor();
   expect(await narrow.locator('.list').isVisible()).toBe(false);
-  for (const path of ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/intercept']) {
+  for (const path of ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings', '/compose', '/intercept', '/keys']) {
     await narrow.goto(`http://${world.admin}${path}`);
     await narrow.waitForTimeout(300);
     const over = await narrow.evaluate(() => {

@@ -16,8 +16,9 @@ mod subject;
 
 pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
 pub use conversations::{
-    ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
-    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, call_text_matches, call_tokens, single_line,
+    ConversationNote, ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, TotalsRange, call_text_matches, call_tokens,
+    single_line,
 };
 pub use error::{Result, StoreError};
 pub use model::{

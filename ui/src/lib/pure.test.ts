@@ -134,9 +134,9 @@ test('timings become spans on both sides', () => {
     520,
   );
   expect(found.map((s) => [s.side, s.label, s.start, s.length])).toEqual([
-    ['client', 'head from client', 0, 100], ['client', 'body from client', 100, 50],
-    ['upstream', 'DNS', 100, 20], ['upstream', 'connect', 120, 30], ['upstream', 'TLS', 150, 50], ['upstream', 'send', 200, 60],
-    ['upstream', 'wait (TTFB)', 260, 140], ['upstream', 'receive', 400, 100], ['client', 'response to client', 400, 120],
+    ['client', 'receive request head', 0, 100], ['client', 'receive request body', 100, 50],
+    ['upstream', 'DNS', 100, 20], ['upstream', 'connect', 120, 30], ['upstream', 'TLS', 150, 50], ['upstream', 'send request', 200, 60],
+    ['upstream', 'wait (TTFB)', 260, 140], ['upstream', 'receive response', 400, 100], ['client', 'send response', 400, 120],
   ]);
   expect(timingSpans({}, 10)).toEqual([]);
 });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{FlowId, FlowTimings, Headers, Timestamp};
 
-use super::chunk_refs::SIDES;
+use super::chunk_refs::{CERTIFICATES, SIDES};
 use super::varint::{VarintReader, write_field, write_nested, write_number, write_varint};
 use crate::error::Result;
 use crate::model::*;
@@ -34,8 +34,8 @@ mod tag {
     pub const ORIGINAL_RESPONSE: u8 = 17;
     pub const INLINE_ORIGINAL_REQUEST: u8 = 18;
     pub const INLINE_ORIGINAL_RESPONSE: u8 = 19;
-    /// The tags of the inline body ends, by body index.
-    pub const INLINE: [u8; super::SIDES] =
+    /// The tags of the inline body ends, by body index. Certificate chains have none.
+    pub const INLINE: [u8; super::CERTIFICATES] =
         [INLINE_REQUEST, INLINE_RESPONSE, INLINE_ORIGINAL_REQUEST, INLINE_ORIGINAL_RESPONSE];
 }
 

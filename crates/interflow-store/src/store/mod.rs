@@ -9,6 +9,7 @@ pub(crate) mod chunks;
 mod commands;
 mod compress;
 mod connection_pool;
+mod conversation_notes;
 mod conversations;
 mod damage;
 mod details_blob;
@@ -23,6 +24,7 @@ mod overview;
 pub(crate) mod pending_flow;
 mod quarantine;
 pub(crate) mod queue;
+mod reconfigure;
 mod recover;
 mod retention;
 mod rows;
@@ -43,7 +45,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_query::Query;
-use interflow_types::{Direction, FlowId};
+use interflow_types::{CertificateChain, Direction, FlowId};
 use tokio::sync::broadcast;
 
 pub use body::BodyReader;
@@ -69,6 +71,8 @@ pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct StoreStats {
     pub flows: u64,
+    /// Whether new flows are recorded (`record.enabled`).
+    pub recording: bool,
     /// Flows in progress that are being recorded.
     pub open_flows: u64,
     pub segments: u64,
@@ -159,6 +163,13 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// # Errors
     /// As for [`body`](Self::body).
     fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader>;
+
+    /// The certificate chains of the flow's connections: the one presented to the client, and the one that the origin
+    /// presented. `None` without TLS, for imported flows, and for flows recorded by an earlier version.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get), and damage.
+    fn certificates(&self, id: FlowId) -> Result<[Option<CertificateChain>; 2]>;
 
     /// The flow's messages whose indexes are in `range`.
     ///

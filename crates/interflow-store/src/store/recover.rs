@@ -118,9 +118,10 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
             stored.inline[side].clear();
             db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.seq, side])?;
             let row = &mut stored.row;
-            // Sides 0 and 1 are the bodies as sent, 2 and 3 as received.
+            // Sides 0 and 1 are the bodies as sent, 2 and 3 as received, the rest certificates.
             let direction = if side % 2 == 0 { Direction::Request } else { Direction::Response };
             let body = match (side, direction) {
+                (chunk_refs::CERTIFICATES.., _) => None,
                 (2.., _) => row.original.as_mut().and_then(|o| o.edited_body_mut(direction)),
                 (_, Direction::Request) => row.request.as_mut().map(|r| &mut r.body),
                 (_, Direction::Response) => row.response.as_mut().map(|r| &mut r.body),

@@ -117,6 +117,11 @@ impl GarbageCollector {
         !matches!(self.phase, CollectionPhase::Idle)
     }
 
+    /// Makes the next check due at once.
+    pub(crate) const fn check_soon(&mut self) {
+        self.looked = None;
+    }
+
     /// Aborts the current collection after a failed transaction; the next check restarts it.
     pub(crate) fn stop(&mut self) {
         // Callers that wait get what was freed so far.

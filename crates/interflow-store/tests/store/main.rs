@@ -1,5 +1,6 @@
 //! Black-box tests of the embedded store and its recorder.
 
+mod configure;
 mod conversations;
 mod crash;
 mod damage;
