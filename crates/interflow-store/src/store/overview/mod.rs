@@ -226,12 +226,14 @@ mod tests {
         let sql = "INSERT INTO flows(seq, id, state, kind, started, duration, transport, scheme, host, port, method, path, \
                    status, request_size, response_size, messages, stored, kept) \
                    VALUES(?1, ?2, 1, 0, ?3, 5000, 0, 0, 1, 80, 'GET', '/', 404, 10, 20, 0, ?3, 0)";
+        db.execute_batch("BEGIN").unwrap();
         for seq in 1..=3000i64 {
             let started = 1_700_000_000_000_000 + seq;
             let id = ((started as u128 / 1000) << 80 | seq as u128).to_be_bytes();
             db.execute(sql, params![seq, id, started]).unwrap();
             db.execute("INSERT INTO details(seq, detail) VALUES(?, x'')", [seq]).unwrap();
         }
+        db.execute_batch("COMMIT").unwrap();
         drop(db);
         let store = SqliteStore::open(dir.path(), &crate::RecordConfig::default()).unwrap();
         let (query, to) = (interflow_query::Query::all(), 1_800_000_000_000_000);
