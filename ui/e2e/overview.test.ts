@@ -61,7 +61,7 @@ it('opens the flows of a row, of a series and of a bar', async () => {
     await page.keyboard.press('ArrowLeft');
   }
   await page.keyboard.press('Enter');
-  await expect.poll(query).toMatch(/^time:\S+\.\.\S+$/);
+  await expect.poll(query).toMatch(/^time:\S+\.\.\S*$/);
   await expect.poll(() => rows().count()).toBe(count);
   await page.goBack();
   await chart('Requests').waitFor();
@@ -81,7 +81,7 @@ it('opens the flows of the bar that is clicked', async () => {
   // The crosshair is shared.
   expect(await chart('Errors').getAttribute('aria-valuenow')).toBe(await chart('Requests').getAttribute('aria-valuenow'));
   await page.mouse.click(x, box.y + 9);
-  await expect.poll(query).toMatch(/^time:\S+\.\.\S+$/);
+  await expect.poll(query).toMatch(/^time:\S+\.\.\S*$/);
   await expect.poll(() => rows().count()).toBe(count);
   await page.goBack();
   await chart('Requests').waitFor();
@@ -89,7 +89,7 @@ it('opens the flows of the bar that is clicked', async () => {
 
 it('zooms by dragging; Back and a double click zoom out', async () => {
   const step = async () => /bars of (.*)$/.exec((await page.locator('.when').textContent())?.trim() ?? '')?.[1];
-  await expect.poll(step).toBe('10.0 s');
+  await expect.poll(step).toBe('10 s');
   const box = (await chart('Errors').boundingBox())!;
   const drag = async () => {
     await page.mouse.move(box.x + box.width * 0.7, box.y + 60);
@@ -99,17 +99,17 @@ it('zooms by dragging; Back and a double click zoom out', async () => {
   };
   await drag();
   await expect.poll(() => new URL(page.url()).search).toMatch(/^\?from=\S+&to=\S+$/);
-  await expect.poll(step).not.toBe('10.0 s');
+  await expect.poll(step).not.toBe('10 s');
   await page.goBack();
-  await expect.poll(step).toBe('10.0 s');
+  await expect.poll(step).toBe('10 s');
   await drag();
-  await expect.poll(step).not.toBe('10.0 s');
+  await expect.poll(step).not.toBe('10 s');
   await chart('Errors').dblclick();
   await expect.poll(() => new URL(page.url()).search).toBe('?range=15m');
-  await expect.poll(step).toBe('10.0 s');
+  await expect.poll(step).toBe('10 s');
   // A shared link shows the same.
   await drag();
-  await expect.poll(step).not.toBe('10.0 s');
+  await expect.poll(step).not.toBe('10 s');
   const [zoomed, address] = [await step(), page.url()];
   await page.goto(address);
   await expect.poll(step).toBe(zoomed);

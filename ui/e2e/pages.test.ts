@@ -27,7 +27,7 @@ it('the overview agrees with /metrics', async () => {
     const samples = text.split('\n').filter((line) => line.startsWith(`${name} `) || (line.startsWith(`${name}{`) && line.includes(label)));
     return samples.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
   };
-  const figure = async (row: string | RegExp) => Number((await page.getByRole('row', { name: row }).getByRole('cell').last().textContent())?.replace(/[^\d.]/g, ''));
+  const figure = async (row: string | RegExp) => Number((await page.locator('.now').getByRole('row', { name: row }).getByRole('cell').last().textContent())?.replace(/[^\d.]/g, ''));
   await page.getByText(`${metric('interflow_http_requests_total')} since the start, 0 in progress`).waitFor();
   for (const [row, name, label] of [
     [/^2xx/, 'interflow_http_responses_total', 'code_class="2xx"'], [/^4xx/, 'interflow_http_responses_total', 'code_class="4xx"'],

@@ -71,6 +71,10 @@ describe('the time of a query', () => {
       expect(term).toMatch(digits);
     }
   });
+  test('has no end for a range that ends now, and each end its own precision', () => {
+    expect(timeTerm(NOON, null)).toMatch(/^time:\S+T\d\d:\d\d(Z|[+-]\d\d:\d\d)\.\.$/);
+    expect(bounds(timeTerm(NOON, NOON + 1500))).toEqual([NOON, NOON + 1500]);
+  });
   test('is joined with the filter, alternatives in parentheses', () => {
     expect(joined('time:a..b', 'host:x OR host:y', 'is:error')).toBe('time:a..b (host:x OR host:y) is:error');
     expect(joined('time:a..b', '', 'status:4xx')).toBe('time:a..b status:4xx');

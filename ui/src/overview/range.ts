@@ -124,11 +124,11 @@ function point(at: number, unit: number): string {
   return `${local.slice(0, 19)}.${two(Math.floor(at % SECOND), 6)}${zone}`;
 }
 
-/** The term of the flows that began from `from` until before `to`. Both ends of a range in a query are included, so the
- * second one names the last minute, second or microsecond of the span. */
-export function timeTerm(from: number, to: number): string {
-  const unit = [MINUTE, SECOND].find((u) => from % u === 0 && to % u === 0) ?? 1;
-  return `time:${point(from, unit)}..${point(to - unit, unit)}`;
+/** The term of the flows that began from `from` until before `to`, or since `from`. Both ends of a range in a query are
+ * included, so the second one names the last minute, second or microsecond of the span. */
+export function timeTerm(from: number, to: number | null): string {
+  const unit = (at: number) => [MINUTE, SECOND].find((u) => at % u === 0) ?? 1;
+  return `time:${point(from, unit(from))}..${to === null ? '' : point(to - unit(to), unit(to))}`;
 }
 
 /** A query of several parts. A part with alternatives is put in parentheses. */

@@ -120,6 +120,17 @@ fn migrate(db: &Connection) -> Result<()> {
     Ok(())
 }
 
+/// A database as an earlier version left it.
+#[cfg(test)]
+pub(crate) fn create_earlier(dir: &Path, version: usize) -> Connection {
+    let db = Connection::open(file(dir)).expect("the folder is the test's own");
+    for sql in &MIGRATIONS[..version] {
+        db.execute_batch(sql).expect("the migrations apply");
+    }
+    db.pragma_update(None, "user_version", version as i64).expect("the database is open");
+    db
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -244,22 +244,6 @@ fn figures_survive_reopening_and_readers_see_them() {
 }
 
 #[test]
-fn a_recording_of_an_earlier_version_is_summarised() {
-    let (dir, store, _) = with_blocks(2500);
-    let wanted = overview(&store, &options(Some(START), START + 2500 * SECOND, 5));
-    store.close();
-    drop(store);
-    let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
-    // The version before the one that added the table.
-    let version: i64 = db.query_row("PRAGMA user_version", [], |r| r.get(0)).unwrap();
-    db.execute_batch(&format!("DROP TABLE flow_columns; PRAGMA user_version = {};", version - 1)).unwrap();
-    drop(db);
-    let again = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
-    assert_eq!(overview(&again, &options(Some(START), START + 2500 * SECOND, 5)), wanted);
-    assert!(stored_blocks(dir.path()) > 0);
-}
-
-#[test]
 fn a_flow_that_ends_late_is_counted_in_full() {
     let (dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();

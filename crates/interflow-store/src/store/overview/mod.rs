@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use interflow_types::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use self::accumulate::{Accumulator, Span};
 use self::columns::{BLOCK_ROWS, BlockSeal};
@@ -204,8 +204,50 @@ fn summaries(db: &Connection, seqs: &[i64]) -> Result<Vec<FlowSummary>> {
     let mut statement = db.prepare_cached(&sql)?;
     let mut found = Vec::new();
     for seq in seqs {
-        let row = statement.query_row([seq], |r| Ok(rows::read(r)))?;
-        found.extend(row.ok().map(|stored| stored.row.summary(now)));
+        let row = statement.query_row([seq], |r| Ok(rows::read(r))).optional()?;
+        found.extend(row.and_then(Result::ok).map(|stored| stored.row.summary(now)));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{FlowStore, SqliteStore, schema};
+
+    /// The last version without columns.
+    const BEFORE_COLUMNS: usize = 3;
+
+    #[test]
+    fn a_recording_of_an_earlier_version_is_summarised_and_its_blocks_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = schema::create_earlier(dir.path(), BEFORE_COLUMNS);
+        db.execute("INSERT INTO hosts(id, name) VALUES(1, 'old.test')", []).unwrap();
+        let sql = "INSERT INTO flows(seq, id, state, kind, started, duration, transport, scheme, host, port, method, path, \
+                   status, request_size, response_size, messages, stored, kept) \
+                   VALUES(?1, ?2, 1, 0, ?3, 5000, 0, 0, 1, 80, 'GET', '/', 404, 10, 20, 0, ?3, 0)";
+        db.execute_batch("BEGIN").unwrap();
+        for seq in 1..=3000i64 {
+            let started = 1_700_000_000_000_000 + seq;
+            let id = ((started as u128 / 1000) << 80 | seq as u128).to_be_bytes();
+            db.execute(sql, params![seq, id, started]).unwrap();
+            db.execute("INSERT INTO details(seq, detail) VALUES(?, x'')", [seq]).unwrap();
+        }
+        db.execute_batch("COMMIT").unwrap();
+        drop(db);
+        let store = SqliteStore::open(dir.path(), &crate::RecordConfig::default()).unwrap();
+        let (query, to) = (interflow_query::Query::all(), 1_800_000_000_000_000);
+        let options = OverviewOptions { query, from: None, to, buckets: 3, step: None, compare: false };
+        let found = loop {
+            let found = store.overview(&options, &mut || ControlFlow::Continue(())).unwrap();
+            if found.indexing.is_none() {
+                break found;
+            }
+        };
+        let totals = &found.totals;
+        assert_eq!((totals.requests, totals.client_errors, totals.sent, totals.received), (3000, 3000, 30_000, 60_000));
+        assert_eq!((found.from, found.hosts[0].name.as_deref()), (1_700_000_000_000_001, Some("old.test")));
+        let kept = store.read(|db| Ok(stored_blocks(db)?.len())).unwrap();
+        assert_eq!(kept, 1, "the first of three: the last two may still change");
+    }
 }
