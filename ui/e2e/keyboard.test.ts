@@ -101,7 +101,7 @@ describe('the focus comes back', () => {
 
   it('to the previous element after the help and the palette', async () => {
     const from = page.getByRole('button', { name: 'Replay', exact: true });
-    for (const [key, title] of [['?', 'Keys'], ['Control+k', 'Command palette']] as const) {
+    for (const [key, title] of [['?', 'Help'], ['Control+k', 'Command palette']] as const) {
       await from.focus();
       await page.keyboard.press(key);
       await page.getByRole('dialog', { name: title }).waitFor();

@@ -168,7 +168,7 @@ describe('keys, limits and budgets', () => {
     expect((await ask('first', { key })).status).toBe(200);
     expect((await ask('second', { key })).status).toBe(200);
     expect((await ask('third', { key })).status).toBe(429);
-    const usage = page.getByRole('table', { name: 'Used since the start' });
+    const usage = page.getByRole('table', { name: 'Usage since start' });
     const row = usage.getByRole('row', { name: /ada.*claude-sonnet-4-5/ });
     // User, model, requests, refused, input tokens (including cached) and output tokens, cost.
     await expect.poll(() => row.getByRole('cell').allTextContents().then((c) => c.slice(1, 7)), { timeout: 8000 })

@@ -10,6 +10,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use interflow_codec::prometheus::MetricsPage;
+use interflow_llm_gateway::gateway::LlmGateway;
 #[cfg(feature = "media")]
 use interflow_media::MediaService;
 use tokio::net::TcpListener;
@@ -53,6 +54,11 @@ impl AdminServer {
             // Outermost, so that rejected requests have the headers as well.
             .layer(middleware::from_fn(set_security_headers));
         Ok(Self { state, router, listener })
+    }
+
+    /// Gives the LLM gateway to the API.
+    pub fn set_llm(&self, gateway: Arc<LlmGateway>) {
+        let _ = self.state.llm.set(gateway);
     }
 
     /// Gives the media component to the API.

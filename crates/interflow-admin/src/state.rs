@@ -11,6 +11,7 @@ use interflow_approvals::approvals::Approvals;
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{KeyStore, UsageLimiter};
+use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::llm_telemetry::LlmTelemetry;
 use interflow_llm_gateway::redaction::RedactionService;
 #[cfg(feature = "media")]
@@ -80,6 +81,8 @@ pub struct AdminState {
     /// Set after the start, because the media service needs the server's state; empty until then.
     #[cfg(feature = "media")]
     pub media: OnceLock<Arc<MediaService>>,
+    /// The LLM gateway; set after the start.
+    pub(crate) llm: OnceLock<Arc<LlmGateway>>,
     pub redaction: Option<Arc<RedactionService>>,
     config: RwLock<Arc<serde_json::Value>>,
     pub rules: Option<Arc<ActiveRules>>,
@@ -121,6 +124,7 @@ impl AdminState {
             conversations: deps.conversations,
             #[cfg(feature = "media")]
             media: OnceLock::new(),
+            llm: OnceLock::new(),
             redaction: deps.redaction,
             config: RwLock::new(Arc::new(deps.config)),
             rules: deps.rules,

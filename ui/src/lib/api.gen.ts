@@ -334,6 +334,30 @@ export interface components {
             /** @description The beginning of the reply, for auxiliary calls. */
             note?: string;
         };
+        CertificateView: {
+            subject: string;
+            issuer: string;
+            /** @description The names that it is valid for (SAN): DNS names, addresses and others. */
+            names: string[];
+            /** @description Names that were left out. */
+            more_names: number;
+            not_before: components["schemas"]["Timestamp"];
+            not_after: components["schemas"]["Timestamp"];
+            /** @description The key's algorithm with its size or curve: `RSA 2048`, `EC P-256`. */
+            key: string;
+            /** @description The algorithm of the signature: `ecdsa-with-SHA256`. */
+            signature: string;
+            /** @description The serial number in hex. */
+            serial: string;
+            /** @description Whether it may issue certificates. */
+            authority: boolean;
+            /** @description Whether subject and issuer are the same: a root, or a certificate that nobody vouches for. */
+            self_signed: boolean;
+            /** @description SHA-256 of the certificate, in hex. */
+            sha256: string;
+            /** @description The certificate in DER, in base64. */
+            der: string;
+        };
         ChangedMessage: {
             /** @description Its index in the history, from 0: for removed messages in the old one, for added ones in the new one. */
             index: number;
@@ -391,6 +415,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             link: components["schemas"]["SubagentLink"] | null;
         };
         Client: {
@@ -598,17 +624,51 @@ export interface components {
             /** @description The original value. */
             value: unknown;
         };
+        /** @description The operator's tags and comment on a conversation, or on one of its messages. */
+        ConversationNote: {
+            /** @description The key of the message, 32 hexadecimal digits; absent for the conversation as a whole. */
+            message?: string;
+            tags?: string[];
+            comment?: string;
+        };
+        /** @description The tags and comments of a conversation. */
+        ConversationNotes: {
+            notes: components["schemas"]["ConversationNote"][];
+        };
         ConversationPage: {
             conversations: components["schemas"]["ListedConversation"][];
             /** @description The cursor for the next page; null on the last one. */
             next: string | null;
         };
-        /** @description Usage of one agent and model within a time bucket. */
+        /** @description Changes to tags and comment of a conversation; what is absent stays. */
+        ConversationPatch: {
+            /**
+             * @description The key of the message to change; the conversation itself if absent.
+             * @default null
+             */
+            message?: string | null;
+            /**
+             * @description Replaces all tags.
+             * @default null
+             */
+            tags?: string[] | null;
+            /** @default [] */
+            add_tags?: string[];
+            /** @default [] */
+            remove_tags?: string[];
+            /** @default null */
+            comment?: string | null;
+        };
+        /** @description Usage of one user, agent and model within a time bucket. */
         ConversationTotal: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
             from: number;
             agent: string;
             model: string;
+            /** @description The user, or the virtual key that was used; empty if unknown. */
+            user: string;
+            /** @description Exchanges that ended with an error. */
+            failed: number;
             used: components["schemas"]["TokenUsage"];
         };
         /** @description A conversation with its token usage. */
@@ -636,6 +696,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             version: string;
             link: components["schemas"]["SubagentLink"] | null;
             children: components["schemas"]["ChildConversation"][];
@@ -818,6 +880,16 @@ export interface components {
             span: number;
             found: components["schemas"]["FoundKind"][];
         };
+        /**
+         * @description The certificates of both sides, leaf first. A list is empty without TLS, for imported flows, and for flows recorded
+         *     by an earlier version.
+         */
+        FlowCertificates: {
+            /** @description What Interflow presented to the client. */
+            client: components["schemas"]["CertificateView"][];
+            /** @description What the origin presented. */
+            upstream: components["schemas"]["CertificateView"][];
+        };
         FlowChange: {
             /** @description The location: a fact's or header's name, or a path in a JSON body (`messages[2].content`). */
             at: string;
@@ -926,6 +998,30 @@ export interface components {
             message: string;
         };
         /**
+         * @description Totals of flows. A flow counts in one of the three classes of errors at most; flows that are still open count as
+         *     requests only.
+         */
+        FlowFigures: {
+            /** @description Flows of every kind: HTTP exchanges, WebSockets and tunnels. */
+            requests: number;
+            /** @description Responses with a status of 400 to 499. */
+            client_errors: number;
+            /** @description Responses with a status of 500 or more. */
+            server_errors: number;
+            /** @description Flows that failed, whatever their status. */
+            failed: number;
+            /** @description Bytes of bodies and tunnels to origins. */
+            sent: number;
+            /** @description Bytes of bodies and tunnels from origins. */
+            received: number;
+            /** @description Median duration of HTTP exchanges in microseconds, within 2 %; null if there were none. */
+            p50: number | null;
+            /** @description The duration that 95 % of them did not exceed, within 2 %. */
+            p95: number | null;
+            /** @description The duration that 99 % of them did not exceed, within 2 %. */
+            p99: number | null;
+        };
+        /**
          * @description The id of a flow: 48 bits of Unix milliseconds, 16 random bits per process, a 64-bit counter.
          *
          *     The text form is 26 characters of Crockford's base 32, which sort like the ids.
@@ -934,7 +1030,7 @@ export interface components {
         FlowIdsInput: {
             ids: string[];
         };
-        FlowKind: "websocket" | "http" | "tunnel";
+        FlowKind: "http" | "websocket" | "tunnel";
         FlowPage: {
             flows: components["schemas"]["FlowSummary"][];
             /** @description The cursor for the next page in the requested direction. */
@@ -943,7 +1039,7 @@ export interface components {
             damaged?: number;
         };
         /** @description The recording state of a flow. */
-        FlowState: ("complete" | "failed") | "open" | "cut";
+        FlowState: "open" | "complete" | "failed" | "cut";
         /** @description The summary of a flow for live views; contains no headers or bodies. */
         FlowSummary: {
             id: components["schemas"]["FlowId"];
@@ -977,6 +1073,38 @@ export interface components {
         };
         FlushedFlows: {
             flushed: boolean;
+        };
+        /** @description A conversation with its token usage. */
+        FoundConversation: {
+            id: string;
+            /** @description Groups related conversations: the client's own session id, or an id derived from the connection. */
+            session: string;
+            /** @description The conversation that started this one, if it belongs to a sub-agent. */
+            parent?: string;
+            /** @description When its first exchange started. */
+            started: components["schemas"]["Timestamp"];
+            /** @description When its last exchange ended, by which lists are sorted. */
+            updated: components["schemas"]["Timestamp"];
+            /** @description The client program, such as `claude-code`. */
+            agent: string;
+            /** @description The model of the most recent response. */
+            model: string;
+            /** @description The provider whose API is used. */
+            provider: string;
+            host: string;
+            user?: string;
+            title: string;
+            /** @description Number of prompts on the path to its last response; 0 if it contains only utility calls. */
+            turns: number;
+            used: components["schemas"]["TokenUsage"];
+            /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
+            unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
+            /** @description How many of its messages contain the text. */
+            hits: number;
+            /** @description The first of them. */
+            excerpts: components["schemas"]["TextExcerpt"][];
         };
         FoundKind: {
             /** @description Start of the bucket, in microseconds since the Unix epoch. */
@@ -1288,6 +1416,8 @@ export interface components {
             used: components["schemas"]["TokenUsage"];
             /** @description Exchanges whose prompt left with findings that redaction would have replaced. */
             unredacted: number;
+            /** @description The operator's tags and comments; the one without a message is of the conversation itself. */
+            notes?: components["schemas"]["ConversationNote"][];
             /** @description Whether its last exchange was at most 90 seconds ago. */
             live: boolean;
         };
@@ -1351,6 +1481,27 @@ export interface components {
             /** @description When a temporary mode ends; null if it is the configured one, or lasts until Interflow stops. */
             mode_until: components["schemas"]["Timestamp"] | null;
             mode_is_configured: boolean;
+        };
+        ModelFigures: {
+            name: string | null;
+            used: components["schemas"]["TokenUsage"];
+        };
+        ModelSeries: {
+            name: string | null;
+            tokens: number[];
+            cost: number[];
+        };
+        NamedFigures: {
+            /** @description Absent for the sum of all that were too many to be told apart. */
+            name: string | null;
+            requests: number;
+            /** @description Those of them that failed or have a status of 400 or more. */
+            errors: number;
+            bytes: number;
+        };
+        NamedSeries: {
+            name: string | null;
+            values: number[];
         };
         /** @description The properties of a new key. */
         NewKeyInput: {
@@ -1454,6 +1605,78 @@ export interface components {
         };
         /** @description What is done with findings in a response. */
         OutboundMode: "off" | "flag" | "redact" | "block";
+        /** @description Figures of the flows that began in a span of time. */
+        Overview: {
+            /** @description The first microsecond of the first bucket, since the Unix epoch. */
+            from: number;
+            /** @description The microsecond after the last one. */
+            to: number;
+            /** @description Length of a bucket, in microseconds; the last one may be shorter. */
+            step: number;
+            totals: components["schemas"]["FlowFigures"];
+            llm: components["schemas"]["TokenUsage"];
+            /**
+             * @description The same for the span of the same length before `from`; absent if it was not asked for, or if the figures are of a
+             *     sample.
+             */
+            previous?: components["schemas"]["PreviousFigures"];
+            series: components["schemas"]["OverviewSeries"];
+            /** @description The hosts with the most flows, the busiest first. */
+            hosts: components["schemas"]["NamedFigures"][];
+            /** @description Flows of the busiest hosts by bucket; an entry without a name sums up all others. */
+            host_series: components["schemas"]["NamedSeries"][];
+            users: components["schemas"]["NamedFigures"][];
+            processes: components["schemas"]["NamedFigures"][];
+            /** @description Kinds of errors, the most frequent first. */
+            errors: components["schemas"]["NamedFigures"][];
+            /** @description Status codes of responses, the most frequent first. */
+            statuses: components["schemas"]["StatusFigures"][];
+            /** @description Models by tokens, the most used first. */
+            models: components["schemas"]["ModelFigures"][];
+            /** @description Tokens and cost of the most used models by bucket; an entry without a name sums up all others. */
+            model_series: components["schemas"]["ModelSeries"][];
+            /** @description HTTP exchanges that took the longest. */
+            slowest: components["schemas"]["FlowSummary"][];
+            /** @description Flows with the most bytes. */
+            largest: components["schemas"]["FlowSummary"][];
+            /**
+             * @description Present while older flows have not been summarised yet: the figures are of the newest flows only, and the next
+             *     request continues where this one stopped.
+             */
+            indexing?: components["schemas"]["OverviewIndexing"];
+            /** @description Present if the query selects more flows than are examined: the figures are of the newest of them. */
+            sample?: components["schemas"]["OverviewSample"];
+        };
+        /** @description How many of the recorded flows have been summarised. */
+        OverviewIndexing: {
+            done: number;
+            total: number;
+        };
+        /** @description The part of a query's flows that was examined. */
+        OverviewSample: {
+            flows: number;
+            /** @description When the oldest of them began, in microseconds since the Unix epoch; nothing older is in the figures. */
+            since: number;
+        };
+        /** @description One value per bucket. */
+        OverviewSeries: {
+            requests: number[];
+            client_errors: number[];
+            server_errors: number[];
+            failed: number[];
+            sent: number[];
+            received: number[];
+            /** @description Null where no HTTP exchange ended. */
+            p50: (number | null)[];
+            p95: (number | null)[];
+            p99: (number | null)[];
+            /** @description Calls of language models. */
+            calls: number[];
+            input: number[];
+            output: number[];
+            /** @description US dollars. */
+            cost: number[];
+        };
         PendingClient: {
             address: string;
             user: string | null;
@@ -1583,6 +1806,11 @@ export interface components {
              * @default null
              */
             base?: string | null;
+        };
+        /** @description The figures of the span before. */
+        PreviousFigures: {
+            totals: components["schemas"]["FlowFigures"];
+            llm: components["schemas"]["TokenUsage"];
         };
         /** @description Dates of the price lists: a year and a month, or the text in the operator's list. */
         PriceListDates: {
@@ -2020,6 +2248,8 @@ export interface components {
             /** @description The client's container, if it is known. */
             container?: string;
             comment?: string;
+            /** @description What the request does, if its body names it: a GraphQL operation or a JSON-RPC method. */
+            operation?: string;
         };
         RowDetailsById: {
             /** @description By the flow's id; flows that do not exist are absent. */
@@ -2404,6 +2634,10 @@ export interface components {
             event_clients: number;
             held: components["schemas"]["HeldCounts"];
         };
+        StatusFigures: {
+            status: number;
+            requests: number;
+        };
         /** @description Statistics of a store and its recorder. */
         StoreStats: {
             flows: number;
@@ -2470,7 +2704,24 @@ export interface components {
             before: string;
             after: string;
         };
+        /** @description A match with its surroundings, in one line. */
+        TextExcerpt: {
+            /** @description The key of the message. */
+            key: string;
+            role: components["schemas"]["MessageRole"];
+            before: string;
+            found: string;
+            after: string;
+        };
         TextProblem: components["schemas"]["RuleProblem"] | components["schemas"]["PolicyProblem"];
+        /** @description A page of a search. */
+        TextSearchPage: {
+            conversations: components["schemas"]["FoundConversation"][];
+            /** @description How many conversations were read. */
+            searched: number;
+            /** @description The cursor behind which the search continues; null once all conversations were searched. */
+            next: string | null;
+        };
         ThreadBranch: {
             /** @description A message's hash, serialized as 32 hexadecimal digits. */
             leaf: string;
@@ -2761,6 +3012,7 @@ export type CaView = components['schemas']['CaView'];
 export type CallPurpose = components['schemas']['CallPurpose'];
 export type CallUsage = components['schemas']['CallUsage'];
 export type CallView = components['schemas']['CallView'];
+export type CertificateView = components['schemas']['CertificateView'];
 export type ChangedMessage = components['schemas']['ChangedMessage'];
 export type ChangedSetting = components['schemas']['ChangedSetting'];
 export type CheckedPolicy = components['schemas']['CheckedPolicy'];
@@ -2786,7 +3038,10 @@ export type ComposedRequest = components['schemas']['ComposedRequest'];
 export type ComposedRequestInput = components['schemas']['ComposedRequestInput'];
 export type ConfigView = components['schemas']['ConfigView'];
 export type ContentBlock = components['schemas']['ContentBlock'];
+export type ConversationNote = components['schemas']['ConversationNote'];
+export type ConversationNotes = components['schemas']['ConversationNotes'];
 export type ConversationPage = components['schemas']['ConversationPage'];
+export type ConversationPatch = components['schemas']['ConversationPatch'];
 export type ConversationTotal = components['schemas']['ConversationTotal'];
 export type ConversationView = components['schemas']['ConversationView'];
 export type CountBy = components['schemas']['CountBy'];
@@ -2813,6 +3068,7 @@ export type ExplainedRules = components['schemas']['ExplainedRules'];
 export type ExportSelectionInput = components['schemas']['ExportSelectionInput'];
 export type FindingState = components['schemas']['FindingState'];
 export type FindingsHistory = components['schemas']['FindingsHistory'];
+export type FlowCertificates = components['schemas']['FlowCertificates'];
 export type FlowChange = components['schemas']['FlowChange'];
 export type FlowComparison = components['schemas']['FlowComparison'];
 export type FlowConversation = components['schemas']['FlowConversation'];
@@ -2820,6 +3076,7 @@ export type FlowConversations = components['schemas']['FlowConversations'];
 export type FlowCount = components['schemas']['FlowCount'];
 export type FlowDetail = components['schemas']['FlowDetail'];
 export type FlowError = components['schemas']['FlowError'];
+export type FlowFigures = components['schemas']['FlowFigures'];
 export type FlowId = components['schemas']['FlowId'];
 export type FlowIdsInput = components['schemas']['FlowIdsInput'];
 export type FlowKind = components['schemas']['FlowKind'];
@@ -2827,6 +3084,7 @@ export type FlowPage = components['schemas']['FlowPage'];
 export type FlowState = components['schemas']['FlowState'];
 export type FlowSummary = components['schemas']['FlowSummary'];
 export type FlushedFlows = components['schemas']['FlushedFlows'];
+export type FoundConversation = components['schemas']['FoundConversation'];
 export type FoundKind = components['schemas']['FoundKind'];
 export type HeldCounts = components['schemas']['HeldCounts'];
 export type HeldFlow = components['schemas']['HeldFlow'];
@@ -2853,11 +3111,19 @@ export type Microseconds = components['schemas']['Microseconds'];
 export type MissingReason = components['schemas']['MissingReason'];
 export type ModeRequest = components['schemas']['ModeRequest'];
 export type ModeView = components['schemas']['ModeView'];
+export type ModelFigures = components['schemas']['ModelFigures'];
+export type ModelSeries = components['schemas']['ModelSeries'];
+export type NamedFigures = components['schemas']['NamedFigures'];
+export type NamedSeries = components['schemas']['NamedSeries'];
 export type NewKeyInput = components['schemas']['NewKeyInput'];
 export type Original = components['schemas']['Original'];
 export type OriginalRequest = components['schemas']['OriginalRequest'];
 export type OriginalResponse = components['schemas']['OriginalResponse'];
 export type OutboundMode = components['schemas']['OutboundMode'];
+export type Overview = components['schemas']['Overview'];
+export type OverviewIndexing = components['schemas']['OverviewIndexing'];
+export type OverviewSample = components['schemas']['OverviewSample'];
+export type OverviewSeries = components['schemas']['OverviewSeries'];
 export type PendingClient = components['schemas']['PendingClient'];
 export type PendingDecision = components['schemas']['PendingDecision'];
 export type PendingItem = components['schemas']['PendingItem'];
@@ -2873,6 +3139,7 @@ export type PolicyProblem = components['schemas']['PolicyProblem'];
 export type PolicySchema = components['schemas']['PolicySchema'];
 export type PolicySource = components['schemas']['PolicySource'];
 export type PolicyTextInput = components['schemas']['PolicyTextInput'];
+export type PreviousFigures = components['schemas']['PreviousFigures'];
 export type PriceListDates = components['schemas']['PriceListDates'];
 export type Process = components['schemas']['Process'];
 export type ProxyStats = components['schemas']['ProxyStats'];
@@ -2940,13 +3207,16 @@ export type SetupView = components['schemas']['SetupView'];
 export type SharedStoreStatus = components['schemas']['SharedStoreStatus'];
 export type SortOrder = components['schemas']['SortOrder'];
 export type Stats = components['schemas']['Stats'];
+export type StatusFigures = components['schemas']['StatusFigures'];
 export type StoreStats = components['schemas']['StoreStats'];
 export type StreamsView = components['schemas']['StreamsView'];
 export type SubagentLink = components['schemas']['SubagentLink'];
 export type SuggestedRule = components['schemas']['SuggestedRule'];
 export type Suggestions = components['schemas']['Suggestions'];
 export type TextChange = components['schemas']['TextChange'];
+export type TextExcerpt = components['schemas']['TextExcerpt'];
 export type TextProblem = components['schemas']['TextProblem'];
+export type TextSearchPage = components['schemas']['TextSearchPage'];
 export type ThreadBranch = components['schemas']['ThreadBranch'];
 export type ThreadItem = components['schemas']['ThreadItem'];
 export type ThreadTurn = components['schemas']['ThreadTurn'];
@@ -2983,6 +3253,7 @@ export interface ApiCalls {
     'GET /diff': { request: unknown; response: FlowComparison };
     'GET /conversations': { request: unknown; response: ConversationPage };
     'GET /conversations/totals': { request: unknown; response: Totals };
+    'GET /conversations/search': { request: unknown; response: TextSearchPage };
     'GET /conversations/by-flow': { request: unknown; response: FlowConversations };
     'POST /conversations/rebuild': { request: unknown; response: RebuildResult };
     'GET /conversations/endpoints': { request: unknown; response: EndpointOverrideList };
@@ -3023,6 +3294,7 @@ export interface ApiCalls {
     'POST /secrets': { request: SecretSpec; response: SecretView };
     'GET /events': { request: unknown; response: unknown };
     'GET /stats': { request: unknown; response: Stats };
+    'GET /overview': { request: unknown; response: Overview };
     'GET /config': { request: unknown; response: ConfigView };
     'POST /reload': { request: unknown; response: ReloadReport };
     'GET /settings': { request: unknown; response: SettingsView };

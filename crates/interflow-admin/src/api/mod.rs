@@ -4,6 +4,7 @@
 mod approvals;
 mod blocking;
 mod body;
+mod certificates;
 mod compose;
 mod conversations;
 mod events;
@@ -12,12 +13,15 @@ mod flows;
 mod input;
 mod instance;
 pub(crate) mod limits;
+mod llm;
 mod loaded_flow;
 pub(crate) mod mcp;
 #[cfg(feature = "media")]
 mod media;
 mod openapi;
 mod operation;
+mod operation_name;
+mod overview;
 mod pending;
 mod pending_filter;
 mod policies;

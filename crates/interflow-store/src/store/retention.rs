@@ -294,6 +294,7 @@ impl StoreWriter {
     pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
         // The conversation index loses its references in the same transaction.
         self.detach_flows(seqs)?;
+        seqs.iter().try_for_each(|seq| self.forget_columns(*seq))?;
         for table in ["flows", "details", "tails", "messages"] {
             let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;
             for seq in seqs {

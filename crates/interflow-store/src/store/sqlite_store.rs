@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use interflow_files::create_private_dir;
 use interflow_query::Query;
-use interflow_types::{Direction, FlowId};
+use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::broadcast;
@@ -24,12 +24,13 @@ use super::recover::{self, StoreRecovery};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
 use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
 use super::{
-    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, rows, schema, search, segment,
+    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, overview, rows, schema, search, segment,
     segments_dir, startup, verify,
 };
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
+use crate::overview::{Overview, OverviewOptions};
 use crate::recorder::StoreRecorder;
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
@@ -222,6 +223,16 @@ impl FlowStore for SqliteStore {
         })
     }
 
+    fn certificates(&self, id: FlowId) -> Result<[Option<CertificateChain>; 2]> {
+        let read = |side: usize| -> Result<Option<CertificateChain>> {
+            let bytes = self
+                .body_at(id, 0..u64::MAX, |_| chunk_refs::CERTIFICATES + side)?
+                .read_all(CertificateChain::MAX_LEN)?;
+            Ok(CertificateChain::from_bytes(bytes))
+        };
+        Ok([read(0)?, read(1)?])
+    }
+
     fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {
         self.read(|db| {
             let stored = rows::get(db, id)?;
@@ -304,6 +315,14 @@ impl FlowStore for SqliteStore {
 
     fn damaged_flows(&self) -> u64 {
         self.damages.count()
+    }
+
+    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview> {
+        let (found, made) = self.read(|db| overview::read((db, &self.dir, &self.damages), options, watch))?;
+        if let Some(w) = &self.writing {
+            overview::save(&w.shared, made);
+        }
+        Ok(found)
     }
 
     fn stats(&self) -> Result<StoreStats> {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use interflow_types::FlowId;
 use parking_lot::Mutex;
 
+use super::overview::EncodedBlock;
 use super::queue::WriterQueue;
 use super::subscriptions::Subscriptions;
 use crate::config::RecordConfig;
@@ -46,11 +47,15 @@ pub(crate) enum WriterCommand {
     /// Store a flow; replies false if its id exists already.
     Insert(Box<NewFlow>, ReplySender<bool>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
+    /// Change the tags and the comment of a conversation, or of one of its messages.
+    AnnotateConversation(String, Option<u128>, FlowAnnotation, ReplySender<()>),
     /// Delete flows; replies how many.
     Delete(Vec<FlowId>, ReplySender<u64>),
     /// Store an update of the conversation indexer.
     Keep(Box<ConversationUpdate>, ReplySender<()>),
     ForgetConversations(ReplySender<()>),
+    /// Keep blocks of columns that a reader made from rows; replies how many were still valid.
+    SaveColumns(Vec<EncodedBlock>, ReplySender<usize>),
     /// Free the disk space of deleted flows; replies with the bytes of deleted segments.
     Collect(ReplySender<u64>),
 }

@@ -8,6 +8,7 @@ mod full_disk;
 mod heads;
 mod live;
 mod overflow;
+mod overview;
 mod retention;
 mod round_trip;
 mod savings;

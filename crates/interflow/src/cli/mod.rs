@@ -11,12 +11,14 @@ mod conversations;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
+mod event_socket;
 mod exec;
 mod exec_choice;
 pub mod flows;
 mod import;
 mod keys;
 mod listen_address;
+mod llm;
 mod manual;
 mod mcp;
 #[cfg(feature = "media")]
@@ -33,6 +35,7 @@ mod run;
 mod secrets;
 mod status;
 mod system_proxy;
+mod top;
 pub mod welcome;
 
 use std::path::{Path, PathBuf};
@@ -77,6 +80,8 @@ pub enum CliCommand {
     Browser(browser::BrowserArgs),
     /// Show whether an instance is running, its listeners, uptime and pending requests.
     Status(status::StatusArgs),
+    /// Watch the flows of the running instance in the terminal: filter, read, decide, replay.
+    Top(top::TopArgs),
     /// Reload the configuration of the running instance.
     Reload(control::ReloadArgs),
     /// Stop the running instance and wait for its end.
@@ -88,7 +93,7 @@ pub enum CliCommand {
     /// Work with recorded flows: list, show, tail, export, import, replay, diff, prune, check.
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
-    /// Work with conversations with language models: list, show, export, rebuild.
+    /// Work with conversations with language models: list, show, search, tag, export, rebuild.
     #[command(subcommand)]
     Conversations(conversations::ConversationsCommand),
     /// List and decide pending requests: those that await approval and those held by rules.
@@ -108,6 +113,9 @@ pub enum CliCommand {
     /// Manage virtual keys for the gateway: add, list, rotate, disable, enable, revoke.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Show the LLM gateway of the running instance: routes and their deployments.
+    #[command(subcommand)]
+    Llm(llm::LlmCommand),
     /// Replace personal data and secrets in text or JSON.
     Redact(redact::RedactArgs),
     /// Verify the hash chain of the audit log.
@@ -170,6 +178,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
         CliCommand::Browser(args) => with_home().and_then(|(loaded, home)| browser::run(&args, loaded, &home)),
         CliCommand::Status(args) => status::run(&args, &home()?),
+        CliCommand::Top(args) => top::run(&args, &home()?),
         CliCommand::Reload(args) => control::reload(&args, &home()?),
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
@@ -184,6 +193,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
         CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
         CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
+        CliCommand::Llm(command) => llm::run(command, &home()?),
         CliCommand::Redact(args) => redact::run(&args),
         CliCommand::Audit(command) => audit::run(&command),
         #[cfg(feature = "media")]

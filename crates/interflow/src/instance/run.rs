@@ -136,7 +136,7 @@ pub async fn start_with_store(
         compat.attach(config, admin, dns)?;
         let reloads = Arc::clone(&reload_status);
         admin.add_metrics(move |page| reloads.write_metrics(page));
-        components.add_metrics(admin);
+        components.attach_admin(admin);
     }
     if config.upstream.danger_insecure {
         tracing::warn!(
