@@ -62,9 +62,9 @@ export function entriesOf(text: string): string[] {
 }
 
 export function sourceText(source: SettingSource): string {
-  if (source.kind === 'file') return `line ${source.line}`;
+  if (source.kind === 'file') return `File, line ${source.line}`;
   if (source.kind === 'environment' || source.kind === 'option') return source.name;
-  return 'default';
+  return 'Default';
 }
 
 /** A value as a short text. */
