@@ -36,7 +36,7 @@ afterEach(async () => {
 async function alive() {
   const from = Date.now();
   await page.keyboard.press('?');
-  await page.getByRole('dialog', { name: 'Keys' }).waitFor();
+  await page.getByRole('dialog', { name: 'Help' }).waitFor();
   await page.keyboard.press('Escape');
   expect(Date.now() - from).toBeLessThan(5000);
 }

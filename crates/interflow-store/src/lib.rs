@@ -8,6 +8,7 @@ pub mod decoded_body;
 mod error;
 mod model;
 mod originals;
+mod overview;
 mod recorder;
 pub mod serde_repr;
 mod store;
@@ -26,6 +27,10 @@ pub use model::{
     UpstreamTlsRow, media_type,
 };
 pub use originals::{OriginalRequestRow, OriginalResponseRow, OriginalRow};
+pub use overview::{
+    FlowFigures, MAX_BUCKETS, ModelFigures, ModelSeries, NamedFigures, NamedSeries, Overview, OverviewIndexing,
+    OverviewOptions, OverviewSample, OverviewSeries, PreviousFigures, StatusFigures,
+};
 pub use recorder::StoreRecorder;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,

@@ -55,7 +55,7 @@ CREATE TABLE conversation_notes(
 ";
 
 const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
-const SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
+pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
      coalesce(sum(cache_write), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), \
      coalesce(sum(cost IS NULL), 0)";
 const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
@@ -347,7 +347,7 @@ impl ConversationStore for SqliteStore {
         self.read(|db| {
             let sql = format!(
                 // Integer division rounds the start down to its bucket.
-                "SELECT {SUMS}, (e.started + ?4) / ?1 * ?1 - ?4 AS span, e.agent, e.model, coalesce(c.user, '') AS user, \
+                "SELECT {USAGE_SUMS}, (e.started + ?4) / ?1 * ?1 - ?4 AS span, e.agent, e.model, coalesce(c.user, '') AS user, \
                  sum(e.failed) FROM conversation_exchanges e LEFT JOIN conversations c ON c.id = e.conversation \
                  WHERE e.started >= ?2 AND e.started < ?3 GROUP BY span, e.agent, e.model, c.user \
                  ORDER BY span, e.agent, e.model, c.user"
@@ -430,7 +430,7 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
 }
 
 fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSummary> {
-    let sql = format!("SELECT {SUMS} FROM conversation_exchanges WHERE conversation = ?");
+    let sql = format!("SELECT {USAGE_SUMS} FROM conversation_exchanges WHERE conversation = ?");
     let used = db.prepare_cached(&sql)?.query_row([&row.id], |r| read_usage(r, 0))?;
     // By the tags of the flows, which a background scan may add after the exchange was indexed.
     let unredacted = db
@@ -490,7 +490,7 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
     })
 }
 
-fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
+pub(crate) fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
     let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
     Ok(TokenUsage {
         exchanges: count(0)?,

@@ -151,6 +151,7 @@ fn reject_command(job: WriterCommand, shared: &StoreState) {
         | WriterCommand::ForgetConversations(reply) => {
             let _ = reply.send(Err(why()));
         }
+        WriterCommand::SaveColumns(_, reply) => drop(reply.send(Err(why()))),
         WriterCommand::Insert(_, reply) => drop(reply.send(Err(why()))),
         WriterCommand::Delete(_, reply) | WriterCommand::Collect(reply) => drop(reply.send(Err(why()))),
     }
