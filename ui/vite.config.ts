@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
+import { docs } from './docs.mjs';
 
 /** Minimum file size for compression, in bytes. */
 const WORTHWHILE = 600;
@@ -29,7 +30,7 @@ function precompress(folder: string): Plugin {
 }
 
 export default defineConfig({
-  plugins: [svelte(), precompress('dist')],
+  plugins: [svelte(), docs('../docs'), precompress('dist')],
   build: {
     target: 'es2022',
     // A preload shim and inlined assets would need a weaker content security policy.

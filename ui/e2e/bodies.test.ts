@@ -46,6 +46,11 @@ const rows = (name: string) => page.getByRole('region', { name }).getByRole('row
 /** The texts of a table's rows. */
 const table = (name: string) => rows(name).evaluateAll((list) => list.map((row) => [...row.querySelectorAll('th, td:nth-child(2)')].map((c) => c.textContent?.trim())));
 
+it('a row names the GraphQL operation of its request', async () => {
+  await page.goto(`http://${world.admin}/?${new URLSearchParams({ q: 'req.body:mutation' }).toString()}`);
+  await expect.poll(() => page.locator('.drawn .line[data-id]').first().textContent()).toMatch(/mutation Pay\s*\/echo/);
+});
+
 describe('heads', () => {
   it('query parameters and cookies are tables, and tokens are decoded', async () => {
     await show('path:/echo/table', 'request');
@@ -190,7 +195,7 @@ describe('files', () => {
     const flow = await world.api<{ tags: string[]; comment: string }>(`/flows/${id}`);
     expect([flow.tags.includes('starred'), flow.comment]).toEqual([true, 'look at this']);
     await drop('session.jsonl', text);
-    await page.getByText('1 were here already').waitFor();
+    await page.getByText('1 already recorded').waitFor();
     await drop('picture.png', 'x');
     await page.getByText('picture.png: not an archive of flows').waitFor();
     await drop('broken.har', '{"log":{"entries":[');

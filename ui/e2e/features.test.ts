@@ -94,6 +94,29 @@ describe('redaction findings', () => {
 });
 
 describe('approvals', () => {
+  it('rules are added, edited and removed by a form', async () => {
+    await page.goto(`http://${world.admin}/approvals`);
+    await page.getByRole('button', { name: 'New rule…' }).click();
+    const form = page.getByRole('form', { name: 'New rule' });
+    await form.getByLabel('Action').selectOption('deny');
+    await form.getByLabel('Hosts').fill('tracker.test, *.ads.test');
+    await form.getByLabel('Expires after').selectOption('1h');
+    await page.keyboard.press('Enter');
+    const row = page.getByRole('row').filter({ hasText: 'tracker.test' });
+    await expect.poll(() => row.textContent()).toMatch(/deny\s*to tracker\.test, \*\.ads\.test\s*global until \d{2}:\d{2}:\d{2}/);
+    await row.getByRole('button', { name: 'Edit' }).click();
+    const edit = page.getByRole('form', { name: 'Edit rule' });
+    expect(await edit.getByLabel('Hosts').inputValue()).toBe('tracker.test, *.ads.test');
+    await edit.getByLabel('Action').selectOption('allow');
+    await edit.getByLabel('Expires after').selectOption('');
+    await edit.getByLabel('Note').fill('measured');
+    await edit.getByRole('button', { name: 'Save rule' }).click();
+    await expect.poll(() => row.textContent()).toMatch(/allow.*measured.*global\s*0/);
+    expect(await row.count()).toBe(1);
+    await row.getByRole('button', { name: 'Remove' }).click();
+    await expect.poll(() => row.count()).toBe(0);
+  });
+
   it('hold flows until a key decides, and remember the decision', async () => {
     await page.goto(`http://${world.admin}/approvals`);
     await page.getByRole('button', { name: 'ask', exact: true }).click();
@@ -122,12 +145,12 @@ describe('approvals', () => {
     await page.getByRole('button', { name: 'observe', exact: true }).click();
     await page.getByText('Allow and record').waitFor();
     await page.getByRole('button', { name: 'Remove' }).first().click();
-    await page.getByRole('button', { name: 'Suggest rules from what was recorded' }).click();
+    await page.getByRole('button', { name: 'Suggest rules from recorded traffic' }).click();
     await expect.poll(() => page.getByRole('main').textContent()).toMatch(/flows/);
     // The suggestion becomes a rule and disappears.
     const suggestion = page.locator('.suggestion').filter({ hasText: '127.0.0.1' });
     const words = await suggestion.first().locator('.mono').textContent();
-    await suggestion.first().getByRole('button', { name: 'Make it a rule' }).click();
+    await suggestion.first().getByRole('button', { name: 'Add rule' }).click();
     const rules = page.getByRole('row').filter({ hasText: words! });
     await expect.poll(() => rules.count()).toBe(1);
     await expect.poll(() => page.locator('.suggestion').filter({ hasText: words! }).count()).toBe(0);

@@ -158,7 +158,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   },
   help: async (key) => {
     await at('', [key]);
-    await dialog('Keys').waitFor();
+    await dialog('Help').waitFor();
   },
   theme: async (key) => {
     await at('', [key]);
@@ -176,6 +176,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   goSettings: goes('/settings'),
   goCompose: goes('/compose'),
   goIntercept: goes('/intercept'),
+  goKeys: goes('/keys'),
 };
 
 describe('each key does what the help says', () => {
@@ -186,10 +187,10 @@ describe('each key does what the help says', () => {
 
 it('the help lists them all, including those of other pages', async () => {
   await at('', ['?']);
-  const text = (await dialog('Keys').textContent()) ?? '';
+  const text = (await dialog('Help').textContent()) ?? '';
   for (const { doc } of [...BINDINGS, ...OTHER_PAGE_BINDINGS]) expect(text).toContain(doc);
   await page.keyboard.press('?');
-  await expect.poll(() => dialog('Keys').count()).toBe(0);
+  await expect.poll(() => dialog('Help').count()).toBe(0);
 });
 
 it('keys of Conversations move, expand, filter and go back', async () => {

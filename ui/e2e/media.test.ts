@@ -18,7 +18,7 @@ afterAll(async () => {
 
 async function link(kind: string, path: string, headers = ''): Promise<string> {
   await page.getByLabel(/^Type/).selectOption({ label: kind });
-  await page.getByRole('textbox', { name: 'Address' }).fill(`http://${world.origin}${path}`);
+  await page.getByRole('textbox', { name: 'URL' }).fill(`http://${world.origin}${path}`);
   await page.getByRole('textbox', { name: 'Header fields for the origin' }).fill(headers);
   const made = page.getByRole('status').locator('pre');
   const [answer] = await Promise.all([
@@ -49,8 +49,8 @@ it('a link to a file plays the file, whole and in ranges', async () => {
 });
 
 it('the endpoint is detected from the address', async () => {
-  expect(await link('Detect from the address', '/show/master.m3u8')).toContain('/proxy/hls/manifest.m3u8');
-  expect(await link('Detect from the address', '/film.mp4')).toContain('/proxy/stream');
+  expect(await link('Detect from the URL', '/show/master.m3u8')).toContain('/proxy/hls/manifest.m3u8');
+  expect(await link('Detect from the URL', '/film.mp4')).toContain('/proxy/stream');
 });
 
 it('a playlist link serves renditions and segments with the header fields for the origin', async () => {
@@ -67,7 +67,7 @@ it('a playlist link serves renditions and segments with the header fields for th
 
 it('an invalid request reports an error', async () => {
   await page.getByLabel(/^Type/).selectOption({ label: 'File or stream, unchanged' });
-  await page.getByRole('textbox', { name: 'Address' }).fill('ftp://films.test/a');
+  await page.getByRole('textbox', { name: 'URL' }).fill('ftp://films.test/a');
   await page.getByRole('button', { name: 'Create link' }).click();
   await expect.poll(() => page.locator('.error-box').textContent()).toMatch(/http/);
 });

@@ -64,21 +64,21 @@ describe('a request held by a rule', () => {
 
   it('continues with changed and removed fields and a changed body', async () => {
     const answer = echo('before');
-    await card().getByRole('button', { name: 'Change' }).click();
+    await card().getByRole('button', { name: 'Edit' }).click();
     const fields = card().getByRole('textbox', { name: 'Header fields' });
     await fields.fill((await fields.inputValue()).replace(/x-test: one/i, 'x-test: two').replace(/content-type:.*\n?/i, ''));
     await card().getByRole('textbox', { name: 'Body' }).fill('after');
     await card().getByRole('textbox', { name: 'URL' }).fill(`http://${world.origin}/echo?changed`);
-    await card().getByRole('button', { name: 'Send changed' }).click();
+    await card().getByRole('button', { name: 'Send edited' }).click();
     expect(await answer).toMatchObject({ status: 200, test: 'two', body: 'after' });
     await world.recorded(1, 'query:changed');
   });
 
   it('is not sent with invalid fields, and the edit is kept', async () => {
     const answer = echo('kept');
-    await card().getByRole('button', { name: 'Change' }).click();
+    await card().getByRole('button', { name: 'Edit' }).click();
     await card().getByRole('textbox', { name: 'Header fields' }).fill('no field at all');
-    await card().getByRole('button', { name: 'Send changed' }).click();
+    await card().getByRole('button', { name: 'Send edited' }).click();
     await card().getByRole('alert').filter({ hasText: 'is not a header field' }).waitFor();
     expect(await card().getByRole('textbox', { name: 'Body' }).inputValue()).toBe('kept');
     await card().getByRole('button', { name: 'Cancel' }).click();
@@ -88,7 +88,7 @@ describe('a request held by a rule', () => {
 
   it('is answered in place of the origin', async () => {
     const answer = echo('unanswered');
-    await card().getByRole('button', { name: 'Answer' }).click();
+    await card().getByRole('button', { name: 'Respond' }).click();
     await card().getByLabel('Status').fill('418');
     await card().getByRole('textbox', { name: 'Body' }).fill('short and stout');
     await card().getByRole('button', { name: 'Send response' }).click();
@@ -116,12 +116,12 @@ describe('a request held by a rule', () => {
 it('a held response is changed: status and body', async () => {
   const answer = ask('/orders');
   await card().filter({ hasText: 'response held by look at the answer' }).waitFor();
-  await card().getByRole('button', { name: 'Change' }).click();
+  await card().getByRole('button', { name: 'Edit' }).click();
   await card().getByLabel('Status').fill('202');
   const body = card().getByRole('textbox', { name: 'Body' });
   expect(await body.inputValue()).toContain('Genève');
   await body.fill('{"changed":true}');
-  await card().getByRole('button', { name: 'Send changed' }).click();
+  await card().getByRole('button', { name: 'Send edited' }).click();
   expect(await answer).toMatchObject({ status: 202, body: '{"changed":true}' });
 });
 
@@ -132,9 +132,9 @@ it('held messages are dropped, changed and continued', async () => {
   const first = await held.first().textContent();
   await held.first().getByRole('button', { name: 'Drop' }).click();
   await expect.poll(async () => (await held.first().textContent({ timeout: 3000 }).catch(() => first)) !== first).toBe(true);
-  await held.first().getByRole('button', { name: 'Change' }).click();
+  await held.first().getByRole('button', { name: 'Edit' }).click();
   await held.first().getByRole('textbox', { name: 'Body' }).fill('said otherwise');
-  await held.first().getByRole('button', { name: 'Send changed' }).click();
+  await held.first().getByRole('button', { name: 'Send edited' }).click();
   let over = false;
   void done.then(() => (over = true));
   while (!over) {

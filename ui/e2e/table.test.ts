@@ -96,7 +96,7 @@ describe('a rule from a flow', () => {
   it('mocks the recorded answer, is in force at once, and is undone', async () => {
     await row('/orders').click({ button: 'right' });
     await item('New rule').click();
-    await item('Mock this answer…').click();
+    await item('Mock this response…').click();
     const dialog = page.getByRole('dialog');
     const body = dialog.getByLabel('Body');
     await expect.poll(() => body.inputValue()).not.toBe('');
@@ -199,7 +199,7 @@ describe('order', () => {
     await world.send('/orders?late');
     await page.getByRole('button', { name: /1 new/ }).click();
     await expect.poll(() => rows().filter({ hasText: 'late' }).count()).toBe(1);
-    await page.getByRole('button', { name: 'Back to the order of time' }).click();
+    await page.getByRole('button', { name: 'Sort by time, without groups' }).click();
     await expect.poll(() => rows().first().textContent()).toContain('late');
   });
 
@@ -235,7 +235,7 @@ describe('check boxes', () => {
     await bar.getByRole('button', { name: 'Download' }).click();
     await item('HAR').click();
     expect((await download).suggestedFilename()).toBe('flows.har');
-    await bar.getByRole('button', { name: 'Select none' }).click();
+    await bar.getByRole('button', { name: 'Clear the selection' }).click();
     await expect.poll(() => bar.count()).toBe(0);
     await page.getByRole('checkbox', { name: 'Select the loaded flows' }).click();
     await expect.poll(() => bar.textContent()).toMatch(/[6-9]|1\d/);
@@ -273,7 +273,7 @@ describe('the filter', () => {
 describe('the palette', () => {
   it('finds what the table and its flows can do', async () => {
     await page.keyboard.press('j');
-    for (const [typed, entry] of [['export pcap', /Export pcapng/], ['breakpoint', /New rule for this flow: break here/], ['sort dur', /Sort by duration/], ['import', /Import flows from a file/]] as const) {
+    for (const [typed, entry] of [['export pcap', /Export pcapng/], ['breakpoint', /New rule for this flow: break here/], ['sort dur', /Sort by duration/], ['import', /Import flows from a file/], ['export har', /Export HAR/], ['dark', /Theme: dark/], ['certificate', /CA certificate/], ['clear', /^Clear:/], ['documentation', /Documentation: Traffic/]] as const) {
       await page.keyboard.press('Control+k');
       await page.keyboard.type(typed);
       await page.getByRole('option', { name: entry }).waitFor();

@@ -1,4 +1,5 @@
 // Intercepted TLS: both sides, client fingerprints, and live gRPC messages.
+import { readFileSync } from 'node:fs';
 import type { ClientHttp2Session, Http2SecureServer } from 'node:http2';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -56,6 +57,21 @@ it('the TLS tab shows both sides and the fingerprints, and filters by them', asy
   await expect.poll(() => new URL(page.url()).searchParams.get('q')).toContain('ja4:');
   await expect.poll(() => rows().count()).toBeGreaterThan(0);
   expect(await rows().first().locator('.badge').allTextContents()).toContain('tls');
+});
+
+it('the TLS tab shows the certificates of both sides, with warnings', async () => {
+  await call('/chain', 'text/plain', Buffer.from('hello'));
+  await open('/chain', 'TLS');
+  const minted = panel().getByRole('region', { name: 'Certificates presented by Interflow' });
+  const origin = panel().getByRole('region', { name: 'Certificates presented by the origin' });
+  await minted.locator('summary').first().click();
+  await expect.poll(() => minted.textContent()).toMatch(/localhost.*issued by Interflow.*Valid for \(SAN\)\s*localhost.*EC P-256/s);
+  expect(await minted.textContent()).not.toContain('self-signed');
+  expect(await origin.locator('summary').textContent()).toMatch(/localhost\s*self-signed/);
+  await origin.locator('summary').click();
+  await expect.poll(() => origin.textContent()).toMatch(/127\.0\.0\.1.*SHA-256\s*[0-9a-f]{64}/s);
+  const [file] = await Promise.all([page.waitForEvent('download'), origin.getByRole('button', { name: 'Save as PEM' }).click()]);
+  expect(readFileSync(await file.path(), 'utf8')).toMatch(/^-----BEGIN CERTIFICATE-----\n/);
 });
 
 it('gRPC messages arrive one by one, decoded', async () => {

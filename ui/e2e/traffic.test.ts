@@ -140,7 +140,7 @@ describe('keys', () => {
   it('? shows them all, and Escape closes', async () => {
     await fresh();
     await press('?');
-    const help = page.getByRole('dialog', { name: 'Keys' });
+    const help = page.getByRole('dialog', { name: 'Help' });
     await expect.poll(() => help.textContent()).toContain('Query language');
     expect(await help.locator('kbd').count()).toBeGreaterThan(30);
     await press('Escape');
@@ -370,7 +370,7 @@ describe('actions', () => {
     await fresh('path:/orders');
     await press('j', 'r');
     await page.getByRole('button', { name: 'Show', exact: true }).click();
-    await expect.poll(() => panel().textContent()).toContain('Sent again from');
+    await expect.poll(() => panel().textContent()).toContain('Replay of');
     await expect.poll(() => rows().count()).toBe(2);
     await expect.poll(() => page.locator('.drawn .badge', { hasText: '↻' }).count()).toBe(1);
   });

@@ -103,7 +103,7 @@ describe('more tabs', () => {
   it('rule explanations, and a link to write a rule for the flow', async () => {
     await show('path:/orders', 'Rules');
     await expect.poll(() => panel().textContent()).toContain('No rules.');
-    await panel().getByRole('link', { name: 'Write a rule for it' }).click();
+    await panel().getByRole('link', { name: 'New rule for this flow' }).click();
     await page.getByRole('heading', { name: 'Rules', level: 1 }).waitFor();
     await expect.poll(() => page.getByRole('textbox', { name: 'Rules' }).textContent()).toContain('path:/orders');
     await page.getByRole('button', { name: 'Save and apply' }).click();
@@ -113,6 +113,21 @@ describe('more tabs', () => {
     await expect.poll(() => panel().textContent()).toContain('matched');
     await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('rule');
   });
+});
+
+it('help links to the guide of the page, which is part of the instance', async () => {
+  await page.goto(`${host()}/rules`);
+  await page.getByRole('heading', { level: 1 }).waitFor();
+  await page.keyboard.press('?');
+  const guide = page.getByRole('link', { name: 'Guide to Rules' });
+  const [opened] = await Promise.all([page.context().waitForEvent('page'), guide.click()]);
+  await opened.getByRole('heading', { level: 1, name: 'Rules' }).waitFor();
+  expect(new URL(opened.url()).pathname).toBe('/docs/guides/rules.html');
+  await opened.getByRole('navigation', { name: 'Documentation' }).getByRole('link', { name: 'Query language' }).click();
+  await opened.getByRole('heading', { level: 1 }).waitFor();
+  expect(new URL(opened.url()).pathname).toBe('/docs/reference/query.html');
+  await opened.close();
+  await page.keyboard.press('Escape');
 });
 
 describe('stars, views and the palette', () => {
@@ -150,6 +165,15 @@ describe('stars, views and the palette', () => {
     await page.keyboard.press('Escape');
   });
 
+  it.each([['har', /^Export, clear or import/], ['breakpoint', /^Breakpoints/], ['ca cert', /CA certificate/], ['record', /^Recording/], ['dark', /Theme: dark/]])('Ctrl+K finds “%s” on any page', async (typed, entry) => {
+    await page.goto(`${host()}/media`);
+    await page.getByRole('heading', { level: 1 }).waitFor();
+    await page.keyboard.press('Control+k');
+    await page.keyboard.type(typed);
+    await page.getByRole('option', { name: entry }).waitFor();
+    await page.keyboard.press('Escape');
+  });
+
   it('Ctrl+K finds pages, actions and filters', async () => {
     await page.goto(`${host()}/`);
     await rows().first().waitFor();
@@ -164,7 +188,7 @@ describe('stars, views and the palette', () => {
     await expect.poll(() => rows().count()).toBe(1);
     await page.keyboard.press('j');
     await page.keyboard.press('Control+k');
-    await page.keyboard.type('copy as a curl');
+    await page.keyboard.type('copy as curl');
     await page.keyboard.press('Enter');
     await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain('curl ');
   });
@@ -209,6 +233,6 @@ it('shows a loading state for a slow instance, and its errors', async () => {
   await page.reload();
   await page.getByText('the disk is gone: look for it').waitFor();
   await page.unroute('**/api/v1/flows?*');
-  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.getByRole('button', { name: 'Retry' }).click();
   await rows().first().waitFor();
 });

@@ -19,6 +19,7 @@ use crate::auth::{self, AuthGuard};
 use crate::reload::ReloadFn;
 use crate::serve::serve;
 use crate::sessions::BrowserSessions;
+use crate::settings::SettingsEditor;
 use crate::setup::MachineSetup;
 use crate::state::{AdminDeps, AdminState};
 use crate::{AdminConfig, api, health, metrics, ui};
@@ -76,6 +77,11 @@ impl AdminServer {
     pub fn set_reload(&self, reload: ReloadFn) {
         // A second one would be a mistake of the caller; the first stays.
         let _ = self.state.reload.set(reload);
+    }
+
+    /// Lets the API change the configuration file.
+    pub fn set_settings(&self, settings: Arc<dyn SettingsEditor>) {
+        let _ = self.state.settings.set(settings);
     }
 
     /// Gives what the page "Intercept" needs of the machine to the API.

@@ -81,7 +81,7 @@ fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
     if let Some(coding) = coding {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
     }
-    if name == INDEX {
+    if name.ends_with(".html") {
         headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
         let features = HeaderValue::from_static("camera=(), geolocation=(), microphone=()");
         headers.insert(HeaderName::from_static("permissions-policy"), features);

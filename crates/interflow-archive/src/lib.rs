@@ -232,7 +232,7 @@ formats! {
     Saz "saz" ["saz"] true "Fiddler's archive.";
     Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "Fluxzy's archive.";
     Mitm "mitm" ["mitm", "flow", "flows"] true "mitmproxy's flow file.";
-    Pcapng "pcapng" ["pcapng"] false "Packets with the secrets that decrypt them, for Wireshark.";
+    Pcapng "pcapng" ["pcapng"] true "Packets with the secrets that decrypt them, for Wireshark.";
     Curl "curl" ["sh"] false "curl command lines.";
     Httpie "httpie" ["sh"] false "HTTPie command lines.";
     Fetch "fetch" ["js"] false "JavaScript with fetch.";
@@ -497,6 +497,7 @@ pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>
         ArchiveFormat::Jsonl => jsonl::import(plain, sink),
         ArchiveFormat::Har => har::import(plain, sink),
         ArchiveFormat::Mitm => mitm::import(plain, sink),
+        ArchiveFormat::Pcapng => pcapng::import(plain, sink),
         ArchiveFormat::Saz | ArchiveFormat::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
         other => Err(malformed(format!("'{other}' can be written but not read: import {}", importable_formats()))),
     }
@@ -536,8 +537,11 @@ fn import_zip(
     }
 }
 
-/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else is assumed to be HAR.
+/// pcapng begins with a section header, mitmproxy files with a length, JSONL with Interflow's marker; everything else is assumed to be HAR.
 fn detect(head: &[u8]) -> ArchiveFormat {
+    if head.starts_with(b"\n\r\r\n") {
+        return ArchiveFormat::Pcapng;
+    }
     let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
     // A tnetstring of the largest size has twelve digits at most.
     if (1..=12).contains(&digits) && head.get(digits) == Some(&b':') {

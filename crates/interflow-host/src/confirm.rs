@@ -7,7 +7,7 @@ use crate::CliError;
 /// # Errors
 /// The answer was not yes; nothing was changed.
 pub fn confirmed(what: &str) -> Result<(), CliError> {
-    anstream::eprint!("{what}\nGo on? [y/N] ");
+    anstream::eprint!("{what}\nContinue? [y/N] ");
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     parse_confirmation(read.map(|_| answer.as_str())).map_err(CliError::Failed)

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 
 use crate::{
-    Authority, ByteStr, ErrorKind, FlowClock, FlowId, FlowTimings, HttpVersion, Scheme, StatusCode, Timestamp,
+    Authority, ByteStr, CertificateChain, ErrorKind, FlowClock, FlowId, FlowTimings, HttpVersion, Scheme, StatusCode,
+    Timestamp,
 };
 
 /// How a request or tunnel reached the proxy.
@@ -172,6 +173,8 @@ pub struct ClientTls {
     pub ja4: Option<ByteStr>,
     /// The name in the client's certificate, if it presented one signed by `gateway.client_ca`.
     pub client_name: Option<Arc<str>>,
+    /// The chain that was presented to the client.
+    pub certificates: Option<CertificateChain>,
 }
 
 /// The TLS session with the upstream, as negotiated.
@@ -188,6 +191,8 @@ pub struct UpstreamTls {
     pub resumed: bool,
     /// The impersonated fingerprint, if any: `chrome`, or `mirror` with the parts that could not be mirrored.
     pub fingerprint: Option<ByteStr>,
+    /// The chain that the origin presented; for a resumed session, in the handshake that began it.
+    pub certificates: Option<CertificateChain>,
 }
 
 /// The upstream side of a flow: its connection to the origin.

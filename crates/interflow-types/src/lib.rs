@@ -18,6 +18,7 @@ mod authority;
 mod body;
 pub mod budget;
 mod bytestr;
+mod certificates;
 mod error;
 mod extensions;
 mod flow;
@@ -44,6 +45,7 @@ pub mod wildcard;
 pub use authority::{Authority, AuthorityError, Host, Scheme};
 pub use body::{Body, BodyFrame, BodyStream, CollectError};
 pub use bytestr::ByteStr;
+pub use certificates::CertificateChain;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use extensions::{
     BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, ResolvedNames, ResponseHeadFilter, UsageLabel,

@@ -44,7 +44,7 @@ describe('times', () => {
 });
 
 it('a notification names client and host, never a path', () => {
-  expect(noticeOf([{ ...asked, kind: 'approval', rule: null }])).toBe('curl wants to reach api.shop.test:443');
+  expect(noticeOf([{ ...asked, kind: 'approval', rule: null }])).toBe('curl requests access to api.shop.test:443');
   const held = { ...asked, kind: 'rule' as const, rule: 'look' };
   expect(noticeOf([held, held])).toBe('look holds a flow from curl to api.shop.test:443, and 1 more');
 });

@@ -6,7 +6,7 @@ export type Scope = Exclude<ResolutionScope, 'once'>;
 
 /** Durations of a rule; the empty string means no expiry. */
 export const SPANS: [string, string][] = [
-  ['15m', '15 minutes'], ['1h', '1 hour'], ['12h', '12 hours'], ['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days'], ['', 'forever'],
+  ['15m', '15 minutes'], ['1h', '1 hour'], ['12h', '12 hours'], ['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days'], ['', 'no expiry'],
 ];
 
 type Asked = Pick<Pending, 'method' | 'url' | 'host' | 'port' | 'client'>;

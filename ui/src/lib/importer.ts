@@ -10,11 +10,11 @@ export interface Imported {
 }
 
 /** The formats for people. */
-export const IMPORTED = 'HAR, session files (JSONL), SAZ, Fluxzy and mitmproxy';
+export const IMPORTED = 'HAR, session files (JSONL), SAZ, Fluxzy, mitmproxy and pcapng';
 
 /** Whether a file may be an archive; files without an extension may be mitmproxy's. The server looks at the content. */
 export function isArchive(name: string): boolean {
-  return !name.includes('.') || /\.(z?har|jsonl|ndjson|saz|fxzy|fzy|fluxzy|mitm|flows?|dump|json|gz)$/i.test(name);
+  return !name.includes('.') || /\.(z?har|jsonl|ndjson|saz|fxzy|fzy|fluxzy|mitm|flows?|dump|pcapng|json|gz)$/i.test(name);
 }
 
 /** Sends a file, reporting the bytes sent; `fetch` would not report them. */
@@ -29,8 +29,8 @@ export function upload(file: File, signal: AbortSignal, progress: (sent: number)
       if (request.status === 200 && answer) done(answer);
       else fail(new ApiError(request.status, answer?.error ?? { kind: 'http', message: `the server answered ${request.status}` }));
     };
-    request.onerror = () => fail(new ApiError(0, { kind: 'offline', message: 'the upload broke off' }));
-    request.onabort = () => fail(new Error('The import was stopped; flows that were stored before stay'));
+    request.onerror = () => fail(new ApiError(0, { kind: 'offline', message: 'the upload was interrupted' }));
+    request.onabort = () => fail(new Error('Import stopped; the flows stored so far are kept'));
     signal.addEventListener('abort', () => request.abort());
     request.send(file);
   });

@@ -31,7 +31,7 @@ export function parse(text: string): Node[] {
     if (token === null) throw new JsonError('unexpected end');
     if (depth > MAX_DEPTH) throw new JsonError('nested too deeply');
     if (token === '{' || token === '[') return container(token, depth);
-    if (/^[}\]:,]$/.test(token)) throw new JsonError(`no value at character ${scan.lastIndex}`);
+    if (/^[}\]:,]$/.test(token)) throw new JsonError(`value expected at character ${scan.lastIndex}`);
     const kind = token.startsWith('"') ? 'string' : /^[-\d]/.test(token) ? 'number' : 'word';
     return { kind, raw: token, children: [] };
   };
@@ -44,9 +44,9 @@ export function parse(text: string): Node[] {
     for (;;) {
       let name: string | undefined;
       if (isObject) {
-        if (token === null || !token.startsWith('"')) throw new JsonError(`no name at character ${scan.lastIndex}`);
+        if (token === null || !token.startsWith('"')) throw new JsonError(`name expected at character ${scan.lastIndex}`);
         name = token.slice(1, -1);
-        if (next() !== ':') throw new JsonError(`no colon at character ${scan.lastIndex}`);
+        if (next() !== ':') throw new JsonError(`colon expected at character ${scan.lastIndex}`);
         token = next();
       }
       const child = value(token, depth + 1);
@@ -54,13 +54,13 @@ export function parse(text: string): Node[] {
       node.children.push(child);
       const after = next();
       if (after === close) return node;
-      if (after !== ',') throw new JsonError(`no comma at character ${scan.lastIndex}`);
+      if (after !== ',') throw new JsonError(`comma expected at character ${scan.lastIndex}`);
       token = next();
     }
   };
   const found: Node[] = [];
   for (let token = next(); token !== null; token = next()) found.push(value(token, 0));
-  if (found.length === 0) throw new JsonError('it is empty');
+  if (found.length === 0) throw new JsonError('the text is empty');
   return found;
 }
 

@@ -5,13 +5,13 @@ export type Action =
   | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
-  | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept';
+  | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept' | 'goKeys';
 
 export interface Binding {
   action: Action;
   /** As in `KeyboardEvent.key`; `Ctrl+` also matches the command key on macOS. */
   keys: string[];
-  group: 'Move' | 'Act' | 'View' | 'Pages';
+  group: 'Navigation' | 'Actions' | 'View' | 'Pages';
   doc: string;
   /** Only on the traffic page. */
   traffic: boolean;
@@ -22,12 +22,12 @@ const bind = (group: Binding['group'], traffic: boolean, action: Action, keys: s
 });
 
 export const BINDINGS: Binding[] = [
-  bind('Move', true, 'next', ['j', 'ArrowDown'], 'next flow'),
-  bind('Move', true, 'previous', ['k', 'ArrowUp'], 'previous flow'),
-  bind('Move', true, 'pageDown', ['PageDown', ' '], 'a page down'),
-  bind('Move', true, 'pageUp', ['PageUp', 'Shift+ '], 'a page up'),
-  bind('Move', true, 'first', ['g', 'Home'], 'newest flow'),
-  bind('Move', true, 'last', ['G', 'End'], 'oldest flow'),
+  bind('Navigation', true, 'next', ['j', 'ArrowDown'], 'next flow'),
+  bind('Navigation', true, 'previous', ['k', 'ArrowUp'], 'previous flow'),
+  bind('Navigation', true, 'pageDown', ['PageDown', ' '], 'page down'),
+  bind('Navigation', true, 'pageUp', ['PageUp', 'Shift+ '], 'page up'),
+  bind('Navigation', true, 'first', ['g', 'Home'], 'newest flow'),
+  bind('Navigation', true, 'last', ['G', 'End'], 'oldest flow'),
   bind('View', true, 'open', ['Enter', 'o'], 'open the selected flow'),
   bind('View', true, 'close', ['Escape'], 'close dialog, menu or flow'),
   bind('View', true, 'nextTab', ['l', 'ArrowRight'], 'next tab of the flow'),
@@ -41,19 +41,19 @@ export const BINDINGS: Binding[] = [
   bind('View', true, 'tab7', ['7'], 'TLS and fingerprints'),
   bind('View', true, 'tab8', ['8'], 'raw'),
   bind('Pages', false, 'palette', ['Ctrl+k'], 'command palette: find a page, an action or a saved view'),
-  bind('Act', true, 'filter', ['/'], 'write a filter'),
-  bind('Act', true, 'filterFor', ['f'], 'only this host'),
-  bind('Act', true, 'filterOut', ['F'], 'without this host'),
-  bind('Act', true, 'pause', ['p'], 'pause or resume'),
-  bind('Act', true, 'choose', ['x'], 'select for compare, delete and export'),
-  bind('Act', true, 'compare', ['c'], 'compare the two selected flows'),
-  bind('Act', true, 'replay', ['r'], 'send the request again'),
-  bind('Act', true, 'edit', ['e'], 'edit the request and send it'),
-  bind('Act', true, 'copy', ['y'], 'copy as a curl command'),
-  bind('Act', true, 'tag', ['t'], 'tags and comment'),
-  bind('Act', true, 'star', ['m'], 'star or unstar'),
-  bind('Act', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
-  bind('Act', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
+  bind('Actions', true, 'filter', ['/'], 'focus the filter'),
+  bind('Actions', true, 'filterFor', ['f'], 'only this host'),
+  bind('Actions', true, 'filterOut', ['F'], 'without this host'),
+  bind('Actions', true, 'pause', ['p'], 'pause or resume updates of the list'),
+  bind('Actions', true, 'choose', ['x'], 'select the flow, to compare, export or delete'),
+  bind('Actions', true, 'compare', ['c'], 'compare the two selected flows'),
+  bind('Actions', true, 'replay', ['r'], 'send the request again'),
+  bind('Actions', true, 'edit', ['e'], 'edit the request and send it'),
+  bind('Actions', true, 'copy', ['y'], 'copy as curl command'),
+  bind('Actions', true, 'tag', ['t'], 'tags and comment'),
+  bind('Actions', true, 'star', ['m'], 'star or unstar'),
+  bind('Actions', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
+  bind('Actions', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
   bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
   bind('Pages', false, 'goApprovals', ['Alt+3'], 'Approvals'),
@@ -64,23 +64,29 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
   bind('Pages', false, 'goCompose', ['Alt+9'], 'Compose'),
   bind('Pages', false, 'goIntercept', ['Alt+0'], 'Intercept'),
-  bind('Pages', false, 'theme', ['T'], 'light, dark or system theme'),
-  bind('Pages', false, 'help', ['?'], 'this table'),
+  bind('Pages', false, 'goKeys', ['Alt+k'], 'Keys & budgets'),
+  bind('Pages', false, 'theme', ['T'], 'theme: light, dark or system'),
+  bind('Pages', false, 'help', ['?'], 'help: keyboard shortcuts, filters, documentation'),
 ];
 
 /** Keys of other pages, only for the help. */
 export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
   { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous pending request' },
-  { page: 'Approvals', keys: ['a'], doc: 'allow once, or let it continue' },
+  { page: 'Approvals', keys: ['a'], doc: 'allow once, or continue a held flow' },
   { page: 'Approvals', keys: ['e'], doc: 'edit the body before it is forwarded' },
   { page: 'Approvals', keys: ['A'], doc: 'allow always: choose scope and duration' },
   { page: 'Approvals', keys: ['d'], doc: 'deny once' },
   { page: 'Approvals', keys: ['D'], doc: 'deny always: choose scope and duration' },
   { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
-  { page: 'Conversations', keys: ['/'], doc: 'write a filter' },
+  { page: 'Conversations', keys: ['/'], doc: 'focus the filter' },
   { page: 'Conversations', keys: ['e'], doc: 'expand or collapse everything' },
+  { page: 'Conversations', keys: ['t'], doc: 'messages or trace' },
+  { page: 'Conversations', keys: ['n', 'N'], doc: 'next, previous hit of the search' },
+  { page: 'Conversations', keys: ['x'], doc: 'choose for comparison' },
+  { page: 'Conversations', keys: ['c'], doc: 'compare the two chosen ones' },
+  { page: 'Conversations', keys: ['+', '-', '0'], doc: 'zoom the trace, fit it' },
   { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
-  { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the body or the messages of the open flow' },
+  { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the open flow or conversation' },
   { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save and apply rules or a policy' },
   { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
 ];

@@ -13,12 +13,12 @@ describe('pending items under a filter', () => {
     const judged = { query: 'host:a', ids: new Map([['a', true], ['b', false], ['c', null]]) };
     const { shown, note } = selectedBy(' host:a', all, judged);
     expect(ids(shown)).toEqual(['a']);
-    expect(note).toBe('1 more is pending, but too little is known to apply this filter:');
+    expect(note).toBe('1 more pending request cannot be matched against this filter yet:');
     expect(selectedBy('host:a', all.slice(0, 2), judged).note).toBe('');
   });
 
   it('are not listed by the result of another filter', () => {
     const { shown, note } = selectedBy('host:b', all, { query: 'host:a', ids: new Map([['a', true]]) });
-    expect([ids(shown), note]).toEqual([[], '3 more are pending, but too little is known to apply this filter:']);
+    expect([ids(shown), note]).toEqual([[], '3 more pending requests cannot be matched against this filter yet:']);
   });
 });

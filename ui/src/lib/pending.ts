@@ -17,8 +17,8 @@ export function selectedBy(query: string, all: Pending[], judged: Judged | null)
   const shown = all.filter((p) => ids.get(p.id) === true);
   const open = all.filter((p) => (ids.get(p.id) ?? null) === null).length;
   if (open === 0) return { shown, note: '' };
-  const words = open === 1 ? '1 more is pending, but too little is known' : `${open} more are pending, but too little is known`;
-  return { shown, note: `${words} to apply this filter:` };
+  const words = open === 1 ? '1 more pending request cannot be matched' : `${open} more pending requests cannot be matched`;
+  return { shown, note: `${words} against this filter yet:` };
 }
 
 /** Text of a notification: client and host only, never a path, header field or body. */
@@ -28,5 +28,5 @@ export function noticeOf(fresh: Pick<Pending, 'client' | 'host' | 'port' | 'kind
   const who = first.client.user ?? first.client.container ?? first.client.process ?? first.client.address;
   const where = first.port === null ? first.host : `${first.host}:${first.port}`;
   const more = fresh.length > 1 ? `, and ${fresh.length - 1} more` : '';
-  return (first.kind === 'rule' ? `${first.rule ?? 'a rule'} holds a flow from ${who} to ${where}` : `${who} wants to reach ${where}`) + more;
+  return (first.kind === 'rule' ? `${first.rule ?? 'a rule'} holds a flow from ${who} to ${where}` : `${who} requests access to ${where}`) + more;
 }

@@ -15,11 +15,11 @@ export function timingSpans(t: Timings, total: number): TimingSpan[] {
   const add = (side: TimingSpan['side'], label: string, start: number | undefined, end: number | undefined) => {
     if (start !== undefined && end !== undefined && end >= start) found.push({ side, label, start, length: end - start });
   };
-  add('client', 'head from client', 0, t.request_head);
-  add('client', 'body from client', t.request_head, t.request_body);
+  add('client', 'receive request head', 0, t.request_head);
+  add('client', 'receive request body', t.request_head, t.request_body);
   let at = t.request_head ?? 0;
   for (const [label, length] of [
-    ['wait for connection', t.blocked],
+    ['queued for a connection', t.blocked],
     ['DNS', t.dns],
     ['connect', t.connect],
     ['TLS', t.tls],
@@ -28,9 +28,9 @@ export function timingSpans(t: Timings, total: number): TimingSpan[] {
     found.push({ side: 'upstream', label, start: at, length });
     at += length;
   }
-  add('upstream', 'send', Math.min(at, t.request_sent ?? at), t.request_sent);
+  add('upstream', 'send request', Math.min(at, t.request_sent ?? at), t.request_sent);
   add('upstream', 'wait (TTFB)', t.request_sent ?? at, t.first_byte);
-  add('upstream', 'receive', t.first_byte, t.last_byte ?? (t.done === undefined ? total : undefined));
-  add('client', 'response to client', t.first_byte, t.done ?? total);
-  return found.filter((s) => s.length > 0 || s.label !== 'wait for connection');
+  add('upstream', 'receive response', t.first_byte, t.last_byte ?? (t.done === undefined ? total : undefined));
+  add('client', 'send response', t.first_byte, t.done ?? total);
+  return found.filter((s) => s.length > 0 || s.label !== 'queued for a connection');
 }

@@ -6,9 +6,9 @@ import type { Rule, RuleValue } from './ruleText';
 export type RuleKind = 'hold' | 'answer' | 'map_local' | 'map_remote' | 'block' | 'throttle' | 'header' | 'tag';
 
 export const KINDS: { kind: RuleKind; label: string; about: string }[] = [
-  { kind: 'hold', label: 'Break here', about: 'Holds matching flows until you continue, change or answer them.' },
-  { kind: 'answer', label: 'Mock this answer', about: 'Answers in place of the origin, which is not contacted.' },
-  { kind: 'map_local', label: 'Map local', about: 'Answers from a file or a folder of the machine that runs Interflow.' },
+  { kind: 'hold', label: 'Break here', about: 'Holds matching flows until you continue, edit or respond to them.' },
+  { kind: 'answer', label: 'Mock this response', about: 'Responds in place of the origin, which is not contacted.' },
+  { kind: 'map_local', label: 'Map local', about: 'Responds with a file or a folder of the machine that runs Interflow.' },
   { kind: 'map_remote', label: 'Map remote', about: 'Sends the requests to another server.' },
   { kind: 'block', label: 'Block', about: 'Rejects the requests.' },
   { kind: 'throttle', label: 'Throttle', about: 'Makes the network slow, or cuts it off.' },

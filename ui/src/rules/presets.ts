@@ -11,7 +11,7 @@ const rule = (name: string, about: string, ...lines: string[]): Preset => ({
 });
 
 export const PRESETS: Preset[] = [
-  rule('block trackers', 'Refuses requests to measuring and advertising hosts.',
+  rule('block trackers', 'Rejects requests to analytics and advertising hosts.',
     'when:', '  host: ["*.doubleclick.net", "*.google-analytics.com", "*.googletagmanager.com", "*.scorecardresearch.com"]', 'then: block'),
   rule('mock a response', 'Responds in place of the origin.',
     'when: host:api.example.com path:/v1/status', 'then:', '  - answer:', '      status: 200', '      headers: { Content-Type: application/json }', '      body: \'{"state":"fine"}\''),

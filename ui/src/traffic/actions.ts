@@ -74,8 +74,8 @@ export async function replay(id: string, edited: ReplayInput, open: (id: string)
   const done = await sendAs<Replayed>('POST', `/flows/${id}/replay`, edited);
   const action = { label: 'Show', run: () => open(done.id) };
   const left = done.omitted.length > 0 ? `; without ${done.omitted.join(', ')} (values not recorded)` : '';
-  if (done.response) app.notify(`Sent again: ${done.response.status}${left}`, action);
-  else app.notify(`Sent again, but failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
+  if (done.response) app.notify(`Replayed: ${done.response.status}${left}`, action);
+  else app.notify(`Replay failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
   return done;
 }
 

@@ -16,7 +16,7 @@ export const STARRED = 'starred';
 /** Tags set by stages, with label, tooltip and tone. */
 const SIGNS: [string, string, string, Badge['tone']][] = [
   ['redacted', 'redacted', 'something was redacted', 'info'],
-  ['redact:flagged', 'unredacted', 'the prompt left with personal data or secrets that redaction would replace', 'bad'],
+  ['redact:flagged', 'unredacted', 'the prompt was sent with personal data or secrets that redaction would replace', 'bad'],
   ['rule-matched', 'rule', 'a rule matched', 'info'],
   ['edited', 'edited', 'edited in transit; the original is recorded too', 'info'],
   ['held', 'held', 'it was held for a decision', 'info'],
@@ -46,7 +46,7 @@ const badge = (label: string, title: string, flag: string, tone: Badge['tone'] =
 export function unredactedNotice(tags: string[]): string {
   const findings = tags.reduce((sum, tag) => sum + (tag.startsWith('unredacted:') ? Number(tag.slice(11)) || 0 : 0), 0);
   const many = findings === 0 ? 'findings' : findings === 1 ? '1 finding' : `${findings} findings`;
-  return `This prompt left with ${many} unredacted: findings were only flagged, and the recording holds them in clear.`;
+  return `This prompt was sent with ${many} unredacted: the policy only flags findings, and the recording contains them in plain text.`;
 }
 
 export function badgesOf(flow: Summary): Badge[] {
@@ -60,7 +60,7 @@ export function badgesOf(flow: Summary): Badge[] {
   if (flow.kind === 'websocket') found.push(badge('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
   if (flow.response_type === 'text/event-stream') found.push(badge('sse', 'an event stream', 'is:sse', 'info'));
   if (flow.request_type?.startsWith('application/grpc')) found.push(badge('grpc', 'a gRPC call', 'is:grpc', 'info'));
-  if (flow.parent) found.push(badge('↻', 'sent again by Interflow', 'is:replay', 'info'));
+  if (flow.parent) found.push(badge('↻', 'replayed by Interflow', 'is:replay', 'info'));
   if (flow.state === 'cut') found.push(badge('cut', 'the recording is incomplete', '-is:open', 'bad'));
   const tags = flow.tags ?? [];
   if (tags.includes(STARRED)) found.unshift(badge('★', 'starred', term('tag', STARRED), 'tag'));

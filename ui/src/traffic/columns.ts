@@ -14,8 +14,6 @@ export interface Column {
   priority: number;
   isFigure?: boolean;
   isSortable?: boolean;
-  /** Needs what the list does not contain. */
-  needsDetails?: boolean;
   /** Not shown unless chosen. */
   isOptional?: boolean;
 }
@@ -33,11 +31,11 @@ export const COLUMNS: Column[] = [
   { id: 'time', label: 'Time', min: 92, priority: 45, isFigure: true, isSortable: true },
   { id: 'client', label: 'Client', min: 110, priority: 20, isSortable: true, isOptional: true },
   { id: 'user', label: 'User', min: 80, priority: 22, isSortable: true, isOptional: true },
-  { id: 'process', label: 'Program', min: 90, priority: 24, needsDetails: true, isOptional: true },
+  { id: 'process', label: 'Program', min: 90, priority: 24, isOptional: true },
   { id: 'version', label: 'Protocol', min: 72, priority: 15, isSortable: true, isOptional: true },
-  { id: 'comment', label: 'Comment', min: 110, grow: 0.8, priority: 18, needsDetails: true, isOptional: true },
+  { id: 'comment', label: 'Comment', min: 110, grow: 0.8, priority: 18, isOptional: true },
   { id: 'badges', label: 'Badges', min: 96, grow: 0.5, priority: 55 },
-  { id: 'fall', label: 'Waterfall', min: 90, grow: 0.8, priority: 30, needsDetails: true },
+  { id: 'fall', label: 'Waterfall', min: 90, grow: 0.8, priority: 30 },
 ];
 
 const BY_ID = new Map(COLUMNS.map((c) => [c.id, c]));

@@ -32,7 +32,7 @@ export function tableCommands(traffic: Traffic, act: TableActions): Command[] {
     { label: 'Clear: delete all matching flows', run: act.clear },
     ...sorts,
     ...groups,
-    { label: 'Order of time, no groups', run: () => traffic.arrange({ sort: null, group: null }) },
+    { label: 'Sort by time, without groups', run: () => traffic.arrange({ sort: null, group: null }) },
     ...(flow?.method ? KINDS.map((k) => ({ label: `New rule for this flow: ${k.label.toLowerCase()}${k.kind === 'hold' ? ' (breakpoint)' : ''}`, run: () => act.rule(k.kind, flow) })) : []),
   ];
 }

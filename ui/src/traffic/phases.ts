@@ -13,7 +13,7 @@ export interface PhaseSpan {
 }
 
 const PHASES: Record<string, Phase> = {
-  'wait for connection': 'blocked', DNS: 'dns', connect: 'connect', TLS: 'tls', send: 'send', 'wait (TTFB)': 'wait', receive: 'receive',
+  'queued for a connection': 'blocked', DNS: 'dns', connect: 'connect', TLS: 'tls', 'send request': 'send', 'wait (TTFB)': 'wait', 'receive response': 'receive',
 };
 
 /** The upstream phases in order; empty if nothing is known about them. */

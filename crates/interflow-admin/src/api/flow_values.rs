@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::blocking::run_query;
 use super::input::{StrictQuery, flow_id, query};
+use super::operation_name::operation_name;
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
@@ -125,6 +126,9 @@ struct RowDetails {
     container: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     comment: Option<String>,
+    /// What the request does, if its body names it: a GraphQL operation or a JSON-RPC method.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<String>,
 }
 
 /// `GET /flows/details`: requested for the visible rows only.
@@ -147,6 +151,7 @@ pub(crate) async fn details(
                 Err(e) => return Err(e.into()),
             };
             let found = RowDetails {
+                operation: operation_name(store, &row),
                 timings: row.timings,
                 process: row.client.process.map(|p| p.name),
                 container: row.client.container,

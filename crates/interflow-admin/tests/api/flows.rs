@@ -73,6 +73,16 @@ async fn row_details_have_timings_and_comments_and_skip_missing_flows() {
     assert_eq!(it.get("/flows/details?flows=x").await.status, 400);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn row_details_name_the_operation_of_a_request() {
+    let it = Instance::start().await;
+    let query = r#"{"query": "query Orders { orders { id } }"}"#;
+    it.post_through("/echo", "Content-Type: application/json\r\n", query).await;
+    let ids = it.ids().await;
+    let found = it.json(&format!("/flows/details?flows={}", ids[0])).await;
+    assert_eq!(found["flows"][&ids[0]]["operation"], "query Orders");
+}
+
 const COUNTS: [(&str, usize); 4] = [("", 3), ("status:404", 1), ("body:needle", 1), ("host:nowhere.test", 0)];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -265,3 +265,72 @@ fn the_exporter_writes_the_client_side_and_bare_tunnels() {
     assert!(interfaces.iter().all(|i| *i == 0) && interfaces.len() >= 6);
     assert!(tunnel.row.body(Direction::Request).is_none());
 }
+
+/// A flow of an HTTP/1.1 connection without TLS.
+fn plain(connection: u64, path: &str, response: &[u8]) -> FlowWithBodies {
+    let mut flow = recorded(connection, "HTTP/1.1", path, b"asked", response);
+    flow.row.client.tls = None;
+    flow.row.scheme = interflow_types::Scheme::Http;
+    flow.row.transport = EntryKind::Absolute;
+    flow.row.authority = "api.example.com:80".parse().unwrap();
+    flow
+}
+
+fn summary(flow: &FlowWithBodies) -> (String, String, Vec<u8>, u16, Vec<u8>) {
+    let row = &flow.row;
+    let (request, response) = (row.request.as_ref().unwrap(), row.response.as_ref().unwrap());
+    let bodies = (flow.request_body.to_vec(), flow.response_body.to_vec());
+    (request.method.clone(), row.url(), bodies.0, response.status, bodies.1)
+}
+
+#[test]
+fn http1_exchanges_are_read_back_from_packets_plain_and_from_tls() {
+    let long = vec![b'x'; 100_000];
+    let flows = [
+        plain(1, "/one", b"answered"),
+        plain(1, "/two", &long),
+        recorded(2, "HTTP/1.1", "/secret", b"asked", &long),
+        recorded(2, "HTTP/1.1", "/secret/2", b"", b"ok"),
+    ];
+    for leg in [PacketSides::Client, PacketSides::Upstream] {
+        let (mut read, report) = super::imported(None, &packets(leg, &flows).0);
+        assert_eq!(report, Ok(Vec::new()), "{leg:?}");
+        read.sort_by_key(|f| (f.row.client.peer, f.row.request.as_ref().unwrap().path.clone()));
+        assert_eq!(read.iter().map(summary).collect::<Vec<_>>(), flows.iter().map(summary).collect::<Vec<_>>());
+        assert!(read.iter().all(|f| f.row.imported && f.row.state == interflow_store::FlowState::Complete));
+    }
+}
+
+#[test]
+fn connections_that_cannot_be_read_are_reported() {
+    let (file, _) = packets(PacketSides::Client, &[recorded(1, "HTTP/1.1", "/x", b"", b"y"), plain(2, "/ok", b"z")]);
+    // Without its secrets.
+    let mut stripped = Vec::new();
+    let mut rest = &file[..];
+    while !rest.is_empty() {
+        let length = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
+        if rest[0] != 0x0a || rest[1] != 0 {
+            stripped.extend_from_slice(&rest[..length]);
+        }
+        rest = &rest[length..];
+    }
+    let (read, report) = super::imported(Some(ArchiveFormat::Pcapng), &stripped);
+    assert_eq!(read.iter().map(|f| f.row.url()).collect::<Vec<_>>(), ["http://api.example.com/ok"]);
+    let skipped = report.unwrap();
+    assert!(skipped.len() == 1 && skipped[0].contains("the file has no secrets of it"), "{skipped:?}");
+    let (_, report) = super::imported(None, &packets(PacketSides::Client, &[recorded(1, "HTTP/2", "/x", b"", b"y")]).0);
+    assert!(report.unwrap()[0].contains("HTTP/2 is not read from packets"));
+}
+
+#[test]
+fn damaged_captures_never_panic_and_truncated_ones_say_so() {
+    let (file, _) =
+        packets(PacketSides::Client, &[plain(1, "/one", b"answered"), recorded(2, "HTTP/1.1", "/s", b"", b"y")]);
+    let (read, report) = super::imported(None, &file[..file.len() - 10]);
+    assert!(read.len() == 1 && report.unwrap_err().contains("truncated"));
+    for at in 0..file.len() {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0xff;
+        let _ = super::imported(Some(ArchiveFormat::Pcapng), &damaged);
+    }
+}

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
-use interflow_types::{ByteStr, ClientTls, Error, ErrorKind, ErrorSource};
+use interflow_types::{ByteStr, CertificateChain, ClientTls, Error, ErrorKind, ErrorSource};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{Acceptor, NoServerSessionStorage, ProducesTickets};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -21,6 +21,7 @@ use crate::io::IoStream;
 /// What is presented to a client: a certificate with its key, and the ALPN protocols.
 pub struct ServerTls {
     config: Arc<ServerConfig>,
+    certified: Arc<CertifiedKey>,
     by_client: OnceLock<Arc<ServerConfig>>,
 }
 
@@ -49,11 +50,11 @@ impl ServerTls {
     pub fn with_alpn(self, alpn: Alpn) -> Self {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = alpn.protocols();
-        Self::from_config(config)
+        Self::from_config(config, self.certified)
     }
 
-    fn from_config(config: ServerConfig) -> Self {
-        Self { config: Arc::new(config), by_client: OnceLock::new() }
+    fn from_config(config: ServerConfig, certified: Arc<CertifiedKey>) -> Self {
+        Self { config: Arc::new(config), certified, by_client: OnceLock::new() }
     }
 
     pub(crate) fn new(certified: impl Into<Arc<CertifiedKey>>, alpn: Alpn) -> Self {
@@ -63,7 +64,7 @@ impl ServerTls {
     fn build(certified: Arc<CertifiedKey>, alpn: Alpn, clients: Option<Arc<dyn ClientCertVerifier>>) -> Self {
         // The ticket carries the certificate, so that it resumes only sessions with the same one.
         let tickets = SessionTickets::for_certificate(&certified);
-        let resolver = SingleCertAndKey::from(certified);
+        let resolver = SingleCertAndKey::from(Arc::clone(&certified));
         let verifies_clients = clients.is_some();
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(super::VERSIONS)
@@ -86,7 +87,7 @@ impl ServerTls {
             config.ticketer = Arc::new(NoTickets);
             config.send_tls13_tickets = 0;
         }
-        Self::from_config(config)
+        Self::from_config(config, certified)
     }
 
     fn config_for(&self, suites: &[CipherSuite]) -> Arc<ServerConfig> {
@@ -347,6 +348,7 @@ async fn handshake(io: IoStream, tls: &ServerTls) -> Result<(IoStream, ClientTls
     seen.version = version_name(connection.protocol_version());
     seen.cipher = connection.negotiated_cipher_suite().and_then(|s| cipher_name(s.suite()));
     seen.alpn = connection.alpn_protocol().map(alpn_name);
+    seen.certificates = CertificateChain::from_der(tls.certified.cert.iter().map(AsRef::as_ref));
     seen.client_name = connection.peer_certificates().and_then(|chain| chain.first()).map(certificate_name);
     Ok((IoStream::server_tls(stream), seen))
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use interflow_codec::fingerprint::ConnectionFingerprint;
-use interflow_types::{ByteStr, Error, ErrorKind, Host, Retryable, TlsVersion, UpstreamTls};
+use interflow_types::{ByteStr, CertificateChain, Error, ErrorKind, Host, Retryable, TlsVersion, UpstreamTls};
 use rustls::CertificateError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
@@ -437,6 +437,9 @@ pub async fn connect_tls(
         problem: problem.map(|p| ByteStr::from(format!("the certificate of {host} {}", p.text))),
         resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         fingerprint: None,
+        certificates: connection
+            .peer_certificates()
+            .and_then(|chain| CertificateChain::from_der(chain.iter().map(AsRef::as_ref))),
     };
     Ok((IoStream::client_tls(stream), tls))
 }

@@ -432,8 +432,13 @@ async fn terminate(
     };
     // Counted after the handshake: before it, the client may still refuse.
     place.worker.counters.intercepted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let both =
-        Arc::new(ClientTls { version: agreed.version, cipher: agreed.cipher, alpn: agreed.alpn, ..(*facts).clone() });
+    let both = Arc::new(ClientTls {
+        version: agreed.version,
+        cipher: agreed.cipher,
+        alpn: agreed.alpn,
+        certificates: agreed.certificates,
+        ..(*facts).clone()
+    });
     tracker.flow.client_tls = Some(Arc::clone(&both));
     serve_intercepted_tls(place, live, tracker, io, inside, both).await;
 }

@@ -93,6 +93,14 @@ impl BodyAssembly {
         Ok(false)
     }
 
+    /// Stores bytes that are complete as one chunk, in place of what was there.
+    pub(crate) fn replace(&mut self, shelf: &mut ChunkSink<'_>, bytes: &[u8]) -> Result<()> {
+        self.refs.clear();
+        self.cut = 0;
+        // Certificates of a host return for months.
+        self.add(shelf, bytes, ChunkIndexing::Lasting)
+    }
+
     /// Saves the bytes without a chunk to the database, so that a running stream can be read and survives a crash.
     pub(crate) fn save_tail(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
         // After a rollback, when it is unknown how much of the table survived.

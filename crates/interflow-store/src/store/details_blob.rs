@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::{FlowId, FlowTimings, Headers, Timestamp};
 
-use super::chunk_refs::SIDES;
+use super::chunk_refs::{CERTIFICATES, SIDES};
 use super::varint::{VarintReader, write_field, write_nested, write_number, write_varint};
 use crate::error::Result;
 use crate::model::*;
@@ -34,8 +34,8 @@ mod tag {
     pub const ORIGINAL_RESPONSE: u8 = 17;
     pub const INLINE_ORIGINAL_REQUEST: u8 = 18;
     pub const INLINE_ORIGINAL_RESPONSE: u8 = 19;
-    /// The tags of the inline body ends, by body index.
-    pub const INLINE: [u8; super::SIDES] =
+    /// The tags of the inline body ends, by body index. Certificate chains have none.
+    pub const INLINE: [u8; super::CERTIFICATES] =
         [INLINE_REQUEST, INLINE_RESPONSE, INLINE_ORIGINAL_REQUEST, INLINE_ORIGINAL_RESPONSE];
 }
 
@@ -412,6 +412,24 @@ fn read_process(mut input: VarintReader<'_>) -> Result<ProcessRow> {
         }
     }
     Ok(process)
+}
+
+/// The name of the client's process, without reading the rest of the blob; `None` if it is unknown.
+pub(crate) fn process_name(blob: &[u8]) -> Option<String> {
+    let client = find_field(VarintReader(blob), tag::CLIENT)?;
+    // The tags that `client` writes.
+    let process = find_field(client, 8)?;
+    Some(find_field(process, 2)?.text())
+}
+
+fn find_field(mut input: VarintReader<'_>, wanted: u8) -> Option<VarintReader<'_>> {
+    loop {
+        match input.field() {
+            Ok(Some((t, field))) if t == wanted => return Some(field),
+            Ok(Some(_)) => {}
+            _ => return None,
+        }
+    }
 }
 
 fn read_client_tls(mut input: VarintReader<'_>) -> Result<ClientTlsRow> {

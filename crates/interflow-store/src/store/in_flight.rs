@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_types::{Direction, Headers, ResponseHead, UpstreamInfo};
+use interflow_types::{CertificateChain, Direction, Headers, ResponseHead, UpstreamInfo};
 
 use super::body_assembly::BodyAssembly;
 use super::chunk_refs::{self, SIDES, body_index};
@@ -28,6 +28,8 @@ pub(crate) struct InFlightFlow {
     pub(crate) bodies: [BodyAssembly; SIDES],
     /// The inline body ends to be written with the row of an ended flow; `None` once written.
     pub(crate) ends: Option<[Bytes; SIDES]>,
+    /// The certificate chain presented to the client and the origin's, and whether they are stored.
+    pub(crate) certificates: [(Option<CertificateChain>, bool); 2],
     /// Tags that the operator added while it runs.
     pub(crate) marked: Vec<String>,
 }
@@ -45,6 +47,7 @@ impl InFlightFlow {
             since: Instant::now(),
             bodies: Default::default(),
             ends: None,
+            certificates: Default::default(),
             marked: Vec::new(),
         })
     }
@@ -141,6 +144,7 @@ impl InFlightFlow {
     /// Reverts after a failed transaction: chunks from `first_chunk` on do not exist, nor what it wrote of this flow.
     pub(crate) fn undo(&mut self, transaction: u64, first_chunk: u64) {
         self.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
+        self.certificates.iter_mut().for_each(|(_, stored)| *stored = false);
         self.ends = None;
         if self.stored == Some(transaction) {
             self.stored = None;
@@ -170,6 +174,14 @@ impl InFlightFlow {
     fn apply_snapshot(&mut self, s: FlowSnapshot) {
         self.row.user = s.user;
         self.row.timings = s.timings;
+        let client = s.client_tls.as_ref().and_then(|tls| tls.certificates.clone());
+        let origin = s.upstream.as_ref().and_then(|u| u.tls.as_ref()?.certificates.clone());
+        for (known, chain) in self.certificates.iter_mut().zip([client, origin]) {
+            // Every snapshot has it again.
+            if chain.is_some() && known.0 != chain {
+                *known = (chain, false);
+            }
+        }
         self.row.upstream = s.upstream.map(upstream);
         self.row.tags = s.tags.iter().map(|t| t.to_string()).collect();
         // A snapshot replaces all tags; those that the operator added while the flow runs must survive it.

@@ -45,7 +45,14 @@ pub(crate) fn insert(shelf: &mut ChunkSink<'_>, seq: i64, first: u64, block: &[(
     shelf
         .db
         .prepare_cached("INSERT INTO messages(seq, first, count, meta, payload, chunks) VALUES(?,?,?,?,?,?)")?
-        .execute(params![seq, first, block.len(), meta, inline, chunk_refs::encode([&chunks, &[], &[], &[]])])?;
+        .execute(params![
+            seq,
+            first,
+            block.len(),
+            meta,
+            inline,
+            chunk_refs::encode([&chunks, &[], &[], &[], &[], &[]])
+        ])?;
     Ok(())
 }
 

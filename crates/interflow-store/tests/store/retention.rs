@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use interflow_query::Query;
 use interflow_store::*;
-use interflow_types::Direction;
 use interflow_types::units::{ByteSize, HumanDuration};
+use interflow_types::{CertificateChain, ClientTls, Direction};
 
 use super::*;
 
@@ -60,6 +60,30 @@ fn pruned_content_is_stored_again_when_it_is_recorded_again() {
     let again = exchange(&store.recorder().unwrap(), "old.test", "/", b"", &noise(250_000, 3));
     store.flush().unwrap();
     assert_eq!(whole(&store, &again), noise(250_000, 3));
+}
+
+#[test]
+fn flows_share_their_certificates_and_keep_them_when_others_are_pruned() {
+    let (_dir, store) = store(&small_segments());
+    let recorder = store.recorder().unwrap();
+    let chain = CertificateChain::from_der([&noise(3_000, 1)[..], &noise(2_000, 2)]);
+    let record = |host: &str| {
+        let mut flow = flow(host);
+        let tls = ClientTls { certificates: chain.clone(), ..ClientTls::default() };
+        flow.client_tls = Some(Arc::new(tls));
+        let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
+        capture.response(&flow, &response(200));
+        capture.finish(&flow, FlowOutcome::Complete);
+        flow
+    };
+    let [old, new] = ["old.test", "new.test"].map(record);
+    store.flush().unwrap();
+    let chunks = |store: &SqliteStore| store.check(&mut |_, _| ()).unwrap().chunks;
+    assert_eq!((store.certificates(old.id).unwrap()[0].clone(), chunks(&store)), (chain.clone(), 1));
+    assert_eq!(store.prune(&Query::parse("host:old.test").unwrap()).unwrap(), 1);
+    assert_eq!(store.certificates(new.id).unwrap(), [chain, None]);
+    store.prune(&Query::parse("").unwrap()).unwrap();
+    assert_eq!(chunks(&store), 0);
 }
 
 #[test]

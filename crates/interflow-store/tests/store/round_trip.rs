@@ -4,8 +4,8 @@ use bytes::Bytes;
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::{
-    ByteCounts, ClientInfo, ClientProcess, ClientTls, Direction, Error, ErrorKind, FlowId, FlowOutcome, HttpVersion,
-    MessageKind, Recorder, StatusCode, StreamMessage, Timestamp, UpstreamInfo, UpstreamTls,
+    ByteCounts, CertificateChain, ClientInfo, ClientProcess, ClientTls, Direction, Error, ErrorKind, FlowId,
+    FlowOutcome, HttpVersion, MessageKind, Recorder, StatusCode, StreamMessage, Timestamp, UpstreamInfo, UpstreamTls,
 };
 
 use super::*;
@@ -63,6 +63,7 @@ fn detailed_flow() -> Flow {
         ja3: Some("abc".into()),
         ja4: Some("t13d".into()),
         client_name: None,
+        certificates: CertificateChain::from_der([&b"our leaf"[..], b"our root"]),
     }));
     flow.client_http2 = Some("1:65536|0|0|m,a,s,p".into());
     flow.ja4h = Some("po11nn".into());
@@ -90,6 +91,7 @@ fn detailed_upstream() -> UpstreamInfo {
             problem: Some("expired".into()),
             resumed: true,
             fingerprint: Some("chrome".into()),
+            certificates: CertificateChain::from_der([&b"their leaf"[..]]),
         })),
     }
 }
@@ -116,6 +118,14 @@ fn fingerprints_and_process_of_the_client_round_trip() {
     assert_eq!(row.client.http2.as_deref(), Some("1:65536|0|0|m,a,s,p"));
     assert_eq!(row.client.ja4h.as_deref(), Some("po11nn"));
     assert_eq!(row.client.process, Some(ProcessRow { pid: 4711, name: "curl".into() }));
+}
+
+#[test]
+fn certificate_chains_of_both_sides_round_trip() {
+    let DetailedExchange { store, flow, .. } = detailed_exchange();
+    let chains = store.certificates(flow.id).unwrap();
+    let ders = chains.map(|chain| chain.unwrap().iter().map(<[u8]>::to_vec).collect::<Vec<_>>());
+    assert_eq!(ders, [vec![b"our leaf".to_vec(), b"our root".to_vec()], vec![b"their leaf".to_vec()]]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use btls::ssl::{Ssl, SslAlert, SslContext, SslRef, SslVerifyError, SslVerifyMode, SslVersion};
 use interflow_codec::fingerprint::{ConnectionFingerprint, GREASE, extension};
-use interflow_types::{ByteStr, Error, ErrorKind, Host, UpstreamTls};
+use interflow_types::{ByteStr, CertificateChain, Error, ErrorKind, Host, UpstreamTls};
 use parking_lot::Mutex;
 use rustls::AlertDescription;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -96,6 +96,7 @@ impl TlsImpersonator {
             problem: problem.map(|p| ByteStr::from(format!("the certificate of {host} {}", p.text))),
             resumed: ssl.session_reused(),
             fingerprint: Some(self.name.clone()),
+            certificates: presented(ssl).and_then(|c| CertificateChain::from_der(c.iter().map(AsRef::as_ref))),
         };
         Ok((IoStream::impersonated(stream), tls))
     }
@@ -146,6 +147,11 @@ impl TlsImpersonator {
     }
 }
 
+/// The chain that the origin presented.
+fn presented(ssl: &SslRef) -> Option<Vec<CertificateDer<'static>>> {
+    ssl.peer_cert_chain()?.iter().map(|c| c.to_der().ok().map(CertificateDer::from)).collect()
+}
+
 /// Verifies the origin's chain. If invalid certificates are accepted, the problem is stored to be reported.
 fn verify(
     ssl: &mut SslRef,
@@ -153,9 +159,7 @@ fn verify(
     verifier: &UpstreamVerifier,
     found: &VerifyOutcome,
 ) -> Result<(), SslVerifyError> {
-    let chain: Option<Vec<CertificateDer<'static>>> = ssl
-        .peer_cert_chain()
-        .and_then(|chain| chain.iter().map(|c| c.to_der().ok().map(CertificateDer::from)).collect());
+    let chain = presented(ssl);
     let checked = match chain.as_deref().and_then(<[_]>::split_first) {
         Some((leaf, rest)) => verifier.check(leaf, rest, name, UnixTime::now()),
         None => Err(CertificateProblem::new(CertificateReason::Malformed, "cannot be read")),

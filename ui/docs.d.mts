@@ -1,0 +1,5 @@
+import type { Plugin } from 'vite';
+
+export function docs(folder: string): Plugin;
+export function docsPages(folder: string): { name: string; title: string; html: string }[];
+export function anchorOf(heading: string): string;
