@@ -19,7 +19,7 @@ use interflow_store::{
     ConversationUpdate, FlowFilterFn, FlowKind, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder,
     StoreError, StoreEvent,
 };
-use interflow_types::{FlowId, Timestamp};
+use interflow_types::{EntryKind, FlowId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::endpoints::EndpointOverrides;
@@ -177,6 +177,12 @@ pub fn flow_filter() -> FlowFilterFn {
     })
 }
 
+/// Whether the flow is an attempt of the LLM gateway, or a copy for a shadow: it repeats the call of a client, which has a
+/// flow of its own.
+fn is_attempt(row: &FlowRow) -> bool {
+    row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:"))
+}
+
 impl<'s> ConversationIndexer<'s> {
     pub fn new(store: &'s dyn FlowStore, pricing: Arc<CallPricing>) -> Self {
         Self {
@@ -315,6 +321,7 @@ impl<'s> ConversationIndexer<'s> {
         let mut held = None;
         let found = match row.kind {
             FlowKind::WebSocket => self.finish_websocket(&row),
+            _ if is_attempt(&row) => return Ok(0),
             // Indexed before, for example before a crash.
             _ if !self.store.exchanges_in(id)?.is_empty() => return Ok(0),
             _ => from_recording::read_call(self.store, &row, &self.endpoints).map(|read| {

@@ -131,6 +131,16 @@ fn exchanges_become_turns_with_tools_tokens_and_cost() {
     assert_eq!(load::find_conversation(&store, &id[..6]).unwrap(), Some(id));
 }
 
+#[test]
+fn attempts_of_the_gateway_are_no_calls_of_their_own() {
+    let (_dir, store) = open_store();
+    let [first, mut second, third] = three().try_into().unwrap_or_else(|_| panic!("three flows"));
+    second.row.transport = EntryKind::Internal;
+    second.row.tags = vec!["route:smart".into(), "deployment:a".into()];
+    [first, second, third].into_iter().for_each(|f| assert!(store.insert(f).unwrap()));
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+}
+
 /// The same flow as if the clock had been set `back` microseconds before it.
 fn set_back(mut flow: NewFlow, back: u64) -> NewFlow {
     flow.row.started = Timestamp::from_micros(flow.row.started.micros() - back);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_types::{Body, ByteStr, Error, ErrorKind, Flow, Request, RequestHead, Response, Result, StatusCode};
@@ -31,7 +31,24 @@ pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailu
             LastFailure::Answered(response)
         }
         (LastFailure::Failed(e), LastFailure::Refused(_)) => LastFailure::Failed(e),
-        (_, now) => now,
+        (before, now) => {
+            before.discard();
+            now
+        }
+    }
+}
+
+/// Bounds on an error response that is read although the client gets another.
+const MAX_DISCARDED_BYTES: usize = 256 << 10;
+const MAX_DISCARD_TIME: Duration = Duration::from_secs(5);
+
+impl LastFailure {
+    /// Reads a response that the client does not get in the background, so that it is recorded: it says why the attempt
+    /// failed.
+    pub fn discard(self) {
+        if let Self::Answered(response) = self {
+            tokio::spawn(tokio::time::timeout(MAX_DISCARD_TIME, response.body.collect(MAX_DISCARDED_BYTES)));
+        }
     }
 }
 

@@ -145,6 +145,7 @@ impl Delivery {
             };
             for outcome in self.send(index, attempt, flow).await? {
                 if self.is_answer(&outcome) {
+                    last.discard();
                     return self.finish(flow, outcome).await;
                 }
                 self.respect_wait(&outcome);

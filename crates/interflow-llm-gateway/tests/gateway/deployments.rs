@@ -94,6 +94,8 @@ async fn a_failed_request_is_retried_elsewhere_and_the_deployment_cools_down() {
     let view = state(&gate, "b");
     assert_eq!((view.state, view.requests, view.errors, view.busy), (DeploymentState::Healthy, 3, 0, 0));
     assert!(view.latency_ms.is_some());
+    let failed = gate.proxy.flows(8).await.into_iter().filter(|flow| flow.status == Some(503));
+    assert!(failed.map(|flow| flow.received).eq([b"no", b"no"]), "what the failed attempts answered is recorded");
     let all = tags(&gate, 8).await;
     assert_eq!(all.iter().filter(|t| t.iter().any(|t| t == "retry:1")).count(), 4, "client's and attempt's: {all:?}");
 }
